@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from bench.processes import environment
 from storeclient import Client
 
 ROOT: Final = Path(__file__).parents[1]
@@ -63,7 +64,7 @@ class NodeProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self._module, str(self.directory), *SURFACES, *self._flags],
                 cwd=self._tree,
-                env=_environment(self._tree),
+                env=environment(self._tree, STORE_USER=USER, STORE_PASSWORD=PASSWORD),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -146,11 +147,6 @@ def define_place(client: Client, *tables: str) -> None:
     client.use(NAMESPACE, DATABASE)
     for table in tables:
         client.query(f"DEFINE TABLE IF NOT EXISTS {table}")
-
-
-def _environment(tree: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("STORE_")}
-    return {**kept, "STORE_USER": USER, "STORE_PASSWORD": PASSWORD, "PYTHONPATH": str(tree)}
 
 
 def _event(line: str) -> dict[str, Any]:

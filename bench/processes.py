@@ -1,7 +1,8 @@
-"""Peers that are servers: each a process of its own on a free port of the loopback."""
+"""Servers in processes of their own on the loopback: nodes, and the peers beside them."""
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
@@ -41,6 +42,16 @@ def serving(
     finally:
         process.terminate()
         process.wait()
+
+
+def environment(tree: Path, **more: str) -> dict[str, str]:
+    """What a node finds in its environment: that of this process, without what is said to another
+    node in it, so that nobody's settings are measured or tested by mistake.
+
+    :param tree: the sources that it runs
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STORE_")}
+    return {**kept, "PYTHONPATH": str(tree), **more}
 
 
 def free_port() -> int:

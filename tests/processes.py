@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from bench import processes
 from tests import canaries
 from tests.architecture.sources import ROOT
 
@@ -40,17 +41,11 @@ def command_line(*words: str, module: str = COMMAND) -> list[str]:
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a test's process, with the first owner every test knows."""
-    dropped = ("STORE_", "PYTHONDONTWRITEBYTECODE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {
-        **kept,
-        # Compiled once for all the processes of a run, and not into the source tree.
-        "PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/storenode-pycache",
-        "PYTHONPATH": str(ROOT),
-        "STORE_USER": USER,
-        "STORE_PASSWORD": PASSWORD,
-        **more,
-    }
+    found = processes.environment(ROOT, STORE_USER=USER, STORE_PASSWORD=PASSWORD)
+    # Compiled once for all the processes of a run, and not into the source tree.
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    cache = {"PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/storenode-pycache"}
+    return {**found, **cache, **more}
 
 
 def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -6,5 +6,7 @@
 | `processes.py` | etcd, the nodes and the network between them, which outlive a command |
 | `network.py` | what stands for the network: every link goes through it, and it can be cut |
 | `building.py` | from nothing to a secured cluster, by public statements alone |
+| `faults.py` | what is done to it by chance |
+| `histories/` | what clients of it do and are told, and whether that can be true |
 | `chaos.py` | load, faults, and the judgement of what became of it |
 """

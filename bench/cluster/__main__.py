@@ -11,6 +11,8 @@ from typing import Final
 
 from bench.cluster import building, chaos, processes
 from bench.cluster.asking import Asker, Refused, Unknown, leads
+from bench.cluster.faults import around
+from bench.cluster.histories.clients import Wrong
 from bench.cluster.plan import ENVIRONMENT, ETCD, NoCluster, NodeAt, Plan, draw, load
 from bench.cluster.processes import NETWORK, NotStarted, pid_of
 
@@ -37,7 +39,7 @@ def main() -> int:
     except (NoCluster, NotStarted, Refused, Unknown) as error:
         print(error, file=sys.stderr)
         return 1
-    except chaos.Wrong as error:
+    except Wrong as error:
         print(f"WRONG: {error}", file=sys.stderr)
         return 1
 
@@ -60,8 +62,7 @@ def do(asked: argparse.Namespace, directory: Path) -> int:
         if node is None:
             raise NoCluster("nobody leads just now: `make cluster-status` says who does what")
         if asked.act == "cut":
-            ends = [ETCD, *(one.name for one in plan.nodes if one != node)]
-            processes.cut(plan, [pair for end in ends for pair in _both(node.name, end)])
+            processes.cut(plan, around(plan, node, ETCD))
         elif asked.act == "kill":
             processes.end(plan, node.name)
         elif asked.act == "pause":
@@ -155,10 +156,6 @@ def told(plan: Plan) -> str:
         "  make cluster-status, cluster-kill N=leader, cluster-resume N=1, cluster-pause N=1,"
         " cluster-cut N=1, cluster-heal, cluster-chaos MINUTES=5, cluster-down"
     )
-
-
-def _both(one: str, other: str) -> list[tuple[str, str]]:
-    return [(one, other), (other, one)]
 
 
 if __name__ == "__main__":

@@ -6,16 +6,17 @@ import base64
 import http.client
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bench.cluster.plan import NodeAt, Plan
 
 PLACE: Final = {"ns": "chaos", "db": "chaos"}
-SECONDS: Final = 2
-"""A request that takes longer has an unknown end. A node that stands still keeps nobody for longer
-than it takes another to lead."""
-NOT_DONE: Final = frozenset({"NotWritable", "NotEnoughReplicas", "Busy", "Draining", "Conflict"})
-"""Refusals after which nothing has happened."""
+SECONDS: Final = 2.0
+"""A request that takes longer has an unknown end."""
+NOT_DONE: Final = frozenset(
+    {"NotWritable", "NotEnoughReplicas", "Busy", "Draining", "Conflict", "DiskFull"}
+)
+"""Refusals after which nothing has happened, unless they say that something was committed."""
 
 
 class Refused(Exception):
@@ -30,14 +31,30 @@ class Unknown(Exception):
     """Whether it was done is not known."""
 
 
+class Answered(NamedTuple):
+    """What came of a script."""
+
+    values: list[Any]
+    sequence: int
+    """Of its last commit, or what it has read at."""
+    moment: str | None
+    """The one that was read, where one was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asker:
     """Somebody who is signed in wherever they ask."""
 
     plan: Plan
+    seconds: float = SECONDS
+    """How long an answer is waited for."""
 
     def script(self, node: NodeAt, text: str, **fields: object) -> list[Any]:
-        """The results of a script.
+        """The results of a script. Raises as `ask`."""
+        return self.ask(node, text, **fields).values
+
+    def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
+        """Run a script.
 
         :raises Refused: it was refused, and is known not to have been done
         :raises Unknown: anything else came, or nothing
@@ -45,7 +62,7 @@ class Asker:
         pair = base64.b64encode(f"{self.plan.user}:{self.plan.password}".encode()).decode()
         head = {"Authorization": f"Basic {pair}", "Content-Type": "application/json"}
         body = json.dumps({"script": text, **fields}).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", node.http, timeout=SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", node.http, timeout=self.seconds)
         try:
             connection.connect()
         except OSError as error:
@@ -59,13 +76,15 @@ class Asker:
         finally:
             connection.close()
         if "error" in answer:
-            if answer["error"]["code"] in NOT_DONE:
-                raise Refused(answer["error"])
-            raise Unknown(json.dumps(answer["error"]))
-        return [result["value"] for result in answer["results"]]
+            told = answer["error"]
+            if told["code"] in NOT_DONE and "committed" not in told.get("detail", {}):
+                raise Refused(told)
+            raise Unknown(json.dumps(told))
+        values = [result["value"] for result in answer["results"]]
+        return Answered(values, answer["seq"], answer.get("moment"))
 
     def value(self, node: NodeAt, text: str, **fields: object) -> Any:
-        """The value of the last statement. Raises as `script`."""
+        """The value of the last statement. Raises as `ask`."""
         return self.script(node, text, **fields)[-1]
 
     def leader(self) -> NodeAt | None:

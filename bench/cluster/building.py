@@ -7,7 +7,7 @@ from typing import Final
 
 from bench.cluster import processes
 from bench.cluster.asking import Asker, Refused, Unknown
-from bench.cluster.plan import BEHIND_SECONDS, LEASE_SECONDS, NodeAt, Plan
+from bench.cluster.plan import NodeAt, Plan
 
 ROLES: Final = "serving, writable, coordinating"
 
@@ -30,17 +30,13 @@ def build(plan: Plan, said: Callable[[str], None]) -> None:
         path.write_text(token)
         processes.start_node(plan, node, "--join", str(path))
         said(f"{node.name} has joined with its token")
-    acks = (len(plan.nodes) - 1) // 2
     processes.wait_for(
         lambda: _follow(asker, first, len(others)), f"not all follow: {plan.directory}/*.log"
     )
-    asker.script(
-        first,
-        f"DEFINE FAILOVER VIA 'http://127.0.0.1:{plan.etcd_outside}' LEASE {LEASE_SECONDS}s"
-        f" ACKS {acks} BEHIND {BEHIND_SECONDS}s PROMOTE AUTO",
-    )
+    processes.wait_for(lambda: _is_in_force(asker, first), "the policy does not come into force")
     processes.wait_for(lambda: asker.leader() is not None, "nobody took the lead")
-    said(f"failover is on: each write is on {acks + 1} disks before it is answered")
+    disks = plan.failover.acks + 1
+    said(f"failover is on: each write is on {disks} disks before it is answered")
 
 
 def declare(asker: Asker, first: NodeAt, others: list[NodeAt]) -> None:
@@ -64,3 +60,16 @@ def _follow(asker: Asker, first: NodeAt, count: int) -> bool:
     except (Refused, Unknown):
         return False
     return bool(told["followers"] == count)
+
+
+def _is_in_force(asker: Asker, first: NodeAt) -> bool:
+    plan = asker.plan
+    try:
+        asker.script(first, plan.failover.defined_via(plan.etcd_endpoint))
+    except Refused as error:
+        if error.code not in ("NotEnoughReplicas", "Busy"):
+            raise  # a follower that has just come may not be in sync yet; nothing else passes
+        return False
+    except Unknown:
+        return False  # it goes on, and answers the next one
+    return True

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,6 @@ ETCD: Final = "etcd"
 """The name of etcd among those between which the network can be cut."""
 ENVIRONMENT: Final = "env"
 """The file in the directory that a shell reads, for whoever uses the cluster."""
-LEASE_SECONDS: Final = 3
-BEHIND_SECONDS: Final = 2
 
 
 class NoCluster(Exception):
@@ -34,6 +33,28 @@ class NodeAt:
     """Where it listens for the others."""
     outside: int
     """Where the others reach it, through the network."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What is said to it there, whenever it is started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """The policy."""
+
+    acks: int
+    """On how many followers each write is before it is answered."""
+    lease: int = 3
+    """Seconds."""
+    behind: float = 2
+    """Seconds."""
+    promote: str = "AUTO"
+
+    def defined_via(self, endpoint: str) -> str:
+        """The statement that puts it into force."""
+        return (
+            f"DEFINE FAILOVER VIA '{endpoint}' LEASE {self.lease}s ACKS {self.acks}"
+            f" BEHIND {round(self.behind * 1000)}ms PROMOTE {self.promote}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,7 @@ class Plan:
     etcd_peer: int
     user: str
     password: str
+    failover: Failover
 
     @property
     def cuts(self) -> Path:
@@ -76,6 +98,15 @@ class Plan:
             told[f"{node.name.upper()}_HTTP"] = f"127.0.0.1:{node.http}"
         return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in told.items())
 
+    def others(self, than: NodeAt) -> list[NodeAt]:
+        """All nodes but one."""
+        return [node for node in self.nodes if node != than]
+
+    @property
+    def etcd_endpoint(self) -> str:
+        """Where nodes reach etcd, through the network."""
+        return f"http://127.0.0.1:{self.etcd_outside}"
+
     def log_of(self, name: str) -> Path:
         """What a process said."""
         return self.directory / f"{name}.log"
@@ -100,7 +131,8 @@ def draw(directory: Path, count: int) -> Plan:
         for number in range(1, count + 1)
     )
     ports = free_port(), free_port(), free_port()
-    return Plan(directory, nodes, *ports, user="root", password=secrets.token_urlsafe(12))
+    failover = Failover(acks=(count - 1) // 2)
+    return Plan(directory, nodes, *ports, "root", secrets.token_urlsafe(12), failover)
 
 
 def load(directory: Path) -> Plan:
@@ -110,4 +142,5 @@ def load(directory: Path) -> Plan:
     except FileNotFoundError:
         raise NoCluster(f"no cluster in {directory}: `make cluster` makes one") from None
     nodes = tuple(NodeAt(**one) for one in facts.pop("nodes"))
-    return Plan(**{**facts, "directory": directory, "nodes": nodes})
+    failover = Failover(**facts.pop("failover"))
+    return Plan(**{**facts, "directory": directory, "nodes": nodes, "failover": failover})

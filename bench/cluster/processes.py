@@ -17,11 +17,16 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster.plan import ETCD, NodeAt, Plan
+from bench.processes import environment
 
 ROOT: Final = Path(__file__).parents[2]
 NETWORK: Final = "network"
 WAIT_SECONDS: Final = 60
 """What is not there after so long does not come."""
+
+
+_children: Final[list[subprocess.Popen[bytes]]] = []
+"""What this command has started, and has not ended."""
 
 
 class NotStarted(Exception):
@@ -30,17 +35,17 @@ class NotStarted(Exception):
 
 def start(plan: Plan, name: str, words: Sequence[str], more: Mapping[str, str]) -> int:
     """Start a process that outlives this one; its id."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("STORE_")}
     with plan.log_of(name).open("ab") as said:
         process = subprocess.Popen(
             words,
             cwd=ROOT,
-            env={**kept, "PYTHONPATH": str(ROOT), **more},
+            env=environment(ROOT, **more),
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
             start_new_session=True,  # an interrupt at the terminal is for the command, not for it
         )
+    _children.append(process)
     (plan.directory / f"{name}.pid").write_text(str(process.pid))
     while process.poll() is None and pid_of(plan, name) is None:
         time.sleep(0.001)  # it is not the program yet
@@ -87,6 +92,8 @@ def end(plan: Plan, name: str, number: signal.Signals = signal.SIGKILL) -> None:
     if send(plan, name, number):
         send(plan, name, signal.SIGCONT)
         wait_for(lambda: pid_of(plan, name) is None, f"{name} does not end")
+        # Those of this command have been waited for: else they are left to the system.
+        _children[:] = [child for child in _children if child.poll() is None]
 
 
 def start_network(plan: Plan) -> None:
@@ -129,7 +136,7 @@ def start_node(plan: Plan, node: NodeAt, *words: str, wait: bool = True) -> None
         "--peer", f"127.0.0.1:{node.peer}", *words,
     ]  # fmt: skip
     owner = {"STORE_USER": plan.user, "STORE_PASSWORD": plan.password}
-    start(plan, node.name, command, owner)
+    start(plan, node.name, command, {**owner, **node.environment})
     if wait:
         wait_for(
             lambda: pid_of(plan, node.name) is None or answers(node),

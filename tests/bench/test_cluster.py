@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +15,13 @@ from typing import Any
 
 import pytest
 
-from bench.cluster import building, chaos, processes
+from bench.cluster import building, chaos, faults, processes
 from bench.cluster.__main__ import again, down, status
-from bench.cluster.asking import Asker, Refused
-from bench.cluster.chaos import ACCOUNTS, EACH, Told, Wrong
+from bench.cluster.asking import Answered, Asker, Refused
+from bench.cluster.faults import Faults
+from bench.cluster.histories import clients
+from bench.cluster.histories.clients import Clients, Probe, Wrong
+from bench.cluster.histories.records import Records
 from bench.cluster.network import Network
 from bench.cluster.plan import ETCD, NoCluster, NodeAt, Plan, draw, load
 from tests.actors.agreement.etcds import needs_etcd
@@ -49,41 +55,41 @@ class Answers(Asker):
 
     told: dict[str, dict[str, Any]]
 
-    def value(self, node: NodeAt, text: str, **fields: object) -> Any:
+    def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
         said = {
-            "CREATE": STATE,
-            "SELECT VALUE n": list(range(10)),
-            "SELECT VALUE sum": ACCOUNTS * EACH,
-            "SELECT VALUE count": 7,
+            "SELECT VALUE n FROM seen": [1, 2, 3],
             "INFO FOR STATE": STATE,
             "INFO FOR NODE": {"lease": {"$dur": LEASES[node.name]}},
             **self.told.get(node.name, {}),
         }
-        return next(value for begins, value in said.items() if text.startswith(begins))
+        return Answered([next(say for asks, say in said.items() if text == asks)], 9, None)
 
 
 @pytest.fixture
 def nodes_say(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
     Answers.told = {}
-    monkeypatch.setattr(chaos, "Asker", Answers)
+    for module in (chaos, clients):
+        monkeypatch.setattr(module, "Asker", Answers)
     return Answers.told
 
 
-TOLD = Told(acknowledged=set(range(1, 10)), steps=6, perhaps=1)
+def written(plan: Plan) -> Clients:
+    """Clients to whom two records were acknowledged; of a third nobody knows."""
+    records = Records()
+    records.acknowledged, records.tried = {1, 2}, {1, 2, 3}
+    return Clients(plan, [records], seed=1)
 
 
 def test_what_is_right_is_told_so(plan: Plan, nodes_say: dict[str, dict[str, Any]]) -> None:
-    assert "3 nodes hold all of it" in chaos.judge(plan, TOLD)
+    assert "3 nodes hold all of it" in chaos.judge(plan, written(plan))
 
 
 @pytest.mark.parametrize(
     ("says", "wrong"),
     [
-        ({"SELECT VALUE n": list(range(9))}, r"n2 has lost 1 records: \[9\]"),
-        ({"SELECT VALUE sum": ACCOUNTS * EACH - 1}, "n2 has 9999 in its accounts"),
-        ({"SELECT VALUE count": 5}, "n2 counted 5; 6 were acknowledged"),
-        ({"SELECT VALUE count": 8}, "n2 counted 8"),
-        ({"INFO FOR STATE": {"sequence": 9, "hash": "01"}}, "states differ at one sequence"),
+        ({"SELECT VALUE n FROM seen": [1, 3]}, r"n2 has lost 1 records: \[2\]"),
+        ({"SELECT VALUE n FROM seen": [1, 2, 4]}, r"n2 has records that nobody wrote: \[4\]"),
+        ({"INFO FOR STATE": {"sequence": 9, "hash": "01"}}, "states differ at 9"),
     ],
 )
 def test_what_is_wrong_is_found(
@@ -91,7 +97,7 @@ def test_what_is_wrong_is_found(
 ) -> None:
     nodes_say["n2"] = says
     with pytest.raises(Wrong, match=wrong):
-        chaos.judge(plan, TOLD)
+        chaos.judge(plan, written(plan))
 
 
 def test_a_node_that_does_not_come_after_is_named(
@@ -101,7 +107,34 @@ def test_a_node_that_does_not_come_after_is_named(
     monkeypatch.setattr(processes.wait_for, "__defaults__", (0,))
     nodes_say["n3"] = {"INFO FOR STATE": {"sequence": 8, "hash": "00"}}
     with pytest.raises(processes.NotStarted, match="n3 does not come to 9"):
-        chaos.judge(plan, TOLD)
+        chaos.judge(plan, written(plan))
+
+
+def test_every_kind_of_fault_is_there_and_undoes_itself(
+    plan: Plan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cut is whole again, and who was stopped runs."""
+    did: list[str] = []
+    monkeypatch.setattr(faults, "Asker", Answers)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(processes, "send", lambda plan, name, number: did.append(number.name))
+    for name in ("end", "start_node", "start_etcd"):
+        monkeypatch.setattr(processes, name, lambda *_, name=name: did.append(name))
+    monkeypatch.setattr(processes, "wait_for", lambda holds, what: None)
+    chance = Faults(plan, random.Random(1))
+    seen = {chance.one()[0] for _ in range(300)}
+    assert len(seen) == 12
+    assert json.loads(plan.cuts.read_text()) == []
+    assert did.count("SIGSTOP") == did.count("SIGCONT") > 0
+    assert did.count("end") == did.count("start_node") + did.count("start_etcd") > 0
+
+
+def test_the_longest_time_without_a_write_counts_from_the_fault_on(plan: Plan) -> None:
+    probe = Probe(plan)
+    probe._times = [1.0, 5.0, 6.0, 9.5, 10.0]
+    assert probe.longest(since=5.5) == 3.5
+    assert probe.longest(since=0.0) == 4.0
+    assert probe.last == 10.0
 
 
 def test_who_has_no_lease_left_leads_no_more(

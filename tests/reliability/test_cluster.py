@@ -19,8 +19,8 @@ def leaders_are_killed(found: Cluster, times: int) -> None:
     numbers = count()
     with found.written():
         for _ in range(times):
-            taken = len(found.acknowledged)
-            found.until("some are taken", lambda taken=taken: len(found.acknowledged) > taken + 10)
+            wanted = len(found.acknowledged) + 10
+            found.until("some are taken", lambda: len(found.acknowledged) > wanted)  # noqa: B023
             leader = found.led()
             leader.kill()
             found.write_until_taken(next(numbers))

@@ -1,0 +1,135 @@
+"""What is done to a cluster by chance. Each fault undoes itself, and says what it did."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+from bench.cluster import processes
+from bench.cluster.asking import Asker
+from bench.cluster.plan import ETCD, NodeAt, Plan
+
+Pair = tuple[str, str]
+
+
+class Faults:
+    """Each method is one kind."""
+
+    def __init__(self, plan: Plan, chance: random.Random) -> None:
+        self._plan = plan
+        self._chance = chance
+        self._asker = Asker(plan)
+
+    def one(self) -> tuple[str, str]:
+        """Do one of them, chosen by chance; its name, and what was done."""
+        name = self._chance.choice(
+            [one for one in vars(Faults) if not one.startswith("_") and one != "one"]
+        )
+        act: Callable[[], str] = getattr(self, name)
+        return name, act()
+
+    def leader_killed(self) -> str:
+        """SIGKILL of who leads."""
+        return self._killed(self._leader())
+
+    def follower_killed(self) -> str:
+        """SIGKILL of another."""
+        return self._killed(self._chance.choice(self._plan.others(self._leader())))
+
+    def leader_paused(self) -> str:
+        """SIGSTOP for longer than the lease."""
+        return self._paused(self._leader())
+
+    def follower_paused(self) -> str:
+        """The same of another."""
+        return self._paused(self._chance.choice(self._plan.others(self._leader())))
+
+    def leader_cut_off(self) -> str:
+        """Nothing goes in or out of who leads, to nodes and etcd."""
+        return self._cut(around(self._plan, self._leader(), ETCD))
+
+    def leader_is_not_heard(self) -> str:
+        """Nothing comes from who leads; it hears everybody."""
+        node = self._leader()
+        return self._cut([pair for pair in around(self._plan, node, ETCD) if pair[0] == node.name])
+
+    def leader_does_not_hear(self) -> str:
+        """Nothing comes to who leads; everybody hears it."""
+        node = self._leader()
+        return self._cut([pair for pair in around(self._plan, node, ETCD) if pair[1] == node.name])
+
+    def leader_from_etcd(self) -> str:
+        """Who leads can't reach etcd, and reaches the others."""
+        name = self._leader().name
+        return self._cut([(name, ETCD), (ETCD, name)])
+
+    def one_way(self) -> str:
+        """Nothing comes from one node to another."""
+        one, other = self._chance.sample(self._plan.nodes, 2)
+        return self._cut([(one.name, other.name)])
+
+    def etcd_killed(self) -> str:
+        """etcd is away for longer than a lease."""
+        processes.end(self._plan, ETCD)
+        began = time.monotonic()
+        time.sleep(self._plan.failover.lease * 1.5)
+        processes.start_etcd(self._plan)
+        return f"etcd was away for {time.monotonic() - began:.1f} s"
+
+    def all_killed(self) -> str:
+        """Everybody at once."""
+        for node in self._plan.nodes:
+            processes.send(self._plan, node.name, signal.SIGKILL)
+        for node in self._plan.nodes:
+            processes.end(self._plan, node.name)
+        began = time.monotonic()
+        for node in self._plan.nodes:
+            processes.start_node(self._plan, node)
+        return f"the last was up again after {time.monotonic() - began:.1f} s"
+
+    def rolling_restart(self) -> str:
+        """Each is stopped in order and started again, once the one before is in sync."""
+        began = time.monotonic()
+        for node in self._plan.nodes:
+            processes.end(self._plan, node.name, signal.SIGTERM)
+            processes.start_node(self._plan, node)
+            processes.wait_for(
+                lambda: self._asker.is_in_sync(node),  # noqa: B023
+                f"{node.name} does not come to be in sync",
+            )
+        return f"all were in sync again after {time.monotonic() - began:.1f} s"
+
+    def _leader(self) -> NodeAt:
+        return self._asker.leader() or self._chance.choice(self._plan.nodes)
+
+    def _killed(self, node: NodeAt) -> str:
+        processes.end(self._plan, node.name)
+        began = time.monotonic()
+        time.sleep(self._chance.uniform(0, self._plan.failover.lease))
+        processes.start_node(self._plan, node)
+        return f"{node.name} was up again after {time.monotonic() - began:.1f} s"
+
+    def _paused(self, node: NodeAt) -> str:
+        seconds = self._plan.failover.lease * 2
+        processes.send(self._plan, node.name, signal.SIGSTOP)
+        time.sleep(seconds)
+        processes.send(self._plan, node.name, signal.SIGCONT)
+        return f"{node.name} stood still for {seconds} s"
+
+    def _cut(self, pairs: Sequence[Pair]) -> str:
+        seconds = self._chance.uniform(0.5, self._plan.failover.lease * 2)
+        processes.cut(self._plan, pairs)
+        time.sleep(seconds)
+        processes.cut(self._plan, [])
+        return f"{', '.join(' → '.join(pair) for pair in pairs)} cut for {seconds:.1f} s"
+
+
+def around(plan: Plan, node: NodeAt, *more: str) -> list[Pair]:
+    """All links of a node to the others, both ways.
+
+    :param more: other ends than nodes
+    """
+    ends = [*(one.name for one in plan.others(node)), *more]
+    return [(node.name, end) for end in ends] + [(end, node.name) for end in ends]

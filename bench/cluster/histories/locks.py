@@ -1,0 +1,144 @@
+"""A lock for which clients contend, and a record that its fences guard.
+
+Who has the lock writes with its fence, and the record takes no fence that is lower than one that it
+has seen. So its writes, in their order, never go back to an earlier holder, whatever became of
+clocks, nodes and clients. Where all clocks go alike no two believe at once that they hold it: a
+lease is believed in from its answer on, until it was let go of, or as long after its asking as it
+was asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from bench.cluster.asking import PLACE
+from bench.cluster.histories.history import Asking, History
+from bench.cluster.plan import NodeAt
+
+LEASE_SECONDS: Final = 1.0
+LOCK: Final = f"LOCK 'one' IN lock HOLDER $who EXPIRE {round(LEASE_SECONDS * 1000)}ms"
+GUARDED: Final = (
+    "UPDATE guarded:1 SET fence = $fence, who = $who, writes += 1 WHERE fence <= $fence"
+)
+WRITES_MOST: Final = 4
+
+
+class Lease(NamedTuple):
+    """One, as its holder believed in it."""
+
+    began: float
+    ended: float
+    fence: int
+    who: str
+
+
+class Guarded(NamedTuple):
+    """A write that the guarded record took."""
+
+    number: int
+    """Which one it was, as the record counts."""
+    fence: int
+    who: str
+
+
+class Locks(History):
+    """See the head of the file.
+
+    :param clocks_agree: whether nodes are all of one time; a clock that is set forward by a leader
+        to be has leases end early, and only the fences are to be trusted
+    """
+
+    NAME = "locks"
+    DEFINITIONS = (
+        "DEFINE SPACE lock; DEFINE TABLE guarded;"
+        " UPSERT guarded:1 SET fence = 0, writes = 0, who = ''"
+    )
+
+    def __init__(self, clocks_agree: bool = True) -> None:
+        self.leases: list[Lease] = []
+        self.guarded: list[Guarded] = []
+        self.refused = 0
+        """Guarded writes that came too late."""
+        self.ends: dict[str, Guarded] = {}
+        """By node, the last write that it shows in the end."""
+        self._clocks_agree = clocks_agree
+        self._lives = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+        # Nobody goes by a name twice: an answer that never came may have been a lease of its own.
+        who = f"{who}.{next(self._lives)}"
+        began = time.monotonic()
+        held = asking.write(node, LOCK, who=who).values[-1]
+        if not held["held"]:
+            time.sleep(chance.random() * LEASE_SECONDS / 10)
+            return
+        got, fence = time.monotonic(), held["fence"]
+        try:
+            for _ in range(chance.randrange(1, WRITES_MOST)):
+                self._write(asking, node, fence, who)
+        finally:
+            ended = min(time.monotonic(), began + LEASE_SECONDS)
+            with self._lock:
+                self.leases.append(Lease(got, ended, fence, who))
+        if chance.random() < 0.8:  # or it has died, and the lease runs out
+            asking.write(node, "UNLOCK 'one' IN lock HOLDER $who", who=who)
+
+    def _write(self, asking: Asking, node: NodeAt, fence: int, who: str) -> None:
+        taken = asking.write(node, GUARDED, fence=fence, who=who).values[-1]
+        with self._lock:
+            if taken:
+                self.guarded.append(Guarded(taken[0]["writes"], fence, who))
+            else:
+                self.refused += 1
+
+    def look(self, asking: Asking, node: NodeAt) -> None:
+        text = "SELECT writes, fence, who FROM guarded:1"
+        (row,) = asking.asker.value(node, text, **PLACE)
+        self.ends[node.name] = Guarded(row["writes"], row["fence"], row["who"])
+
+    def wrong(self) -> list[str]:
+        found = []
+        if self._clocks_agree:
+            found += [f"held by two: {one} and {two}" for one, two in two_holders(self.leases)]
+        found += [f"fences go back: {one}, {two}" for one, two in out_of_order(self.guarded)]
+        last = max(self.guarded, default=None)
+        for name, end in self.ends.items():
+            if last is not None and end[:2] < last[:2]:
+                found.append(f"{name} has lost guarded writes: it ends with {end}, behind {last}")
+        return found
+
+    @property
+    def figures(self) -> str:
+        return (
+            f"{len(self.leases)} leases of a lock, {len(self.guarded)} guarded writes,"
+            f" {self.refused} refused for their fence"
+        )
+
+
+def two_holders(leases: Iterable[Lease]) -> list[tuple[Any, Any]]:
+    """Pairs that held at once, or with fences in another order than time."""
+    believed = sorted(one for one in leases if one.ended > one.began)
+    return [
+        (one, two)
+        for one, two in pairwise(believed)
+        if one.ended > two.began or one.fence >= two.fence
+    ]
+
+
+def out_of_order(writes: Iterable[Guarded]) -> list[tuple[Any, Any]]:
+    """Pairs of writes of which the later has a lower fence, the same number, or the fence of
+    somebody else."""
+    return [
+        (one, two)
+        for one, two in pairwise(sorted(writes))
+        if two.fence < one.fence
+        or two.number == one.number
+        or (two.fence == one.fence and two.who != one.who)
+    ]

@@ -1,0 +1,52 @@
+"""Records, each with a number that nobody uses twice: what was acknowledged is there, on every
+node, and nothing that nobody wrote."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from bench.cluster.asking import PLACE, Refused
+from bench.cluster.histories.history import Asking, History
+from bench.cluster.plan import NodeAt
+
+
+class Records(History):
+    """See the head of the file."""
+
+    NAME = "records"
+    DEFINITIONS = "DEFINE TABLE seen"
+
+    def __init__(self) -> None:
+        self.acknowledged: set[int] = set()
+        self.tried: set[int] = set()
+        """Those that may be there: all that were not refused."""
+        self.shown: dict[str, set[int]] = {}
+        """By node, what it shows in the end."""
+        self._numbers = itertools.count(1)
+
+    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+        number = next(self._numbers)
+        self.tried.add(number)
+        try:
+            asking.write(node, "CREATE seen:[$n] SET n = $n RETURN NONE", n=number)
+        except Refused:
+            self.tried.discard(number)
+            raise
+        self.acknowledged.add(number)
+
+    def look(self, asking: Asking, node: NodeAt) -> None:
+        self.shown[node.name] = set(asking.asker.value(node, "SELECT VALUE n FROM seen", **PLACE))
+
+    def wrong(self) -> list[str]:
+        found = []
+        for name, shown in self.shown.items():
+            if lost := sorted(self.acknowledged - shown):
+                found.append(f"{name} has lost {len(lost)} records: {lost[:5]} …")
+            if invented := sorted(shown - self.tried):
+                found.append(f"{name} has records that nobody wrote: {invented[:5]} …")
+        return found
+
+    @property
+    def figures(self) -> str:
+        return f"{len(self.acknowledged)} records acknowledged"

@@ -1,0 +1,145 @@
+"""Registers: records of one value each, which are written, compared and set, and read: anywhere,
+with `after` the newest sequence that anyone has seen, and without it on who leads.
+
+A read without `after` counts where the same script says behind it that the node leads, by a lease
+that has not run out: by what is promised, none but that is current.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from math import inf
+from typing import Any, Final
+
+from bench.cluster.asking import PLACE, Unknown, leads
+from bench.cluster.histories.history import Asking, History
+from bench.cluster.histories.linear import ABSENT, Operation, impossible
+from bench.cluster.plan import NodeAt
+
+KEYS: Final = 3
+"""How many are in use at once."""
+EACH: Final = 80
+"""Operations on one, after which another takes its place: what a search can still judge."""
+READ: Final = "SELECT VALUE v FROM register:[$key]"
+
+
+class Keys:
+    """Which keys are in use."""
+
+    def __init__(self, count: int = KEYS, each: int = EACH) -> None:
+        self._count = count
+        self._each = each
+        self._given = itertools.count()
+
+    def draw(self, chance: random.Random) -> str:
+        """One of those in use."""
+        return f"{next(self._given) // (self._each * self._count)}.{chance.randrange(self._count)}"
+
+
+class Registers(History):
+    """See the head of the file."""
+
+    NAME = "registers"
+    DEFINITIONS = "DEFINE TABLE register"
+
+    def __init__(self) -> None:
+        self.history: list[Operation] = []
+        self._keys = Keys()
+        self._values = itertools.count(1)
+        self._seen: dict[str, Any] = {}
+        """By key, a value that somebody saw there: what is worth comparing with."""
+        self._lock = threading.Lock()
+
+    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+        key, kind = self._keys.draw(chance), chance.random()
+        if kind < 0.25:
+            self._change(asking, node, key, "set", (next(self._values),))
+        elif kind < 0.5:
+            with self._lock:
+                seen = self._seen.get(key, ABSENT)
+            if seen == ABSENT:
+                seen = 0  # which is nowhere
+            self._change(asking, node, key, "swap", (seen, next(self._values)))
+        elif kind < 0.7:
+            self._read_by_lease(asking, node, key)
+        else:
+            self._read(asking, chance.choice(asking.nodes), key)
+
+    def _change(self, asking: Asking, node: NodeAt, key: str, name: str, values: Any) -> None:
+        began = time.monotonic()
+        try:
+            if name == "set":
+                text = "UPSERT register:[$key] SET k = $key, v = $v RETURN NONE"
+                asking.write(node, text, key=key, v=values[0])
+                answer = True
+            else:
+                text = "UPDATE register:[$key] SET v = $v WHERE v = $old"
+                found = asking.write(node, text, key=key, old=values[0], v=values[1])
+                answer = bool(found.values[-1])
+        except Unknown:
+            self._add(Operation(key, name, values, None, began))
+            raise
+        self._add(Operation(key, name, values, answer, began, time.monotonic()))
+        if answer:
+            with self._lock:
+                self._seen[key] = values[-1]
+
+    def _read_by_lease(self, asking: Asking, node: NodeAt, key: str) -> None:
+        began = time.monotonic()
+        found = asking.read(node, f"{READ}; INFO FOR NODE", params={"key": key})
+        if found is not None and leads(found.values[-1]):
+            self._saw(key, found.values[0], began)
+
+    def _read(self, asking: Asking, node: NodeAt, key: str) -> None:
+        after, began = asking.newest, time.monotonic()
+        found = asking.read(node, READ, params={"key": key}, after=after)
+        if found is not None:
+            self._saw(key, found.values[-1], began)
+
+    def _saw(self, key: str, rows: list[Any], began: float) -> None:
+        value = rows[0] if rows else ABSENT
+        self._add(Operation(key, "get", (), value, began, time.monotonic()))
+        with self._lock:
+            self._seen[key] = value
+
+    def _add(self, operation: Operation) -> None:
+        with self._lock:
+            self.history.append(operation)
+
+    def look(self, asking: Asking, node: NodeAt) -> None:
+        began = time.monotonic()
+        text = "SELECT k, v FROM register"
+        found = asking.asker.ask(node, text, after=asking.newest, **PLACE).values[-1]
+        values = {row["k"]: row["v"] for row in found}
+        for key in {operation.key for operation in self.history}:
+            self._saw(key, [values[key]] if key in values else [], began)
+
+    def wrong(self) -> list[str]:
+        return not_one_after_the_other("register", self.history)
+
+    @property
+    def figures(self) -> str:
+        return counted(self.history, "registers")
+
+
+def not_one_after_the_other(kind: str, history: list[Operation]) -> list[str]:
+    """What there is to say of keys whose operations can't have happened one after the other."""
+    found = []
+    for key in impossible(history):
+        part = sorted((one for one in history if one.key == key), key=lambda one: one.began)
+        told = "; ".join(
+            f"{one.name}{one.arguments} = {one.answer} [{one.began:.3f}, {one.ended:.3f}]"
+            for one in part
+        )
+        found.append(f"{kind} {key} can't have been so: {told}")
+    return found
+
+
+def counted(history: list[Operation], what: str) -> str:
+    """How much was tried."""
+    unknown = sum(one.ended == inf for one in history)
+    keys = len({one.key for one in history})
+    return f"{len(history)} operations on {keys} {what}, {unknown} with an unknown end"

@@ -1,0 +1,191 @@
+"""Messages: each that was acknowledged stands in the log once, at the position that was answered,
+and was handed out; nothing is there that nobody published, nothing comes after its acknowledgement.
+
+Some are published under an ID, again and again until that is acknowledged: these are there exactly
+once. Of the others one whose outcome is unknown is there once or never.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from typing import Any, ClassVar, Final, NamedTuple
+
+from bench.cluster.asking import PLACE, Refused, Unknown
+from bench.cluster.histories.history import Asking, History
+from bench.cluster.plan import NodeAt
+
+DEADLINE_SECONDS: Final = 2
+PAGE: Final = 1_000
+TAKEN_MOST: Final = 5
+TRIES_MOST: Final = 20
+"""Of a publish under an ID, before it is left with an unknown end."""
+
+
+class Published(NamedTuple):
+    """An acknowledged message."""
+
+    mark: str
+    position: int
+
+
+class HandOut(NamedTuple):
+    """A message that somebody was given."""
+
+    position: int
+    mark: str
+    asked: float
+
+
+class Ack(NamedTuple):
+    """An acknowledgement that was taken."""
+
+    position: int
+    ended: float
+
+
+class Topic(History):
+    """See the head of the file."""
+
+    NAME = "topic"
+    DEFINITIONS: ClassVar[str] = (
+        "DEFINE TOPIC told DEDUP 1h;"
+        f" DEFINE GROUP all ON told DEADLINE {DEADLINE_SECONDS}s IN FLIGHT 1000"
+        " DELIVERIES 1000 AT START"
+    )
+
+    def __init__(self) -> None:
+        self.published: list[Published] = []
+        self.tried: set[str] = set()
+        """Marks that may be there: all that were not refused."""
+        self.handed: list[HandOut] = []
+        self.acked: list[Ack] = []
+        self.shown: dict[str, tuple[tuple[int, str], ...]] = {}
+        """By node, positions and marks in the end."""
+        self._marks = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+        kind = chance.random()
+        if kind < 0.3:
+            self._publish(asking, node)
+        elif kind < 0.6:
+            self._publish_until(asking, node, chance)
+        else:
+            self._take(asking, node, chance.random() < 0.8)
+
+    def _publish(self, asking: Asking, node: NodeAt) -> None:
+        mark = f"m{next(self._marks)}"
+        self.tried.add(mark)
+        try:
+            found = asking.write(node, "PUBLISH INTO told VALUE $mark", mark=mark)
+        except Refused:
+            self.tried.discard(mark)
+            raise
+        with self._lock:
+            self.published.append(Published(mark, found.values[-1]["position"]))
+
+    def _publish_until(self, asking: Asking, node: NodeAt, chance: random.Random) -> None:
+        mark = f"i{next(self._marks)}"
+        self.tried.add(mark)
+        for _ in range(TRIES_MOST):
+            try:
+                found = asking.write(node, "PUBLISH INTO told VALUE $mark ID $mark", mark=mark)
+            except (Refused, Unknown):
+                node = chance.choice(asking.nodes)
+                time.sleep(0.05)
+                continue
+            with self._lock:
+                self.published.append(Published(mark, found.values[-1]["position"]))
+            return
+
+    def _take(self, asking: Asking, node: NodeAt, acks: bool) -> int:
+        """Take some, and acknowledge them or not; how many there were."""
+        asked = time.monotonic()
+        found = asking.write(node, f"TAKE {TAKEN_MOST} FROM told AS all").values[-1]
+        with self._lock:
+            self.handed += [HandOut(one["position"], one["value"], asked) for one in found]
+        if found and acks:
+            self._ack(asking, node, found)
+        return len(found)
+
+    def _ack(self, asking: Asking, node: NodeAt, found: list[Any]) -> None:
+        receipts = [one["receipt"] for one in found]
+        told = asking.write(node, "ACK told AS all RECEIPTS $them", them=receipts).values[-1]
+        if told["acked"] == len(found):
+            ended = time.monotonic()
+            with self._lock:
+                self.acked += [Ack(one["position"], ended) for one in found]
+
+    def finish(self, asking: Asking, leader: NodeAt) -> None:
+        """Take and acknowledge until nothing has come for longer than a hand-out is waited for."""
+        idle = time.monotonic()
+        while time.monotonic() < idle + 2 * DEADLINE_SECONDS:
+            if self._take(asking, leader, True):
+                idle = time.monotonic()
+            else:
+                time.sleep(0.05)
+
+    def look(self, asking: Asking, node: NodeAt) -> None:
+        found: list[tuple[int, str]] = []
+        while True:
+            after = found[-1][0] if found else 0
+            text = f"READ FROM told AFTER {after} LIMIT {PAGE}"
+            page = asking.asker.value(node, text, **PLACE)
+            found += [(one["position"], one["value"]) for one in page]
+            if not page:
+                break
+        self.shown[node.name] = tuple(found)
+
+    def wrong(self) -> list[str]:
+        return [
+            *self._wrong_in_the_log(),
+            *unlike(self.handed, self.shown),
+            *after_their_end(self.handed, self.acked),
+        ]
+
+    def _wrong_in_the_log(self) -> list[str]:
+        found = []
+        for name, shown in self.shown.items():
+            if [position for position, _ in shown] != list(range(1, len(shown) + 1)):
+                found.append(f"{name} has positions with gaps")
+            there, times = set(shown), Counter(mark for _, mark in shown)
+            lost = [one for one in self.published if (one.position, one.mark) not in there]
+            if lost:
+                found.append(f"{name} has lost {len(lost)} messages: {lost[:5]} …")
+            if twice := [mark for mark, often in times.items() if often > 1]:
+                found.append(f"{name} has messages twice: {twice[:5]} …")
+            if invented := sorted(set(times) - self.tried):
+                found.append(f"{name} has messages that nobody published: {invented[:5]} …")
+        return found
+
+    @property
+    def figures(self) -> str:
+        return (
+            f"{len(self.published)} messages acknowledged, {len(self.handed)} hand-outs,"
+            f" {len(self.acked)} of them acknowledged"
+        )
+
+
+def unlike(handed: list[HandOut], shown: dict[str, tuple[tuple[int, str], ...]]) -> list[str]:
+    """What was handed out beside what is in the log: each of it, and nothing else."""
+    given = {(one.position, one.mark) for one in handed}
+    found = []
+    for name, there in shown.items():
+        if never := sorted(set(there) - given):
+            found.append(f"{len(never)} messages of {name} were never handed out: {never[:5]} …")
+        if made_up := sorted(given - set(there)):
+            found.append(f"what {name} does not have was handed out: {made_up[:5]} …")
+    return found
+
+
+def after_their_end(handed: list[HandOut], acked: list[Ack]) -> list[str]:
+    """Messages that came when they had been acknowledged before they were asked for."""
+    ended: dict[int, float] = {}
+    for ack in acked:
+        ended[ack.position] = min(ack.ended, ended.get(ack.position, ack.ended))
+    again = [one for one in handed if one.asked > ended.get(one.position, one.asked)]
+    return [f"{one} came after its acknowledgement" for one in again[:5]]

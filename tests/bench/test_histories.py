@@ -1,0 +1,313 @@
+"""What is said of histories of a cluster: good ones are let pass, and each way to break a promise
+is found in one that was made to break it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cluster.asking import Answered, Asker, Refused, Unknown
+from bench.cluster.histories import banks, locks, topics
+from bench.cluster.histories.banks import ACCOUNTS, EACH, Bank, Ending, Look, Move
+from bench.cluster.histories.counters import Counters
+from bench.cluster.histories.history import Asking, History
+from bench.cluster.histories.linear import ABSENT, Operation
+from bench.cluster.histories.locks import Guarded, Lease, Locks
+from bench.cluster.histories.records import Records
+from bench.cluster.histories.registers import Registers
+from bench.cluster.histories.topics import Ack, HandOut, Published, Topic
+from bench.cluster.plan import Failover, NodeAt, Plan
+
+WHOLE = (EACH,) * ACCOUNTS
+MOVED = Move(1, 0, 1, 5)
+AFTER = (EACH - 5, EACH + 5, *WHOLE[2:])
+
+
+def op(name: str, *arguments: Any, answer: Any, at: tuple[float, float]) -> Operation:
+    return Operation("0.0", name, arguments, answer, *at)
+
+
+def records() -> Records:
+    found = Records()
+    found.acknowledged, found.tried = {1, 2}, {1, 2, 3}
+    found.shown = {"n1": {1, 2}, "n2": {1, 2, 3}}
+    return found
+
+
+def registers() -> Registers:
+    found = Registers()
+    found.history = [
+        op("set", 1, answer=True, at=(0, 1)), op("swap", 1, 2, answer=True, at=(2, 4)),
+        op("get", answer=2, at=(3, 5)),
+    ]  # fmt: skip
+    return found
+
+
+def counters() -> Counters:
+    found = Counters()
+    found.history = [
+        op("incr", answer=1, at=(0, 1)), op("incr", answer=2, at=(2, 3)),
+        op("get", answer=2, at=(4, 5)),
+    ]  # fmt: skip
+    return found
+
+
+def bank() -> Bank:
+    found = Bank()
+    found.acknowledged, found.tried = {MOVED}, {MOVED, Move(2, 1, 2, 7)}
+    found.looks = [Look("n1 at 5", WHOLE), Look("n2 in moments of 6 and 6", AFTER)]
+    found.endings = [Ending("n1", AFTER, frozenset({MOVED}))]
+    return found
+
+
+def lock() -> Locks:
+    found = Locks()
+    found.leases = [Lease(0, 1, 5, "a"), Lease(2, 3, 7, "b")]
+    found.guarded = [Guarded(1, 5, "a"), Guarded(2, 5, "a"), Guarded(4, 7, "b")]
+    found.ends = {"n1": Guarded(4, 7, "b"), "n2": Guarded(5, 7, "b")}
+    return found
+
+
+def topic() -> Topic:
+    found = Topic()
+    found.published, found.tried = [Published("m1", 1)], {"m1", "i2"}
+    found.shown = {"n1": ((1, "m1"), (2, "i2"))}
+    found.handed = [HandOut(1, "m1", 1.0), HandOut(2, "i2", 1.0), HandOut(1, "m1", 4.0)]
+    found.acked = [Ack(1, 5.0), Ack(2, 6.0)]
+    return found
+
+
+GOOD: list[Callable[[], History]] = [records, registers, counters, bank, lock, topic]
+
+
+@pytest.mark.parametrize("made", GOOD)
+def test_what_can_be_true_is_let_pass(made: Callable[[], History]) -> None:
+    assert made().wrong() == []
+
+
+def planted(made: Callable[[], Any], said: str, **changed: Any) -> Any:
+    return pytest.param(made, changed, said, id=said)
+
+
+@pytest.mark.parametrize(
+    ("made", "changed", "said"),
+    [
+        planted(records, "n2 has lost 1 records", shown={"n2": {1}}),
+        planted(records, "n2 has records that nobody wrote", shown={"n2": {1, 2, 4}}),
+        planted(records, "nobody wrote: [3]", tried={1, 2}, shown={"n1": {1, 2, 3}}),
+        planted(
+            registers, "register 0.0 can't have been so: set(1,) = True [0.000, 1.000]; get()",
+            history=[op("set", 1, answer=True, at=(0, 1)), op("get", answer=ABSENT, at=(2, 3))],
+        ),
+        planted(
+            registers, "register 0.0 can't have been so: set(1,) = True [0.000, 1.000]; set(2,)",
+            history=[
+                op("set", 1, answer=True, at=(0, 1)), op("set", 2, answer=True, at=(2, 3)),
+                op("get", answer=1, at=(4, 5)),
+            ],
+        ),
+        planted(
+            registers, "swap(1, 2) = True [2.000, 3.000]; swap(1, 3) = True [2.000, 3.000]",
+            history=[
+                op("set", 1, answer=True, at=(0, 1)), op("swap", 1, 2, answer=True, at=(2, 3)),
+                op("swap", 1, 3, answer=True, at=(2, 3)),
+            ],
+        ),
+        planted(
+            counters, "incr() = 1 [0.000, 1.000]; incr() = 1 [2.000, 3.000]",
+            history=[op("incr", answer=1, at=(0, 1)), op("incr", answer=1, at=(2, 3))],
+        ),
+        planted(bank, "n3 at 9", looks=[Look("n3 at 9", (EACH - 5, *WHOLE[1:]))]),
+        planted(bank, "7 accounts have", looks=[Look("n3 at 9", WHOLE[1:])]),
+        planted(bank, "n1 has lost 1 moves", endings=[Ending("n1", WHOLE, frozenset())]),
+        planted(
+            bank, "n1 has moves that nobody made",
+            endings=[Ending("n1", (*AFTER[:2], EACH - 1, EACH + 1, *AFTER[4:]),
+                            frozenset({MOVED, Move(9, 2, 3, 1)}))],
+        ),
+        planted(bank, "its moves leave", endings=[Ending("n1", WHOLE, frozenset({MOVED}))]),
+        planted(lock, "held by two: Lease(began=0, ended=2",
+                leases=[Lease(0, 2, 5, "a"), Lease(1, 3, 7, "b")]),
+        planted(lock, "held by two: Lease(began=0, ended=1",
+                leases=[Lease(0, 1, 7, "a"), Lease(2, 3, 6, "b")]),
+        planted(lock, "fences go back", guarded=[Guarded(1, 7, "b"), Guarded(2, 5, "a")]),
+        planted(lock, "fences go back: Guarded(number=1, fence=5",
+                guarded=[Guarded(1, 5, "a"), Guarded(2, 5, "b")]),
+        planted(lock, "fences go back: Guarded(number=2, fence=5",
+                guarded=[Guarded(2, 5, "a"), Guarded(2, 7, "b")]),
+        planted(lock, "n2 has lost guarded writes", ends={"n2": Guarded(3, 5, "a")}),
+        planted(topic, "n1 has lost 1 messages", shown={"n1": ((1, "i2"),)}),
+        planted(topic, "n1 has messages twice", shown={"n1": ((1, "m1"), (2, "m1"), (3, "i2"))}),
+        planted(topic, "that nobody published", shown={"n1": ((1, "m1"), (2, "i2"), (3, "x"))}),
+        planted(topic, "positions with gaps", shown={"n1": ((1, "m1"), (3, "i2"))}),
+        planted(topic, "1 messages of n1 were never handed out",
+                handed=[HandOut(1, "m1", 1.0)]),
+        planted(topic, "what n1 does not have was handed out",
+                handed=[HandOut(1, "m1", 1.0), HandOut(2, "i2", 1.0), HandOut(3, "x", 1.0)]),
+        planted(topic, "came after its acknowledgement", acked=[Ack(1, 3.0)]),
+    ],
+)  # fmt: skip
+def test_what_was_planted_is_found(
+    made: Callable[[], History], changed: Mapping[str, Any], said: str
+) -> None:
+    history = made()
+    for name, value in changed.items():
+        setattr(history, name, value)
+    assert said in str(history.wrong())
+
+
+def test_where_clocks_differ_fences_alone_are_judged() -> None:
+    history = Locks(clocks_agree=False)
+    history.leases = [Lease(0, 2, 5, "a"), Lease(1, 3, 7, "b")]
+    assert history.wrong() == []
+    history.guarded = [Guarded(1, 7, "b"), Guarded(2, 5, "a")]
+    assert history.wrong()
+
+
+# --- what is remembered of what came of it --------------------------------------------------------
+
+
+PLAN = Plan(
+    Path(),
+    tuple(NodeAt(f"n{n}", 1, 1, 1, 1) for n in (1, 2, 3)), 1, 1, 1, "root", "", Failover(1),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Saying(Asker):
+    """Nodes that say to everything what a test has them say."""
+
+    says: Callable[[str, dict[str, Any]], Answered] = field(kw_only=True)
+
+    def ask(self, node: NodeAt, text: str, **fields: Any) -> Answered:
+        return self.says(text, fields)
+
+
+def acting(history: History, says: Callable[[str, dict[str, Any]], Answered]) -> Asking:
+    """A client acts a hundred times."""
+    asking = Asking(Saying(PLAN, says=says))
+    chance = random.Random(1)
+    for _ in range(100):
+        try:
+            history.act(asking, PLAN.nodes[0], chance, "c1")
+        except (Refused, Unknown):
+            continue
+    return asking
+
+
+def refuses(text: str, fields: dict[str, Any]) -> Answered:
+    raise Refused({"code": "NotWritable", "message": "it follows"})
+
+
+def is_silent(text: str, fields: dict[str, Any]) -> Answered:
+    raise Unknown("nothing came")
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "TRIES_MOST", 2)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_what_was_refused_was_never_there() -> None:
+    records, bank, topic = Records(), Bank(), Topic()
+    for history in (records, bank, topic):
+        acting(history, refuses)
+    assert not records.tried
+    assert not bank.tried
+    assert all(mark.startswith("i") for mark in topic.tried)
+    for linear in (Registers(), Counters()):
+        acting(linear, refuses)
+        assert linear.history == []
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_what_has_an_unknown_end_may_be_there() -> None:
+    records, bank, topic = Records(), Bank(), Topic()
+    for history in (records, bank, topic):
+        acting(history, is_silent)
+    assert records.tried and bank.tried and topic.tried
+    for linear in (Registers(), Counters()):
+        acting(linear, is_silent)
+        assert linear.history
+        assert {one.ended for one in linear.history} == {float("inf")}
+
+
+def test_a_read_without_after_counts_from_who_leads_alone() -> None:
+    def answers(lease: str) -> Callable[[str, dict[str, Any]], Answered]:
+        def says(text: str, fields: dict[str, Any]) -> Answered:
+            if "INFO" in text:
+                assert "after" not in fields
+                return Answered([[7], {"lease": {"$dur": lease}}], 9, None)
+            if text.startswith("SELECT"):
+                raise Unknown("a read with after")
+            raise Refused({"code": "Busy", "message": ""})
+
+        return says
+
+    led, not_led = Registers(), Registers()
+    acting(led, answers("2s"))
+    acting(not_led, answers("0s"))
+    assert {one.answer for one in led.history} == {7}
+    assert not_led.history == []
+
+
+def test_a_read_asks_for_what_was_newest_when_it_began() -> None:
+    history, asked = Registers(), list[int]()
+    sequence = 0
+
+    def says(text: str, fields: dict[str, Any]) -> Answered:
+        nonlocal sequence
+        if "after" in fields:
+            asked.append(fields["after"])
+            assert fields["after"] == sequence
+        sequence += 1
+        values = [[], {"lease": None}] if "INFO" in text else [[]]
+        return Answered(values, sequence, None)
+
+    acting(history, says)
+    assert len(asked) > 10
+
+
+def test_money_is_looked_at_in_one_moment() -> None:
+    history, asked = Bank(), list[tuple[Any, Any]]()
+    half = [EACH] * (banks.ACCOUNTS // 2)
+
+    def says(text: str, fields: dict[str, Any]) -> Answered:
+        if "moment" in fields:
+            asked.append((fields["moment"], fields["keep"]))
+            return Answered([half], 5, "m-1")
+        return Answered([[EACH] * ACCOUNTS], 5, None)
+
+    acting(history, says)
+    assert set(asked) == {("new", "10s"), ("m-1", "0s")}
+    assert history.wrong() == []
+
+
+def test_a_lease_is_believed_in_no_longer_than_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history, now = Locks(), 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def says(text: str, fields: dict[str, Any]) -> Answered:
+        nonlocal now
+        now += 0.7
+        if text.startswith("LOCK"):
+            return Answered([{"held": True, "fence": round(now * 10)}], 5, None)
+        if text.startswith("UPDATE"):
+            return Answered([[]], 5, None)
+        return Answered([{"released": True}], 5, None)
+
+    acting(history, says)
+    assert history.refused >= 100
+    assert {round(lease.ended - lease.began, 3) for lease in history.leases} == {
+        round(locks.LEASE_SECONDS - 0.7, 3)
+    }
