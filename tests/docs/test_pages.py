@@ -184,6 +184,24 @@ def test_a_planted_torn_table_is_caught() -> None:
     assert torn_tables(f"{whole}\n| 3 | 4 |\n") == ["| 3 | 4 |"]
 
 
+def unmerged(text: str) -> list[str]:
+    """Lines that a merge has left behind."""
+    return re.findall(r"^(?:<{7}|>{7}) .*$", text, re.MULTILINE)
+
+
+def test_no_page_is_half_merged() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "clients").rglob("*.md"), *DOCS.rglob("*.md")]
+    assert [page for page in pages if unmerged(page.read_text())] == []
+
+
+def test_a_planted_half_merged_page_is_caught() -> None:
+    assert unmerged("one\n<<<<<<< HEAD\ntwo\n=======\nthree\n>>>>>>> 288e698 (a change)\n") == [
+        "<<<<<<< HEAD",
+        ">>>>>>> 288e698 (a change)",
+    ]
+    assert unmerged("a <<<<<<< b\n\nHead\n=======\n") == []
+
+
 def test_changelog_begins_with_this_version() -> None:
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == VERSION
