@@ -265,7 +265,14 @@ class Node:
         )
         self._feeds = self._supervise(
             lambda: FeedsActor.start(
-                runtime, feeds, committer, self.rights, sessions, self.store.id
+                runtime,
+                feeds,
+                committer,
+                self.rights,
+                sessions,
+                self.roles,
+                self.running,
+                self.store.id,
             ),
             refoldable=True,
         )

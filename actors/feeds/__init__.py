@@ -7,6 +7,7 @@ another.
 | file | what it holds |
 |---|---|
 | `asked.py` | what a feed is asked for, and what a surface has to bring |
+| `arriving.py` | waits, where the node does not show yet what a feed is to come after |
 | `actor.py` | lets a feed in: who asks, and whether the position is of this history |
 | `hub.py` | follows the store once for all feeds that have caught up |
 | `feed.py` | one of them: caught up, or reading the log until it is |

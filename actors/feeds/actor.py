@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from actors.commits import Committer
+from actors.feeds.arriving import arrived
 from actors.feeds.asked import ACTIONS, Opened, OpenFeed
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 from actors.feeds.views import Wanted
 from actors.rights import Rights
+from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
+from actors.scripts.running import Running
 from actors.sessions import Sessions
 from language.filters import Filter
 from protocol.errors import (
@@ -20,6 +23,7 @@ from protocol.errors import (
     Failed,
     LogPruned,
     SessionEnded,
+    StatementTimeout,
     Unknown,
 )
 from protocol.requests import Caller
@@ -50,6 +54,8 @@ class FeedsActor(LoopActor):
         committer: Committer,
         rights: Rights,
         sessions: Sessions,
+        roles: Roles,
+        running: Running,
         store_id: str,
     ) -> None:
         super().__init__(runtime)
@@ -57,6 +63,8 @@ class FeedsActor(LoopActor):
         self._committer = committer
         self._rights = rights
         self._sessions = sessions
+        self._roles = roles
+        self._running = running
         self._store_id = store_id
 
     @handles(OpenFeed)
@@ -67,11 +75,17 @@ class FeedsActor(LoopActor):
         :raises Unknown, NotAllowed: of the table; `detail.created`: the position is older than it
         :raises Diverged: the position is of another history
         :raises LogPruned: the log begins after it
-        :raises Busy: too many feeds are open
+        :raises StatementTimeout: the node does not show what it is to come after, or the position
+            that it begins at, in time; `detail.seq` is what it shows
+        :raises Busy: too many feeds are open, or wait to be; or the node does not know enough of
+            its cluster's store at the moment
+        :raises Draining: the node has no role
         """
         feeds, committer = self._feeds, self._committer
+        self._roles.check_answering(asked.caller)
         if not asked.actions or not asked.actions <= set(ACTIONS):
             raise BadRequest(f"actions are some of {', '.join(ACTIONS)}")
+        await self._arrive(asked)
         found = self._look(asked)
         condition = None if asked.where is None else Filter(asked.where)
         await committer.released(committer.promise(found.saw))
@@ -114,6 +128,34 @@ class FeedsActor(LoopActor):
     def _check_session(self, caller: Caller) -> None:
         if caller.session is not None and not self._sessions.is_open(caller.session):
             raise SessionEnded("the session has ended: sign in again")
+
+    async def _arrive(self, asked: OpenFeed) -> None:
+        """Wait until the node shows what the feed is to come after, and where it begins. Who may
+        do what is judged behind that: what is declared may have yet to come."""
+        after, start = asked.after or 0, asked.start or 0
+        if start > after and self._may_come(asked, start):
+            after = start
+        if after <= self._committer.released_upto:
+            return
+        self._check_session(asked.caller)
+        try:
+            await arrived(asked, after, self._committer, self._running)
+        except StatementTimeout:
+            if after == start and not self._may_come(asked, start):
+                return  # another history has come instead: see `_start`
+            raise
+        self._roles.check_answering(asked.caller)
+
+    def _may_come(self, asked: OpenFeed, start: int) -> bool:
+        """Whether a position that is not there yet can be one of this history: another node has
+        shown it, and this one is behind."""
+        committer = self._committer
+        if asked.store is not None and asked.store != self._store_id:
+            return False
+        if not committer.follows and start > committer.committed:
+            return False
+        epoch = committer.ledger.epoch_at(committer.released_upto)
+        return asked.epoch is None or asked.epoch >= epoch
 
     async def _start(self, asked: OpenFeed, created: int) -> int | None:
         """The commit after which the feed begins; None: the newest."""

@@ -137,3 +137,10 @@ class OpenFeed(Request["object"]):
     """Whether the record as it was is told too."""
     where: str | None = None
     """The text of a condition that the record has to meet."""
+    after: int | None = None
+    """A sequence that the node has to show before the feed begins; it is waited for."""
+
+    @property
+    def text(self) -> str:
+        """What it is, for people; nothing of what may be secret."""
+        return f"WATCH {self.table}{'' if self.where is None else ' WHERE ...'}"

@@ -193,10 +193,6 @@ class Feed:
 
     # --- for those who look -----------------------------------------------------------------------
 
-    @property
-    def _filter(self) -> str:
-        return "" if self.asked.where is None else " WHERE ..."
-
     def info(self, now_us: int) -> dict[str, Value]:
         """What INFO FOR RUNNING says of it."""
         return {
@@ -207,7 +203,7 @@ class Feed:
             "namespace": self.asked.namespace,
             "database": self.asked.database,
             "statement": None,
-            "text": f"WATCH {self.asked.table}{self._filter}",
+            "text": self.asked.text,
             "since": duration(now_us - self.began_us),
             "left": None,
             "slices": 0,

@@ -13,12 +13,12 @@ from protocol.jsonvalues import encode_plain, to_json
 from protocol.requests import Caller
 from protocol.text import format_datetime, format_record
 from protocol.values import RecordId, instant
-from surfaces.http.queries import natural, needed, parameters
+from surfaces.http.queries import natural, needed, parameters, sequence
 from surfaces.http.websocket import Socket, text_frame
 
 SUBPROTOCOL: Final = "store.watch.v1"
 PARAMETERS: Final = (
-    "ns", "db", "table", "from", "store", "epoch", "actions", "before", "where",
+    "ns", "db", "table", "from", "store", "epoch", "actions", "before", "where", "after",
 )  # fmt: skip
 
 
@@ -149,6 +149,7 @@ class Watch(Socket):
 
     def _read(self, asked: dict[str, str], who: Caller) -> OpenFeed:
         start, epoch, actions = asked.get("from"), asked.get("epoch"), asked.get("actions")
+        after = asked.get("after")
         before = asked.get("before", "0")
         if before not in ("0", "1"):
             raise BadRequest(f"before is 0 or 1, not {before[:40]!r}")
@@ -165,6 +166,7 @@ class Watch(Socket):
             actions=frozenset(ACTIONS if actions is None else actions.split(",")),
             before=before == "1",
             where=asked.get("where"),
+            after=None if after is None else sequence(after, "after"),
         )
 
     def opened(self) -> None:

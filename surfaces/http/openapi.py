@@ -344,6 +344,7 @@ OPERATIONS["GET", "/watch"] = {
         in_query("actions", "of create, update, delete, with commas; all when absent"),
         in_query("before", "1: with each record as it was", enum=["0", "1"]),
         in_query("where", "a condition on the record"),
+        in_query("after", "a sequence that the node has to show first", type="integer"),
     ],
     "responses": {
         "101": {"description": "a WebSocket whose text frames are JSON objects"},

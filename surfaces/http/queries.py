@@ -57,6 +57,14 @@ def needed(query: dict[str, str], name: str) -> str:
     return query[name]
 
 
+def sequence(text: str, name: str) -> int:
+    """The value of a parameter that names a commit. :raises BadRequest: there is none such"""
+    number = natural(text, name)
+    if number > limits.SEQUENCE_MAX:
+        raise BadRequest(f"{name} is a sequence, 0 to {limits.SEQUENCE_MAX}, not {number}")
+    return number
+
+
 def natural(text: str, name: str) -> int:
     """The value of a parameter that counts. :raises BadRequest: it is no integer, or below 0"""
     number = integer(text, name)

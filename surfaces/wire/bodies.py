@@ -16,11 +16,12 @@ from protocol.values import MICROSECOND
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINOR: Final = 7
+MINOR: Final = 8
 """The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
 MINOR_OF_AFTER: Final = 7
+MINOR_OF_SEQUENCES: Final = 8
 CLIENT_CHARACTERS: Final = 128
 ENVELOPE_BYTES: Final = 4 * limits.KIB
 """What stands around the results in the frame of an answer, at most: a refusal among it."""
@@ -168,9 +169,7 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
         raise BadRequest(
             f"RUN reason has at most {limits.REASON_CHARACTERS} characters", field="reason"
         )
-    after = body.get("after")
-    if after is not None:
-        _check_after(after, minor)
+    after = after_of("RUN", body, minor, MINOR_OF_AFTER)
     keep = body.get("keep")
     return RunScript(
         caller=caller,
@@ -190,15 +189,23 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
     )
 
 
-def _check_after(after: int, minor: int) -> None:
-    if minor < MINOR_OF_AFTER:
-        raise BadRequest(
-            f"RUN after needs minor {MINOR_OF_AFTER}, {minor} was agreed on", field="after"
-        )
+def after_of(what: str, body: dict[str, Any], minor: int, needed: int) -> int | None:
+    """The sequence that a request comes after.
+
+    :param minor: the one agreed on
+    :param needed: the one that has brought it to these requests
+    :raises BadRequest: it is none, or not known in that minor
+    """
+    after = field(what, body, "after", int)
+    if after is None:
+        return None
+    if minor < needed:
+        raise BadRequest(f"{what} after needs minor {needed}, {minor} was agreed on", field="after")
     if not 0 <= after <= limits.SEQUENCE_MAX:
         raise BadRequest(
-            f"RUN after is a sequence, 0 to {limits.SEQUENCE_MAX}, not {after}", field="after"
+            f"{what} after is a sequence, 0 to {limits.SEQUENCE_MAX}, not {after}", field="after"
         )
+    return after
 
 
 def welcome(

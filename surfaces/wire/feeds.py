@@ -16,19 +16,20 @@ from protocol import binary
 from protocol.errors import BadRequest
 from protocol.requests import Caller
 from protocol.values import instant
-from surfaces.wire.bodies import field
+from surfaces.wire.bodies import MINOR_OF_SEQUENCES, after_of, field
 
 Body = dict[str, Any]
 
 _WATCH: Final = frozenset(
-    {"ns", "db", "table", "from", "actions", "before", "where", "store", "epoch"}
+    {"ns", "db", "table", "from", "actions", "before", "where", "store", "epoch", "after"}
 )
 
 
-def read_watch(body: Body | None, caller: Caller, request: str, sink: Sink) -> OpenFeed:
+def read_watch(body: Body | None, caller: Caller, request: str, minor: int, sink: Sink) -> OpenFeed:
     """What a WATCH asks for.
 
     :param request: names it
+    :param minor: the one agreed on
     :raises BadRequest: a field is missing, unknown, or of the wrong type
     """
     body = body or {}
@@ -52,6 +53,7 @@ def read_watch(body: Body | None, caller: Caller, request: str, sink: Sink) -> O
         actions=_actions(body),
         before=field("WATCH", body, "before", bool) or False,
         where=field("WATCH", body, "where", str),
+        after=after_of("WATCH", body, minor, MINOR_OF_SEQUENCES),
     )
 
 

@@ -183,7 +183,7 @@ class Watches:
         link = self._link
         name = link.name(one.id)
         try:
-            asked = feeds.read_watch(one.body, caller, name, one)
+            asked = feeds.read_watch(one.body, caller, name, link.minor, one)
             one.body = None
             feed = await link.wire.gate.feed(asked)
         except Refusal as refusal:

@@ -21,7 +21,7 @@ from storage import cluster_file
 from storage.cluster_file import Cluster as ClusterFile
 from storage.directory import StoreDirectory
 from storage.disk import Disk
-from storeclient import AsyncClient
+from storeclient import AsyncClient, AsyncWatch, Change
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.actors.nodes import leads_by_hand
 from tests.nodes import CHEAP, Running, running
@@ -210,6 +210,11 @@ async def at_both(both: Followed) -> AsyncIterator[AsyncClient]:
         yield client
 
 
+async def _first(watch: AsyncWatch) -> Change:
+    """The first change that is told."""
+    return await anext(aiter(watch))
+
+
 async def _own_writes(both: Followed, client: AsyncClient, first: int, count: int) -> None:
     for number in range(first, first + count):
         await client.run("CREATE t CONTENT { n: $n }", {"n": number})
@@ -228,6 +233,55 @@ async def test_own_writes_are_read_of_a_node_that_follows(tmp_path: Path) -> Non
         await until(lambda: len(both.nodes[1].committer.arrivals) > 0)
         both.held = False
         assert all(30 in found for found in await asyncio.gather(*reading))
+
+
+async def test_a_feed_of_a_node_that_is_behind_begins_when_it_is_not(tmp_path: Path) -> None:
+    """From a position that it does not show yet, and from now on, behind what was seen."""
+    async with followed(tmp_path) as both, at_both(both) as client:
+        other, db = both.nodes[1], client.database("shop", "main")
+        await client.run("CREATE t CONTENT { n: 0 }", ns="shop", db="main")
+        both.held = True
+        position = (await client.run("CREATE t CONTENT { n: 1 }")).position
+        watches = [db.watch("t", position) for _ in range(2)] + [db.watch("t") for _ in range(2)]
+        heard = [asyncio.create_task(_first(one)) for one in watches]
+        await until(lambda: len(other.committer.arrivals) > 0)
+        await until(lambda: len(both.nodes[0].open_feeds) + len(other.committer.arrivals) == 4)
+        assert not len(list(other.running)), "no script waits in its place"
+        both.held = False
+        await until(lambda: sum(len(one.open_feeds) for one in both.nodes) == 4)
+        assert len(other.open_feeds) > 0
+        await client.run("CREATE t CONTENT { n: 2 }")
+        changes = await asyncio.gather(*heard)
+        assert [change.value and change.value["n"] for change in changes] == [2] * 4
+        for one in watches:
+            await one.stop()
+
+
+async def test_a_node_that_is_behind_for_long_is_waited_for_where_there_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "AFTER_SECONDS", 0.05)
+    async with followed(tmp_path) as both:
+        leader = AsyncClient(both.addresses[0], user="root", password=REAL_PASSWORD)
+        alone = AsyncClient(both.addresses[1], user="root", password=REAL_PASSWORD)
+        async with leader, alone:
+            both.held = True
+            create = "CREATE t CONTENT {{ n: {} }}"
+            position = (await leader.run(create.format(1), ns="shop", db="main")).position
+            watch = alone.database("shop", "main").watch("t", position)
+            heard = asyncio.create_task(_first(watch))
+            waited = 0
+            while waited < 3:  # and asked for again each time
+                await until(lambda: len(both.nodes[1].committer.arrivals) == 1)
+                await until(lambda: len(both.nodes[1].committer.arrivals) == 0)
+                waited += 1
+            assert not heard.done()
+            both.held = False
+            await until(lambda: len(both.nodes[1].open_feeds) == 1)
+            await leader.run(create.format(2), ns="shop", db="main")
+            change = await heard
+            assert change.value is not None and change.value["n"] == 2
+            await watch.stop()
 
 
 async def test_a_planted_client_reads_what_is_old_of_it(

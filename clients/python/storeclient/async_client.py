@@ -450,11 +450,15 @@ class AsyncClient:
             assert connection.welcome is not None
             if connection.welcome.minor < MINOR_OF_FEEDS:
                 raise _too_old(connection.welcome, "feeds", MINOR_OF_FEEDS)
-            if self._nodes.are_several and node.knows_after:
-                start = max(body.get("from") or 0, self._seen.after or 0)
+            asked, after = body, self._seen.after
+            if self._nodes.are_several and node.knows_sequences:
+                if after and not self._nodes.is_home(node):
+                    asked = {**body, "after": after}
+            elif self._nodes.are_several and node.knows_after:
+                start = max(body.get("from") or 0, after or 0)
                 if start:
                     await self._reach(node, connection, start, seconds)
-            feed = await connection.watch(body, seconds)
+            feed = await connection.watch(asked, seconds)
             feed.on_seq = self._seen.reached
             return feed
 
@@ -463,8 +467,8 @@ class AsyncClient:
     async def _reach(
         self, node: Node, connection: Connection, seq: int, seconds: float | None
     ) -> None:
-        """Wait until a node shows what a feed goes on from: one that is behind would take it for a
-        position of another history.
+        """Wait until a node shows what a feed goes on from: one that is behind, and of a version
+        whose feeds don't wait, would take it for a position of another history.
 
         :raises StatementTimeout: it does not, and is not the node that takes changes
         """

@@ -20,12 +20,13 @@ Waiter = TypeVar("Waiter")
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINORS: Final = (0, 7)
+MINORS: Final = (0, 8)
 """Lowest and highest minor that this client speaks."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
 MINOR_OF_VAULTS: Final = 6
 MINOR_OF_AFTER: Final = 7
+MINOR_OF_SEQUENCES: Final = 8
 HELLO_ID: Final = 0
 _NOTHING: Final = type(None)
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from storeclient.connection import Connection
 from storeclient.errors import Closed, OutcomeUnknown, Refused, StoreError, Unreachable
 from storeclient.events import ConnectionChange, ConnectionEvent, OnConnection
-from storeclient.exchange import MINOR_OF_AFTER
+from storeclient.exchange import MINOR_OF_AFTER, MINOR_OF_SEQUENCES
 from storeclient.settings import Settings, split_address
 
 BACKOFF_FIRST_SECONDS: Final = 0.02
@@ -69,10 +69,20 @@ class Node:
 
     @property
     def knows_after(self) -> bool:
-        """Whether it can wait for what a read has to show."""
+        """Whether it can wait for what a script has to show."""
+        return self._minor >= MINOR_OF_AFTER
+
+    @property
+    def knows_sequences(self) -> bool:
+        """Whether it can wait for what a feed, or an operation on keys, has to show, and says at
+        which commit operations on keys and messages were done."""
+        return self._minor >= MINOR_OF_SEQUENCES
+
+    @property
+    def _minor(self) -> int:
         connection = self.connection
         assert connection is not None and connection.welcome is not None
-        return connection.welcome.minor >= MINOR_OF_AFTER
+        return connection.welcome.minor
 
     def rest(self) -> None:
         """Read nothing there for a while."""

@@ -7,17 +7,30 @@ import asyncio
 import random
 from typing import Final
 
-from storeclient.errors import NotWritable, OutcomeUnknown, Refused, StoreError, Unreachable
+from storeclient.errors import (
+    NotWritable,
+    OutcomeUnknown,
+    Refused,
+    StatementTimeout,
+    StoreError,
+    Unreachable,
+)
 
 RETRY_FIRST_SECONDS: Final = 0.05
 RETRY_MOST_SECONDS: Final = 5.0
 
 
 def is_outage(error: StoreError) -> bool:
-    """Whether it goes away with time, as a node does that is away, stops, is full or only reads."""
+    """Whether it goes away with time, as a node does that is away, stops, is full, only reads or is
+    behind."""
     if isinstance(error, Refused) and not isinstance(error, OutcomeUnknown):
-        return error.retry or isinstance(error, NotWritable)
+        return error.retry or is_behind(error) or isinstance(error, NotWritable)
     return isinstance(error, OutcomeUnknown | Unreachable)
+
+
+def is_behind(error: StoreError) -> bool:
+    """Whether a node did not show in time what a request was to come after."""
+    return isinstance(error, StatementTimeout) and "after" in error.detail
 
 
 class Pause:

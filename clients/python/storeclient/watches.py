@@ -34,7 +34,7 @@ from storeclient.errors import (
     Unknown,
 )
 from storeclient.feeds import Feed
-from storeclient.outages import Pause, is_outage
+from storeclient.outages import Pause, is_behind, is_outage
 
 COPY_ANEW: Final = "read the table anew, and watch it from the `seq` of that answer"
 _THEN: Final[dict[type[Refused], str]] = {
@@ -225,7 +225,8 @@ class _Following:
         """The feed is over, or did not begin. :raises StoreError: it can't go on by itself"""
         begun = self._feed is not None
         self._left()
-        known = self._watch.patient or (isinstance(error, Refused) and error.retry)
+        passes = isinstance(error, Refused) and (error.retry or is_behind(error))
+        known = self._watch.patient or passes
         if begun and isinstance(error, TooSlow | SessionEnded):
             return  # it comes back; where it can't sign in again it is told so then
         if not (known and is_outage(error)):

@@ -1,4 +1,4 @@
-"""What waits on a node that follows is woken by what its leader commits."""
+"""Reads of a node that follows: what waits there is woken by what its leader commits."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from typing import Any
 
 import pytest
 
+from actors.feeds import FeedsActor
 from actors.runtime import ask
 from actors.topics import Waits
-from protocol.errors import NotWritable, SessionEnded, Unknown
-from protocol.requests import Caller, ScriptAnswer, SignIn
+from protocol import limits
+from protocol.errors import (
+    Busy,
+    Cancelled,
+    Diverged,
+    NotWritable,
+    SessionEnded,
+    StatementTimeout,
+    Unknown,
+)
+from protocol.requests import Caller, ScriptAnswer, SignIn, SignOut
 from tests.actors.cluster.whole import Machine, Trio, cluster
 from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome
+from tests.actors.test_feeds import Reader, follow
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 
@@ -25,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 def quiet(logbook: Logbook) -> None:
     """What operators hear of when nodes die."""
     logbook.allow("leads no more|nobody leads|was not renewed|follows no more|were not kept")
+    logbook.allow("frames that were not released gave way")
 
 
 def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> None:
@@ -165,3 +177,135 @@ async def signed_in(machine: Machine, user: str) -> Caller:
     signed = await ask(machine.runs.sessions, SignIn(user, "correct horse", "wire", "192.0.2.7:1"))
     caller: Caller = signed.caller
     return caller
+
+
+# --- feeds ----------------------------------------------------------------------------------------
+
+
+async def behind(trio: Trio) -> tuple[Machine, Machine, int]:
+    """The leader, a node that lacks what it has released since, and how far that has come."""
+    leader, other = await trio.led(), trio.named("b")
+    await leader.value("CREATE t:0")
+    await shown(trio, other)
+    other.cut()
+    await trio.until_done(lambda: leader.value("CREATE t:1"))
+    return leader, other, leader.runs.committer.released_upto
+
+
+async def waits(trio: Trio, machine: Machine) -> None:
+    """Until a feed waits there for what the node is to show."""
+    await trio.until(lambda: len(machine.runs.committer.arrivals) == 1)
+
+
+def test_a_feed_waits_for_the_position_that_it_goes_on_from() -> None:
+    async def main(trio: Trio) -> None:
+        leader, other, seq = await behind(trio)
+        epoch, store = leader.runs.committer.ledger.epoch, leader.runs.store.id
+        reader = Reader()
+        asking = asyncio.ensure_future(
+            follow(other.runs, reader, start=seq, store=store, epoch=epoch)
+        )
+        await waits(trio, other)
+        running = await other.value("INFO FOR RUNNING")
+        assert ("WATCH t", True) in [(one["text"], one["waiting"]) for one in running]
+        other.mend()
+        await asking
+        assert reader.opening is not None and reader.opening.start == seq
+        await leader.value("CREATE t:2")
+        await trio.until(lambda: any(one["type"] == "commit" for one in reader.said))
+        (change,) = next(one for one in reader.said if one["type"] == "commit")["changes"]
+        assert change["id"] == "t:2", "nothing twice, and nothing skipped"
+        assert not len(other.runs.committer.arrivals)
+
+    played(main)
+
+
+def test_a_planted_node_takes_a_position_that_it_lacks_for_one_of_another_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FeedsActor, "_may_come", lambda _self, _asked, _start: False)
+
+    async def main(trio: Trio) -> None:
+        _, other, seq = await behind(trio)
+        assert isinstance(await outcome(follow(other.runs, Reader(), start=seq)), Diverged)
+
+    played(main)
+
+
+def test_a_feed_from_now_on_may_come_after_what_its_reader_has_seen() -> None:
+    async def main(trio: Trio) -> None:
+        _, other, seq = await behind(trio)
+        reader = Reader()
+        asking = asyncio.ensure_future(follow(other.runs, reader, after=seq))
+        await waits(trio, other)
+        other.mend()
+        await asking
+        assert reader.opening is not None and reader.opening.start >= seq
+
+    played(main)
+
+
+def test_what_does_not_come_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AFTER_SECONDS", 2)
+
+    async def main(trio: Trio) -> None:
+        leader, other, seq = await behind(trio)
+        shows = other.runs.committer.released_upto
+        late = await outcome(follow(other.runs, Reader(), start=seq))
+        assert isinstance(late, StatementTimeout)
+        assert late.detail == {"after": seq, "seq": shows}
+        assert not len(other.runs.committer.arrivals) and not other.runs.running.resting
+        # Who leads has all there is: what is ahead of it is nobody's.
+        began = asyncio.get_running_loop().time()
+        assert isinstance(await outcome(follow(leader.runs, Reader(), start=seq + 9)), Diverged)
+        late = await outcome(follow(leader.runs, Reader(), after=seq + 9))
+        assert isinstance(late, StatementTimeout)
+        assert asyncio.get_running_loop().time() - began < 3
+
+    played(main)
+
+
+def test_a_position_of_another_history_is_not_waited_for() -> None:
+    async def main(trio: Trio) -> None:
+        _, other, seq = await behind(trio)
+        committer = other.runs.committer
+        epoch = committer.ledger.epoch_at(committer.released_upto)
+        for asked in ({"start": seq, "epoch": epoch - 1}, {"start": seq, "store": "0" * 32}):
+            began = asyncio.get_running_loop().time()
+            assert isinstance(await outcome(follow(other.runs, Reader(), **asked)), Diverged)
+            assert asyncio.get_running_loop().time() == began
+
+    played(main)
+
+
+def test_what_waits_can_be_killed_and_ends_with_its_session() -> None:
+    async def main(trio: Trio) -> None:
+        _, other, seq = await behind(trio)
+        asking = asyncio.ensure_future(follow(other.runs, Reader(), start=seq))
+        await waits(trio, other)
+        (one,) = [one for one in await other.value("INFO FOR RUNNING") if one["text"] == "WATCH t"]
+        await other.value(f"KILL '{one['id']}'")
+        assert isinstance(await outcome(asking), Cancelled)
+        signed = await ask(
+            other.runs.sessions, SignIn("ana", "correct horse", "wire", "192.0.2.7:1")
+        )
+        asking = asyncio.ensure_future(follow(other.runs, Reader(), signed.caller, start=seq))
+        await waits(trio, other)
+        await ask(other.runs.sessions, SignOut(signed.token))
+        assert isinstance(await outcome(asking), SessionEnded)
+        assert not len(other.runs.committer.arrivals)
+
+    played(main)
+
+
+def test_a_node_that_was_not_told_what_is_released_opens_no_feed() -> None:
+    async def main(trio: Trio) -> None:
+        for each in trio.machines:
+            await each.kill()
+        for each in trio.machines:
+            await each.start()
+            assert isinstance(await outcome(follow(each.runs, Reader(), start=0)), Busy)
+        new = await trio.led()
+        await follow(new.runs, Reader(), start=0)
+
+    played(main)
