@@ -151,7 +151,7 @@ export const revoke = (verbs, on, user) =>
 // --- the node ---
 
 /** A clause with all of some things, or NONE; nothing where it is not said. */
-const clause = (word, all, write = string) => (all ? [`${word} ${all.map(write).join(', ') || 'NONE'}`] : []);
+export const clause = (word, all, write = string) => (all ? [`${word} ${all.map(write).join(', ') || 'NONE'}`] : []);
 
 /**
  * What is declared of the node; what is not given stays.
@@ -160,33 +160,6 @@ const clause = (word, all, write = string) => (all ? [`${word} ${all.map(write).
 export const defineNode = ({ roles, endpoints, origins }) => statement([
   'DEFINE NODE', ...clause('ROLES', roles, (role) => role), ...clause('ENDPOINTS', endpoints), ...clause('ORIGINS', origins),
 ].join(' '));
-
-// --- the cluster ---
-
-const rolesOf = (roles) => clause('ROLES', roles ?? undefined, (role) => role);
-
-/**
- * A row.
- * @param {{name: string, peer: string, endpoints: string[], node?: string, certificate?: string, roles: ?string[], comment: string}} row
- */
-export const defineReplica = ({ name: row, peer, endpoints, node, certificate, roles, comment }) => statement([
-  `DEFINE REPLICA ${name(row)} PEER ${string(peer)}`, ...(endpoints.length ? clause('ENDPOINTS', endpoints) : []),
-  ...(node ? [`NODE ${string(node)}`] : []), ...(certificate ? [`CERTIFICATE ${string(certificate)}`] : []),
-  ...rolesOf(roles), ...(comment ? [`COMMENT ${string(comment)}`] : []),
-].join(' '));
-
-/** One thing of a row. @param {{peer?: string, endpoints?: string[], roles?: string[]}} change */
-export function alterReplica(row, { peer, endpoints, roles }) {
-  const [said] = peer ? [`SET PEER ${string(peer)}`] : endpoints ? clause('SET ENDPOINTS', endpoints) : rolesOf(roles);
-  return statement(`ALTER REPLICA ${name(row)} ${said}`);
-}
-
-export const dropReplica = (row) => statement(`DROP REPLICA ${name(row)}`);
-
-/** @param {string} span such as `10m` */
-export const createToken = (row, span) => statement(`CREATE JOIN TOKEN FOR ${name(row)} EXPIRES ${span}`);
-
-export const revokeCertificate = (fingerprint) => statement(`REVOKE CERTIFICATE ${string(fingerprint)}`);
 
 /** The first records of a table, for the editor. */
 export const first = (table, limit) => statement(`SELECT * FROM ${name(table)} LIMIT ${limit}`);

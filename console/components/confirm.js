@@ -11,24 +11,27 @@ const isTyped = (text, name) => [' ', ''].some((end) => text === name.replace(/\
 
 /**
  * @param {object} props `title`; `name` (what has to be typed); `called` (what it is: "table");
- *   `statement` (shown and run), `place`; `act` (the button: "Drop"); `run(reason)` in the place of
- *   running the statement; `ready` (false: something is missing yet); `twice` (the name is asked for two
- *   times); `onDone(value)`; `onClose`; `children` (what will be lost)
+ *   `statement` (shown and run; a function of the reason, where that stands in it), `place`; `act` (the button: "Drop"); `run(reason)` in the place of
+ *   running the statement; `ready` (false: something is missing yet); `reasoned` (nothing is done without a
+ *   reason); `twice` (the name is asked for two times); `onDone(value)`; `onClose`; `children` (what will be lost)
  */
 export function Confirm({
-  title, name, called = 'name', statement, place, act = 'Remove', run, ready = true, twice = false, onDone, onClose, children,
+  title, name, called = 'name', statement, place, act = 'Remove', run, ready = true, reasoned = false, twice = false, onDone,
+  onClose, children,
 }) {
   const [typed, type] = useState('');
   const [repeated, repeat] = useState('');
   const [reason, explain] = useState('');
   const [doing, error, attempt] = useDoing();
-  const same = ready && isTyped(typed, name) && (!twice || isTyped(repeated, name));
+  const why = reason.trim() || undefined;
+  const within = typeof statement === 'function';
+  const composed = within ? statement(why ?? '…') : statement;
+  const same = ready && (why || !reasoned) && isTyped(typed, name) && (!twice || isTyped(repeated, name));
   const submit = async () => {
     if (!same) return;
     let value;
     const done = await attempt(async () => {
-      const why = reason.trim() || undefined;
-      value = run ? await run(why) : await node.run(statement, { place, reason: why });
+      value = run ? await run(why) : await node.run(composed, { place, reason: within ? undefined : why });
     });
     if (done) {
       onClose();
@@ -39,11 +42,11 @@ export function Confirm({
     <${Dialog} title=${title} onClose=${onClose}>
       <${Form} onSubmit=${submit}>
         ${children}
-        ${statement && html`<${Composed} of=${statement} place=${place} reason=${reason.trim()} />`}
+        ${composed && html`<${Composed} of=${composed} place=${place} reason=${within ? undefined : why} />`}
         <${Text} label=${html`Type the ${called} again: <code><bdi>${name}</bdi></code>`} value=${typed}
           onInput=${type} autofocus />
         ${twice && html`<${Text} label="And once more" value=${repeated} onInput=${repeat} />`}
-        <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain}
+        <${Text} label="Reason" hint=${reasoned ? 'Needed, and kept in the statement log.' : 'Kept in the statement log.'} value=${reason} onInput=${explain}
           maxlength="1000" />
         ${error && html`<${Refused} error=${error} />`}
         <p class="actions">

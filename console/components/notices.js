@@ -2,6 +2,7 @@
 import { placed } from '../address.js';
 import { html } from '../vendor/preact.js';
 import { Ago } from './ago.js';
+import { Led } from './consoles.js';
 import { useShared } from '../state.js';
 
 /**
@@ -47,6 +48,7 @@ export function Refused({ error, again }) {
     <${Notice} look=${half ? 'half' : look} title=${half ? 'Refused, and a part of it stands' : title} again=${again}>
       <p class="said"><bdi>${error.message}</bdi></p>
       ${half && html`<p>What was committed before it stays, up to commit ${String(error.detail.committed)}.</p>`}
+      ${Array.isArray(error.detail?.leader) && html`<${Led} endpoints=${error.detail.leader} />`}
       ${look === 'sealed' && html`<p><a href=${placed('vault', place)}>Unseal it</a></p>`}
       ${look === 'drained' && html`<p><a href="#/node">Look at this node</a></p>`}
       <p class="small">

@@ -9,10 +9,11 @@ import { Composed } from './statement.js';
 /**
  * @param {object} props `title`; `statement` (shown and run; null: something is missing yet), `place`; `act` (the
  *   button); `run(reason)` in the place of running the statement; `reasoned` (a reason may be given);
- *   `look` (of the button: danger); `onDone(value)`; `onClose`; `wide`; `children`: the fields
+ *   `look` (of the button: danger); `onDone(value)`; `onClose`; `wide`; `stays` (what is done does not close it: `onDone` shows
+ *   something in its place); `children`: the fields
  */
 export function Perform({
-  title, statement, place, act, run, reasoned = false, look = 'main', onDone, onClose, wide = false, children,
+  title, statement, place, act, run, reasoned = false, look = 'main', onDone, onClose, wide = false, stays = false, children,
 }) {
   const [reason, explain] = useState('');
   const [doing, error, attempt] = useDoing();
@@ -24,7 +25,7 @@ export function Perform({
       value = run ? await run(why) : await node.run(statement, { place, reason: why });
     });
     if (done) {
-      onClose();
+      if (!stays) onClose();
       onDone?.(value);
     }
   };

@@ -6,4 +6,5 @@ export const UNREADY = {
   not_serving: 'it answers, but asks for no traffic: the role serving is missing',
   full: 'no more connections or requests fit',
   failed: 'it has failed',
+  stranded: 'stranded: it shows what is not in its leader\'s history',
 };

@@ -36,7 +36,7 @@ export const TABS = [
   {
     name: 'cluster',
     title: 'Cluster',
-    about: 'Which nodes belong to this store, and who may still come in.',
+    about: 'Which nodes hold this store, who leads and how each stands, and who may still come in.',
     page: 'cluster.md',
     load: () => import('./cluster.js'),
   },

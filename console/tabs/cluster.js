@@ -1,60 +1,101 @@
-/** Cluster: which nodes belong to this store, by what each is known, and who may still come in. */
+/** Cluster: which nodes belong to this store, who leads, how each stands, and who may still come in. */
+import { link } from '../address.js';
+import { Consoles } from '../components/consoles.js';
 import { Button } from '../components/form.js';
 import { docs, Head } from '../components/head.js';
 import { Answer, Notice } from '../components/notices.js';
+import { UNREADY } from '../components/ready.js';
 import * as node from '../node.js';
-import { useAsked } from '../state.js';
+import { useAsked, useShared } from '../state.js';
 import { info, together } from '../statements.js';
-import { shown } from '../values.js';
 import { html, useState } from '../vendor/preact.js';
 import { Build } from './cluster/build.js';
 import { Certificates } from './cluster/certificates.js';
 import { Declare } from './cluster/declare.js';
+import { Failover } from './cluster/failover.js';
+import { Lead } from './cluster/lead.js';
 import { NodeMap } from './cluster/map.js';
+import { Rows } from './cluster/rows.js';
+import { seen } from './cluster/standing.js';
+
+const EVERY_MS = 2_000;
+const BUILDING = 'build';
 
 /** What is declared, and what this node says of itself. */
 async function read(signal) {
   const both = together(info.node(), info.cluster());
   const { results } = await node.script(both.text, { signal });
-  return { self: results[0].value, cluster: results[1].value };
+  return seen({ self: results[0].value, cluster: results[1].value });
 }
 
-function Cluster({ tab }) {
-  const [open, see] = useState(null);
-  const asked = useAsked(read, []);
-  const close = () => see(null);
+function Cluster({ tab, parts }) {
+  const { who } = useShared();
+  const asked = useAsked(read, [], { every: EVERY_MS });
+  const may = who.role === 'owner' && !who.space;
+  const builds = parts[0] === BUILDING;
   return html`
-    <${Head} tab=${tab} asked=${asked} />
+    <${Head} tab=${tab} title=${builds ? 'Building a cluster' : tab.title} asked=${asked} />
+    ${asked.value === undefined && asked.error?.code === 'NotAllowed' && html`<${Outside} />`}
     <${Answer} asked=${asked} what="the cluster">
-      ${({ self, cluster }) => html`
-        <${About} alone=${cluster.replicas.length === 0} />
-        <p class="actions">
-          <${Button} look="main" onClick=${() => see('build')}>Declare nodes<//>
-          <${Button} onClick=${() => see('row')}>Add a row<//></p>
-        <${NodeMap} self=${self} cluster=${cluster} again=${asked.again} />
-        <${Certificates} self=${self} cluster=${cluster} again=${asked.again} />
-        <section class="card stack" aria-labelledby="failover-title">
-          <h2 id="failover-title">Failover</h2>
-          <${Policy} kept=${cluster.failover} />
-        </section>
-        ${open === 'build' && html`<${Build} self=${self} rows=${cluster.replicas} onClose=${close} onDone=${asked.again} />`}
-        ${open === 'row' && html`<${Declare} onClose=${close} onDone=${asked.again} />`}`}
+      ${(about) => html`
+        ${!may && html`<${Notice} look="empty" title=${`Signed in as ${who.name}, ${who.role}${who.space ? ` of ${who.space}` : ''}`}>
+          <p>All of it is shown. Changing any of it takes an owner of the store.</p><//>`}
+        ${builds ? html`<${Build} about=${about} may=${may} again=${asked.again} />` : html`<${Whole} about=${about} may=${may} again=${asked.again} />`}`}
     <//>`;
 }
 
-const Policy = ({ kept }) => kept === null
-  ? html`<p>There is no policy: when this node is lost nobody takes over, and what it had committed comes back from its disk or from
-      a${' '}<a href="#/backup">backup</a>. <code>DEFINE FAILOVER</code> puts one into force.</p>`
-  : html`<p>${kept.in_force ? 'In force' : 'Not in force on this node: it came with a backup'}. Agreed in ${kept.via.join(', ')}; lease
-      ${' '}${shown(kept.lease)}, ${kept.acks} followers hold each commit, one that is silent for ${shown(kept.behind)} is not waited for, and a node takes
-      over ${kept.promote === 'AUTO' ? 'by itself' : 'when it is told to'}.</p>`;
+function Whole({ about, may, again }) {
+  const [open, see] = useState(null);
+  const { self, cluster } = about;
+  const close = () => see(null);
+  const declares = may && about.takes;
+  return html`
+    <${About} about=${about} may=${may} />
+    ${(cluster.failover !== null || cluster.replicas.length > 0) && html`<${Lead} about=${about} may=${may} again=${again} />`}
+    ${declares && html`<p class="actions">
+      <${Button} onClick=${() => see('rows')}>Declare nodes<//>
+      <${Button} onClick=${() => see('row')}>Add a row<//></p>`}
+    <${NodeMap} about=${about} may=${may} again=${again} />
+    <${Failover} about=${about} may=${may} again=${again} />
+    <${Certificates} self=${self} cluster=${cluster} may=${declares} again=${again} />
+    ${open === 'rows' && html`<${Rows} self=${self} rows=${cluster.replicas} onClose=${close} onDone=${again} />`}
+    ${open === 'row' && html`<${Declare} onClose=${close} onDone=${again} />`}`;
+}
 
-const About = ({ alone }) => html`
-  <${Notice} look="empty" title=${alone ? 'This node is alone' : 'Declared'}>
-    <p>${alone ? 'A cluster is several nodes that hold the same store: one takes changes, the others follow it, answer reads, and one of '
-      + 'them takes over when it is lost.' : 'The rows below say which nodes belong to this store. How one does is that node\'s to say.'}
-      ${' '}A node joins with a token and follows; with a failover policy another takes over.
-      ${' '}<a href=${docs('cluster.md')} target="_blank" rel="noopener">What there is</a></p>
-  <//>`;
+/** How it stands with this node, and where it goes on from here. */
+function About({ about, may }) {
+  const { cluster, led } = about;
+  const building = may && html`<p><a class="button main" href=${link('cluster', [BUILDING])}>Build a cluster step by step</a></p>`;
+  if (!about.takes) {
+    return html`<${Notice} look="" title=${about.self.life === 'waiting' || led === null || about.lost ? 'This node reads only' : `This node reads only: ${led.name} leads`}>
+      <p>Rows, tokens, certificates and the policy are changed where the store is led${led && !about.lost && led.endpoints.length > 0
+        ? html`: <${Consoles} endpoints=${led.endpoints} />. Each node has sessions of its own.` : '.'}</p><//>`;
+  }
+  if (about.inForce) return null;
+  return html`
+    <${Notice} look="empty" title=${cluster.replicas.length ? 'Not a whole cluster yet' : 'This node is alone'}>
+      <p>${cluster.replicas.length ? 'Nodes are declared, and nobody would take over from this one so far.'
+        : 'A cluster is several nodes that hold the same store: one takes changes, the others follow it, answer reads, and one of them takes over when it is lost.'}
+        ${' '}<a href=${docs('cluster.md')} target="_blank" rel="noopener">What there is</a></p>
+      ${building}
+    <//>`;
+}
+
+/** What anybody may see, for who may not see more. */
+function Outside() {
+  const { condition } = useShared();
+  if (!condition) return null;
+  const { ready, health } = condition;
+  return html`
+    <section class="card stack" aria-labelledby="outside-title">
+      <h2 id="outside-title">This node</h2>
+      <p class="soft">What it says to everybody. Which nodes there are and how they stand is for who may read INFO FOR NODE: owners and viewers of the whole store.</p>
+      <dl class="pairs">
+        <dt>Ready</dt><dd><span class="chip ${ready.ready ? 'well' : 'ill'}">${ready.ready ? 'ready' : ready.reason}</span> ${UNREADY[ready.reason] ?? ''}</dd>
+        <dt>Roles</dt><dd>${ready.roles.join(', ') || 'none'}</dd>
+        <dt>Commit</dt><dd>${String(health.sequence)}</dd>
+      </dl>
+    </section>`;
+}
 
 export const view = Cluster;

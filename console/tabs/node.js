@@ -10,7 +10,7 @@ import { useAsked, useShared } from '../state.js';
 import { info } from '../statements.js';
 import { shown } from '../values.js';
 import { html, useState } from '../vendor/preact.js';
-import { Addresses, Roles } from './node/declare.js';
+import { Addresses, Roles, rolesOf } from './node/declare.js';
 import { Figures, useFigures } from './node/figures.js';
 import { Running } from './node/running.js';
 import { bytes, count, Expiry, Share } from './node/sizes.js';
@@ -42,7 +42,7 @@ function Standing({ about, again }) {
   const [open, see] = useState(null);
   const [before, keep] = useState(WHOLE);
   const ready = condition?.ready;
-  const roles = about?.roles ?? ready?.roles ?? [];
+  const roles = about ? rolesOf(about) : ready?.roles ?? [];
   const drained = roles.length === 0;
   const choose = (what) => {
     if (!drained) keep(roles);

@@ -1,12 +1,14 @@
-"""The Cluster tab of a node alone: what is declared, each looked up through the API."""
+"""The Cluster tab of a node alone: what is declared, each looked up through the API. A cluster of
+real nodes is built and broken in `test_cluster_whole.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console.conftest import Opened, Watch, origin, sign_in
 from tests.console.seeing import findings, overflow
@@ -16,6 +18,9 @@ OTHER = "correct horse battery"
 FINGERPRINT = "ab12cd34" + "0f" * 28
 HOSTILE = "<img src=x onerror=alert(1)> \u202eright to left\u202c"
 REFUSED = "console: Failed to load resource: the server responded with a status of {}"
+
+Told = Callable[[dict[str, Any], dict[str, Any]], Page]
+"""Has the page hear what INFO FOR NODE and INFO FOR CLUSTER would say besides."""
 
 
 def cluster(node: NodeProcess) -> Any:
@@ -34,7 +39,7 @@ def _alone(node: NodeProcess) -> Iterator[None]:
 def test_a_node_alone_says_what_a_cluster_would_give(opened: Opened, node: NodeProcess) -> None:
     page = opened("#/cluster")
     expect(page.get_by_text("This node is alone")).to_be_visible()
-    expect(page.get_by_text("A node joins with a token and follows")).to_be_visible()
+    expect(page.get_by_text("one of them takes over when it is lost")).to_be_visible()
     mine = page.get_by_role("article", name="This node")
     told = node.script("INFO FOR NODE")["results"][0]["value"]
     expect(mine).to_contain_text(told["id"])
@@ -54,14 +59,18 @@ def test_all_nodes_are_declared_in_one_transaction(opened: Opened, node: NodePro
     two.get_by_label("Peers reach it at").fill("n2.example:8002")
     two.get_by_label("Clients reach it at").fill("n2.example:8001")
     two.get_by_label("Comment").fill(HOSTILE)
+    expect(act).to_be_disabled()
+    dialog.get_by_role("group", name="Node 3").get_by_role("button", name="Leave out").click()
     expect(dialog.locator(".composed pre")).to_contain_text("BEGIN;\nDEFINE REPLICA `n1` PEER")
     act.click()
-    expect(page.get_by_role("article", name="Node n2")).to_contain_text("waits for its node")
+    expect(page.get_by_role("article", name="Node n2")).to_contain_text("it wants a join token")
     expect(page.get_by_role("article", name="Node n2")).to_contain_text(HOSTILE)
     expect(page.get_by_role("article", name="This node")).to_contain_text("n1")
     told = cluster(node)
     assert told["member"] == "n1"
     assert [row["waits"] for row in told["replicas"]] == [False, True]
+    assert told["replicas"][0]["roles"] == ["serving", "writable", "coordinating"]
+    assert node.script("INFO FOR NODE")["results"][0]["value"]["coordinates"] is True
     assert told["replicas"][1]["endpoints"] == ["n2.example:8001"]
 
 
@@ -70,7 +79,7 @@ def test_one_that_is_refused_leaves_none(opened: Opened, node: NodeProcess, watc
     page = opened("#/cluster")
     page.get_by_role("button", name="Declare nodes").click()
     dialog = page.get_by_role("dialog")
-    for group in ("This node", "Node 2"):
+    for group in ("This node", "Node 2", "Node 3"):
         box = dialog.get_by_role("group", name=group)
         box.get_by_label("Peers reach it at").fill("same.example:8002")
     dialog.get_by_role("button", name="Declare all of them").click()
@@ -134,6 +143,9 @@ def test_a_token_is_shown_once_and_kept_nowhere(opened: Opened, node: NodeProces
     page.get_by_role("button", name="Make it").click()
     token = page.locator(".token").inner_text()
     assert len(token) > 40
+    command = page.locator(".command").inner_text()
+    assert command.startswith(f"STORE_JOIN_TOKEN={token}") and "--peer :8002" in command
+    page.keyboard.press("Escape")  # what is shown once does not go by a key
     page.get_by_role("button", name="I have it").click()
     expect(card).to_contain_text("until")
     assert token not in page.content()
@@ -182,19 +194,21 @@ def test_who_may_not_see_the_cluster(page: Page, node: NodeProcess, watch: Watch
     page.goto(f"{origin(node)}/#/cluster")
     sign_in(page, "tess", OTHER)
     expect(page.get_by_role("alert").first).to_contain_text("INFO ON NODE is needed")
+    outside = page.get_by_role("region", name="This node")
+    expect(outside).to_contain_text("serving, writable")
+    expect(outside).to_contain_text("is for who may read INFO FOR NODE")
 
 
-def test_a_viewer_sees_it_and_changes_nothing(page: Page, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED.format(403))
+def test_a_viewer_sees_it_and_changes_nothing(page: Page, node: NodeProcess) -> None:
     node.script("DEFINE REPLICA kept PEER 'kept.example:8002'")
     node.script(f"DEFINE USER IF NOT EXISTS vic ROLE viewer PASSWORD '{OTHER}'")
     page.goto(f"{origin(node)}/#/cluster")
     sign_in(page, "vic", OTHER)
-    page.get_by_role("article", name="Node kept").get_by_role("button", name="Drop").click()
-    page.get_by_label("Type the name again").fill("kept")
-    page.get_by_role("dialog").get_by_role("button", name="Drop").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("OWNER OF STORE")
-    assert len(cluster(node)["replicas"]) == 1
+    expect(page.get_by_role("article", name="Node kept")).to_contain_text("kept.example:8002")
+    expect(page.get_by_text("Changing any of it takes an owner of the store")).to_be_visible()
+    assert page.get_by_role("main").get_by_role("button").all_inner_texts() == [
+        "Read again", "Row", "Good until", "Fingerprint", "Since", "Reason", "Fingerprint"
+    ]  # fmt: skip
 
 
 @pytest.mark.hard
@@ -228,3 +242,208 @@ def test_a_row_is_dropped_by_the_keyboard_alone(opened: Opened, node: NodeProces
     page.keyboard.press("Enter")
     expect(card).to_have_count(0)
     assert cluster(node)["replicas"] == []
+
+
+# --- building one ---------------------------------------------------------------------------------
+
+
+def test_building_says_what_is_missing(opened: Opened, node: NodeProcess) -> None:
+    page = opened("#/cluster")
+    page.get_by_role("link", name="Build a cluster step by step").click()
+    expect(page.get_by_role("heading", name="Building a cluster")).to_be_visible()
+    steps = page.get_by_role("main").locator("ol > li")
+    expect(steps.nth(0)).to_contain_text(f"storenode {node.directory} --http")
+    expect(steps.nth(0)).to_contain_text("--peer :8002")
+    expect(steps.nth(0)).to_have_attribute("aria-current", "step")
+    expect(steps.locator(".chip", has_text="later")).to_have_count(5)
+    node.script("DEFINE REPLICA far PEER 'far.example:8002' ROLES coordinating")
+    far = steps.nth(3).get_by_role("group", name="far")
+    far.get_by_role("button", name="Set to serving").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".composed pre")).to_have_text(
+        "ALTER REPLICA `far` ROLES serving, coordinating"
+    )
+    dialog.get_by_role("button", name="Set it").click()
+    expect(far.get_by_role("button", name="Set to serving")).to_have_count(0)
+    assert cluster(node)["replicas"][0]["roles"] == ["serving", "coordinating"]
+    far.get_by_role("button", name="Join token").click()
+    expect(dialog).to_contain_text("It can be brought nowhere")
+    page.keyboard.press("Escape")
+    steps.nth(2).get_by_role("button", name="Its roles").click()
+    expect(dialog.locator(".composed pre")).to_have_text(
+        "DEFINE NODE ROLES serving, writable, coordinating"
+    )
+    dialog.get_by_role("button", name="Declare").click()
+    expect(steps.nth(2)).to_contain_text("it may lead")
+    node.script("DEFINE NODE ROLES serving, writable")
+
+
+def test_a_policy_is_said_in_words_before_it_is_composed(
+    opened: Opened, node: NodeProcess, watch: Watch
+) -> None:
+    watch.allow(REFUSED.format(400))
+    rows = (f"DEFINE REPLICA r{n} PEER 'r{n}.example:8002'" for n in range(3))
+    node.script("; ".join(rows))
+    page = opened("#/cluster")
+    page.get_by_role("button", name="Define a policy").click()
+    dialog = page.get_by_role("dialog")
+    via, acks = dialog.get_by_label("Where etcd is reached"), dialog.get_by_label("ACKS")
+    expect(acks).to_have_value("1")
+    expect(dialog).to_contain_text("one node may be lost, and nothing of it is")
+    expect(dialog).to_contain_text("Of 3 nodes one follower may be away")
+    acks.fill("2")
+    expect(dialog).to_contain_text("With 3 nodes each of them is needed")
+    acks.fill("0")
+    expect(dialog).to_contain_text("may take with it what it had answered")
+    acks.fill("9")
+    expect(dialog).to_contain_text("so many followers there will never be")
+    acks.fill("1")
+    dialog.get_by_label("PROMOTE").select_option("MANUAL")
+    expect(dialog).to_contain_text("nobody takes over until somebody presses Take the lead")
+    expect(dialog.locator(".composed")).to_have_count(0)
+    via.fill("http://user:secret@127.0.0.1:1")
+    expect(dialog).to_contain_text("http or https, a host and a port, and nothing else")
+    expect(dialog.locator(".composed")).to_have_count(0)
+    via.fill("http://127.0.0.1:1\nhttp://127.0.0.1:2")
+    expect(dialog.locator(".composed pre")).to_have_text(
+        "DEFINE FAILOVER VIA 'http://127.0.0.1:1', 'http://127.0.0.1:2' LEASE 5s ACKS 1 BEHIND 2s"
+        " PROMOTE MANUAL"
+    )
+    dialog.get_by_role("button", name="Put it into force").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("was never declared coordinating")
+    assert cluster(node)["failover"] is None
+
+
+# --- what only a cluster has: answers of the node, with that told which a cluster would tell ------
+
+FAR = "6f3a2c1e-8a54-4be2-9d0a-3a5c0e1f7b11"
+
+
+@pytest.fixture
+def told(opened: Opened, console: Page, node: NodeProcess) -> Iterator[Told]:
+    """Has the page hear more than the node says, and opens the tab."""
+    node.script(
+        f"DEFINE REPLICA far PEER 'far.example:8002' ENDPOINTS 'far.example:8001' NODE '{FAR}'"
+    )
+
+    def hear(about_node: dict[str, Any], about_cluster: dict[str, Any]) -> Page:
+        page = opened("#/run")
+
+        def change(route: Route) -> None:
+            if not route.request.post_data_json["script"].startswith("INFO FOR NODE;"):
+                route.continue_()
+                return
+            answer = route.fetch()
+            found = answer.json()
+            for result, more in zip(found["results"], (about_node, about_cluster), strict=True):
+                result["value"] |= more
+            route.fulfill(response=answer, json=found)
+
+        page.route("**/script", change)
+        return opened("#/cluster")
+
+    yield hear
+    console.unroute_all(behavior="ignoreErrors")
+
+
+POLICY = {
+    "via": ["http://etcd:2379"], "lease": {"$dur": "5s"}, "acks": 1, "behind": {"$dur": "2s"},
+    "promote": "MANUAL", "since": None, "in_force": True,
+}  # fmt: skip
+FOLLOWS = {
+    "life": "following", "leader": FAR, "upstream": "in sync", "upstream_silent": {"$dur": "200ms"},
+    "upstream_why": None,
+}  # fmt: skip
+
+
+def test_a_follower_names_who_leads_and_offers_nothing_that_is_refused(told: Told) -> None:
+    page = told(FOLLOWS, {"failover": POLICY})
+    expect(page.get_by_text("This node reads only: far leads")).to_be_visible()
+    link = page.get_by_role("status").get_by_role("link", name="far.example:8001")
+    expect(link).to_have_attribute("href", "http://far.example:8001/#/cluster")
+    expect(page.get_by_role("article", name="This node")).to_contain_text("in sync")
+    far = page.get_by_role("article", name="Node far")
+    expect(far).to_contain_text("leads")
+    expect(far.get_by_role("button")).to_have_count(0)
+    expect(page.get_by_role("button", name="Add a row")).to_have_count(0)
+    expect(page.get_by_role("article", name="This node").get_by_role("button")).to_have_text(
+        ["Roles"]
+    )
+
+
+def test_a_leader_that_is_lost_is_not_said_to_lead(told: Told, watch: Watch) -> None:
+    watch.allow(REFUSED.format(404))
+    lost = FOLLOWS | {"upstream": "catching up", "upstream_why": "connection refused",
+                      "upstream_silent": {"$dur": "1m5s"}}  # fmt: skip
+    page = told(lost, {"failover": POLICY})
+    expect(page.get_by_text("far is not heard of").first).to_be_visible()
+    expect(page.get_by_role("article", name="Node far")).to_contain_text("led last")
+    expect(page.get_by_role("article", name="This node")).to_contain_text("connection refused")
+    page.get_by_role("button", name="Take the lead").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".composed pre")).to_have_text("DEFINE NODE LEADS STORE")
+    dialog.get_by_role("button", name="Take it").click()
+    expect(dialog.get_by_text("there is no failover policy in force")).to_be_visible()
+
+
+def test_beginning_anew_says_its_price_and_wants_a_reason(
+    told: Told, node: NodeProcess, watch: Watch
+) -> None:
+    watch.allow(REFUSED.format(404))
+    page = told(
+        {"life": "waiting", "leader": None, "waits_for": "etcd was emptied"}, {"failover": POLICY}
+    )
+    expect(page.get_by_text("Nobody leads that this node knows of")).to_be_visible()
+    expect(page.get_by_text("etcd was emptied").first).to_be_visible()
+    page.get_by_text("Moving the lead").click()
+    page.get_by_role("button", name="Begin anew here").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("What was answered and is not here is lost")
+    act = dialog.get_by_role("button", name="Begin anew")
+    dialog.get_by_label("Type the name of this node again").fill("this node")
+    expect(act).to_be_disabled()
+    dialog.get_by_label("Reason").fill("both burnt")
+    expect(dialog.locator(".composed pre")).to_have_text(
+        "DEFINE NODE LEADS STORE FORCE REASON 'both burnt'"
+    )
+    act.click()
+    expect(dialog.get_by_text("there is no failover policy in force")).to_be_visible()
+
+
+def test_what_a_leader_knows_of_its_followers(told: Told) -> None:
+    behind = {"node": FAR, "standing": "catching up", "lag": 12, "silent": {"$dur": "8s"},
+              "in_set": False}  # fmt: skip
+    leads = {"life": "leading", "lease": {"$dur": "4s300ms"}, "epoch": 7, "followers": 1,
+             "furthest_lag": 12, "downstream": [behind]}  # fmt: skip
+    page = told(leads, {"failover": POLICY})
+    far = page.get_by_role("article", name="Node far")
+    expect(far).to_contain_text("catching up")
+    expect(far).to_contain_text("lacks 12 commits, not heard of for 8.0 s; not in the set")
+    lead = page.get_by_role("region", name="Who leads")
+    expect(lead).to_contain_text("4.3 s left")
+    expect(lead).to_contain_text("the one furthest behind lacks 12 commits")
+    assert findings(page) == []
+    assert overflow(page) == []
+
+
+def test_a_certificate_that_ends_soon_is_warned_of(told: Told) -> None:
+    ends = (datetime.now(UTC) + timedelta(days=13, hours=1)).isoformat()
+    soon = {"certificate": FINGERPRINT, "replica": "far", "expires": {"$dt": ends}, "days_left": 13}
+    page = told({}, {"trusted": [soon]})
+    expect(page.get_by_text("Within fourteen days a certificate is good no more")).to_be_visible()
+    expect(page.get_by_role("article", name="Node far")).to_contain_text("13 days left")
+
+
+def test_nothing_jumps_while_it_is_read_anew(told: Told) -> None:
+    """A dialog stays open with what was typed, and cards stay the same elements, over a reading."""
+    page = told(FOLLOWS | {"life": "leading", "upstream": None, "lease": {"$dur": "4s"}}, {})
+    far = page.get_by_role("article", name="Node far")
+    far.get_by_role("button", name="Amend").click()
+    page.get_by_role("dialog").get_by_label("Peers reach it at").fill("near.example:1")
+    page.evaluate("() => { document.querySelector('.nodes').kept = true; }")
+    with page.expect_response("**/script"):
+        pass
+    expect(page.get_by_role("dialog").get_by_label("Peers reach it at")).to_have_value(
+        "near.example:1"
+    )
+    assert page.evaluate("() => document.querySelector('.nodes').kept")

@@ -114,6 +114,7 @@ def test_endpoints_and_origins(opened: Opened, node: NodeProcess, watch: Watch) 
         "DEFINE NODE ENDPOINTS 'db1.example:8001', 'db2.example:8001' ORIGINS 'https://app.example'"
     )
     dialog.get_by_role("button", name="Declare").click()
+    expect(dialog).to_have_count(0)
     about = page.get_by_role("region", name="What it is")
     expect(about).to_contain_text("db2.example:8001")
     expect(about).to_contain_text("https://app.example")

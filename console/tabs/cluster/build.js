@@ -1,31 +1,125 @@
-/** Declaring all nodes of a cluster in one transaction: this one, and those that are to come. */
+/** From one node to a secured cluster, step by step: what is done is seen on the node, not remembered here. */
 import { Button } from '../../components/form.js';
+import { Copy } from '../../components/copy.js';
+import { docs } from '../../components/head.js';
+import { Notice } from '../../components/notices.js';
 import { Perform } from '../../components/perform.js';
-import { defineReplica, inOne } from '../../statements.js';
+import { Consoles, Led } from '../../components/consoles.js';
+import { alterReplica } from '../../statements/cluster.js';
 import { html, useState } from '../../vendor/preact.js';
-import { blank, Fields, isWhole, meant } from './fields.js';
+import { Roles, rolesOf } from '../node/declare.js';
+import { reachable } from './commands.js';
+import { Define } from './failover.js';
+import { ROLES } from './fields.js';
+import { Rows } from './rows.js';
+import { Token } from './token.js';
 
-/** @param {object} props `self` (INFO FOR NODE), `rows` (there already), `onDone`, `onClose` */
-export function Build({ self, rows, onDone, onClose }) {
-  const has = rows.some((row) => row.node === self.id);
-  const [drafts, put] = useState(() => (has ? [blank()] : [
-    { ...blank(), name: 'n1', endpoints: self.endpoints.join('\n'), by: 'node', id: self.id, roles: self.roles },
-    { ...blank(), name: 'n2' },
-  ]));
-  const set = (at) => (draft) => put(drafts.map((one, index) => (index === at ? draft : one)));
-  const rowsOf = drafts.map((draft) => defineReplica(meant({ ...draft, name: isWhole(draft) ? draft.name : 'unnamed' })));
+/** @param {object} props `about` (`seen` of standing.js), `may`, `again` */
+export function Build({ about, may, again }) {
+  if (!about.takes) {
+    return html`<${Notice} look="empty" title="A cluster is built on the node that takes changes">
+      <${Led} endpoints=${about.led?.endpoints ?? []} /><//>`;
+  }
+  const steps = STEPS.map((step) => ({ ...step, done: step.isDone(about) }));
+  const now = steps.findIndex(({ done }) => !done);
   return html`
-    <${Perform} title="Declare nodes" wide reasoned act="Declare all of them" onDone=${onDone} onClose=${onClose}
-      statement=${drafts.every(isWhole) ? inOne(...rowsOf) : null}>
-      <p>All of them are declared, or none. A row that names no node waits: a join token lets the node in that brings it, once nodes attach.</p>
-      <div class="columns">
-        ${drafts.map((draft, at) => html`
-          <fieldset class="card stack" key=${at}>
-            <legend>${draft.id === self.id && self.id ? 'This node' : `Node ${at + 1}`}</legend>
-            <${Fields} draft=${draft} onInput=${set(at)} />
-            ${drafts.length > 1 && html`<p><${Button} onClick=${() => put(drafts.filter((_, index) => index !== at))}>Leave out<//></p>`}
-          </fieldset>`)}
-      </div>
-      <p><${Button} onClick=${() => put([...drafts, { ...blank(), name: `n${drafts.length + 1}` }])}>One more node<//></p>
-    <//>`;
+    <p><a href="#/cluster">Back to the cluster</a></p>
+    <p class="about">Nodes link over TLS 1.3 and nothing else, with certificates that they make themselves and that their rows name. Nothing has to be
+      installed for that, and no authority is asked. <a href=${docs('cluster.md#how-nodes-trust-each-other')} target="_blank" rel="noopener">How they trust each other</a></p>
+    <ol class="steps">
+      ${steps.map(({ title, view, done }, at) => html`
+        <li class="card stack" key=${title} aria-current=${at === now ? 'step' : undefined}>
+          <div class="head"><h2>${at + 1}. ${title}</h2>
+            <span class="chip ${done ? 'well' : at === now ? 'warn' : ''}">${done ? 'done' : at === now ? 'now' : 'later'}</span></div>
+          <${view} about=${about} may=${may} again=${again} done=${done} />
+        </li>`)}
+    </ol>
+    ${now < 0 && html`<${Notice} look="well" title="The cluster stands"><p>${about.self.followers + 1} nodes hold this store, and another takes over when one is lost.
+      ${' '}<a href="#/cluster">Look at it</a></p><//>`}`;
 }
+
+const others = ({ nodes }) => nodes.filter(({ isSelf }) => !isSelf);
+const follows = ({ self }, { row }) => self.downstream.some(({ node, standing }) => node === row.node && standing === 'in sync');
+
+function Reached({ about: { self }, done }) {
+  if (done) return html`<p>It listens at <code><bdi>${self.surfaces.find(({ surface }) => surface === 'peer').address}</bdi></code> for other nodes.</p>`;
+  const text = reachable(self);
+  return html`
+    <p>Start it once more, with an address at which the others reach it. This page goes on by itself when it is back.</p>
+    <pre tabindex="0" class="command">${text}</pre>
+    <p class="actions"><${Copy} text=${text} label="Copy the command" /></p>`;
+}
+
+function Declared({ about, may, again, done }) {
+  const [open, see] = useState(false);
+  const { replicas } = about.cluster;
+  return html`
+    <p>A row for each node, this one among them: where the others reach it, where clients do, and what it is to do. All are declared in one transaction.</p>
+    ${replicas.length > 0 && html`<p>Declared: ${replicas.map(({ name }, at) => html`${at > 0 && ', '}<bdi>${name}</bdi>`)}.
+      ${about.cluster.member === null && html` None of them is this node's.`}</p>`}
+    ${may && html`<p class="actions"><${Button} look=${done ? '' : 'main'} onClick=${() => see(true)}>${done ? 'Declare more nodes' : 'Declare nodes'}<//></p>`}
+    ${open && html`<${Rows} self=${about.self} rows=${replicas} onDone=${again} onClose=${() => see(false)} />`}`;
+}
+
+function Able({ about, may, again, done }) {
+  const [open, see] = useState(false);
+  return html`
+    <p>${done ? 'This node is declared coordinating: it may lead.' : 'A node that was never declared coordinating leads no cluster: neither its row nor its own roles say so.'}</p>
+    ${may && !done && html`<p class="actions"><${Button} look="main" onClick=${() => see(true)}>Its roles<//></p>`}
+    ${open && html`<${Roles} roles=${rolesOf(about.self)} chosen=${ROLES} onDone=${again} onClose=${() => see(false)} />`}`;
+}
+
+function Joined({ about, may, again }) {
+  const rows = others(about);
+  return html`
+    <p>A token for each row that waits. It is shown once, with the line to type on that machine; the node copies the store, and follows.</p>
+    <ul class="stack">${rows.map((one) => html`<li key=${one.name}><${Joining} one=${one} about=${about} may=${may} again=${again} /></li>`)}</ul>
+    ${rows.length === 0 && html`<p class="soft">No other node is declared so far.</p>`}`;
+}
+
+function Joining({ one: { row, standing }, about, may, again }) {
+  const [open, see] = useState(null);
+  const close = () => see(null);
+  const serves = row.roles?.includes('serving') ?? true;
+  return html`
+    <div class="joins" role="group" aria-label=${row.name}>
+      <b><bdi>${row.name}</bdi></b> <span class="chip ${standing.look}">${standing.word}</span> <span class="soft">${standing.says}</span>
+      ${may && html`<span class="actions">
+        ${row.waits && !serves && html`<${Button} onClick=${() => see('serve')}>Set to serving<//>`}
+        ${row.waits && html`<${Button} look=${row.token_expires === null ? 'main' : ''} onClick=${() => see('token')}>Join token<//>`}</span>`}
+      ${open === 'token' && html`<${Token} row=${row} self=${about.self} onDone=${again} onClose=${close} />`}
+      ${open === 'serve' && html`
+        <${Perform} title=${`Set ${row.name} to serving`} act="Set it" reasoned onDone=${again} onClose=${close}
+          statement=${alterReplica(row.name, { roles: ROLES.filter((role) => role === 'serving' || row.roles.includes(role)) })}>
+          <p>What is declared of it says then that it answers clients.</p><//>`}
+    </div>`;
+}
+
+function Safe({ about, may, again, done }) {
+  const [open, see] = useState(false);
+  const ready = about.nodes.some((one) => !one.isSelf && follows(about, one));
+  return html`
+    <p>${done ? 'A policy is in force: another node takes over when the one that leads is lost.'
+      : 'The nodes agree in etcd on who leads. The policy says where that is, on how many disks everything is before it is answered, and how long anybody is waited for.'}</p>
+    ${may && !done && html`<p class="actions"><${Button} look=${ready ? 'main' : ''} onClick=${() => see(true)}>Define a policy<//>
+      ${!ready && html`<span class="soft">No follower is in sync so far: only one with ACKS 0 would be taken.</span>`}</p>`}
+    ${open && html`<${Define} about=${about} again=${again} onClose=${() => see(false)} />`}`;
+}
+
+function Shown({ about, done }) {
+  const far = others(about).filter(({ row }) => row.endpoints.length);
+  return html`
+    <p>Each node has a console of its own, and sessions of its own: sign in there with the same users.</p>
+    ${done && html`<ul>${far.map(({ name, row }) => html`<li><bdi>${name}</bdi>: <${Consoles} endpoints=${row.endpoints} /></li>`)}</ul>`}`;
+}
+
+const joined = (about) => others(about).length > 0 && others(about).every((one) => follows(about, one));
+
+const STEPS = [
+  { title: 'Others reach this node', view: Reached, isDone: ({ self }) => self.surfaces.some(({ surface }) => surface === 'peer') },
+  { title: 'Who belongs is declared', view: Declared, isDone: ({ cluster }) => cluster.member !== null && cluster.replicas.length > 1 },
+  { title: 'This node may lead', view: Able, isDone: ({ self }) => self.coordinates },
+  { title: 'The others join', view: Joined, isDone: joined },
+  { title: 'A failover policy is in force', view: Safe, isDone: ({ inForce }) => inForce },
+  { title: 'Where it is looked at', view: Shown, isDone: (about) => about.inForce && joined(about) },
+];

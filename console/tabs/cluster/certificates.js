@@ -4,7 +4,7 @@ import { Confirm } from '../../components/confirm.js';
 import { Notice } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
-import { revokeCertificate } from '../../statements.js';
+import { revokeCertificate } from '../../statements/cluster.js';
 import { html, useState } from '../../vendor/preact.js';
 import { daysUntil, Expiry } from '../node/sizes.js';
 
@@ -14,12 +14,12 @@ const SOON_DAYS = 14;
 const finger = { name: 'certificate', title: 'Fingerprint', value: (one) => one.certificate, width: '68ch',
   cell: (one) => html`<code>${one.certificate}</code>` };
 
-const trusted = (revoke) => [
+const trusted = (revoke, may) => [
   { name: 'replica', title: 'Row', width: '16ch', value: (one) => one.replica, cell: (one) => html`<bdi>${one.replica}</bdi>` },
   { name: 'days', title: 'Good until', width: '28ch', value: (one) => one.days_left, cell: (one) => (one.expires === null
     ? html`<span class="soft">no node has shown it yet</span>` : html`<${Expiry} at=${one.expires.text} />`) },
-  { name: 'revoke', title: 'Revoke', width: '12ch', cell: (one) => html`<${Button} look="danger"
-    aria-label=${`Revoke ${one.certificate.slice(0, TYPED)}`} onClick=${() => revoke(one)}>Revoke<//>` },
+  ...(may ? [{ name: 'revoke', title: 'Revoke', width: '12ch', cell: (one) => html`<${Button} look="danger"
+    aria-label=${`Revoke ${one.certificate.slice(0, TYPED)}`} onClick=${() => revoke(one)}>Revoke<//>` }] : []),
   finger,
 ];
 
@@ -30,8 +30,8 @@ const REVOKED = [
   finger,
 ];
 
-/** @param {object} props `self` (INFO FOR NODE), `cluster` (INFO FOR CLUSTER), `again` */
-export function Certificates({ self, cluster, again }) {
+/** @param {object} props `self` (INFO FOR NODE), `cluster` (INFO FOR CLUSTER), `may` (one may be revoked here), `again` */
+export function Certificates({ self, cluster, may, again }) {
   const [revoking, revoke] = useState(null);
   const own = self.surfaces.filter(({ tls }) => tls);
   const soon = [...own.map(({ certificate_expires: at }) => daysUntil(at.text)),
@@ -40,13 +40,14 @@ export function Certificates({ self, cluster, again }) {
     <section class="card stack" aria-labelledby="certificates-title">
       <h2 id="certificates-title">Certificates</h2>
       ${soon.length > 0 && html`<${Notice} look="warning" title="Within fourteen days a certificate is good no more">
-        <p>Renew it, and have it read again: SIGHUP.</p><//>`}
+        <p>One that a node made itself is renewed a month ahead, over its link to who leads: a node that is not attached misses that. One that was given
+          is renewed by you, and read again at SIGHUP.</p><//>`}
       <dl class="pairs">
         ${self.surfaces.map((one) => html`<dt>This node, ${one.surface}</dt>
           <dd>${one.tls ? html`<${Expiry} at=${one.certificate_expires.text} />` : html`<span class="soft">no TLS</span>`}</dd>`)}
       </dl>
       <h3>Trusted</h3>
-      <${Table} label="Trusted certificates" columns=${trusted(revoke)} rows=${cluster.trusted} height="40vh"
+      <${Table} label="Trusted certificates" columns=${trusted(revoke, may)} rows=${cluster.trusted} height="40vh"
         empty="No row names a certificate." />
       <h3>Revoked</h3>
       <${Table} label="Revoked certificates" columns=${REVOKED} rows=${cluster.revoked} height="40vh" empty="None." />

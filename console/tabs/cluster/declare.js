@@ -1,6 +1,7 @@
 /** Dialogs that add a row, and that amend one. */
 import { Perform } from '../../components/perform.js';
-import { alterReplica, defineReplica, inOne } from '../../statements.js';
+import { inOne } from '../../statements.js';
+import { alterReplica, defineReplica } from '../../statements/cluster.js';
 import { html, useState } from '../../vendor/preact.js';
 import { blank, Fields, isWhole, lines, meant } from './fields.js';
 

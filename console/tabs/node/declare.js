@@ -9,7 +9,7 @@ import { html, useState } from '../../vendor/preact.js';
 const ROLES = {
   serving: 'asks for traffic: /ready answers 200',
   writable: 'takes changes',
-  coordinating: 'belongs to clusters, and changes nothing in this version',
+  coordinating: 'may take the lead of its cluster; changes nothing for a node alone',
 };
 
 /** What is the same of all of them. A node that takes no changes keeps no reason. */
@@ -19,6 +19,9 @@ const declared = (onDone, onClose, kept = true) => ({
     look();
   },
 });
+
+/** The roles of a node by INFO FOR NODE. One that was told none itself may take the lead by those of its row. */
+export const rolesOf = ({ roles, coordinates }) => (coordinates && !roles.includes('coordinating') ? [...roles, 'coordinating'] : roles);
 
 /** @param {object} props `roles` that it has, `chosen` to begin with, `title`, `onDone`, `onClose` */
 export function Roles({ roles, chosen = roles, title = 'Roles of this node', onDone, onClose }) {
@@ -33,6 +36,8 @@ export function Roles({ roles, chosen = roles, title = 'Roles of this node', onD
         onInput=${(to) => tick(to ? [...ticked, role] : ticked.filter((one) => one !== role))} />`)}
       ${drains && html`<${Notice} look="warning" title="It is drained then">
         <p>It keeps its data and answers no clients, on either surface, until it has a role again. This page can give it one.</p><//>`}
+      ${roles.includes('coordinating') && !wanted.includes('coordinating') && html`
+        <p>It takes the lead of its cluster no more, whatever its row says.</p>`}
       ${!wanted.includes('writable') && html`<p class="soft">A node that takes no changes keeps no entry of this in its log.</p>`}
     <//>`;
 }

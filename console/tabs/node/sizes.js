@@ -20,7 +20,7 @@ export const daysUntil = (text, now = Date.now()) => Math.floor((Date.parse(text
 export function Expiry({ at }) {
   const days = daysUntil(at);
   const look = days < 0 ? 'ill' : days < 14 ? 'warn' : 'well';
-  return html`<time datetime=${at}>${at.slice(0, 10)}</time>
+  return html`<time datetime=${at}>${at.slice(0, 10)}</time>${' '}
     <span class="chip ${look}">${days < 0 ? 'expired' : days === 1 ? '1 day left' : `${days} days left`}</span>`;
 }
 
