@@ -8,17 +8,20 @@ const word = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceA
 
 const command = (words) => words.filter(Boolean).map(word).join(' ');
 
-/** A flag with its address; nothing where there is none. */
-const flag = (name, address) => (address ? [`--${name}`, address] : []);
+/** What a node is told besides where it listens, by the names of its settings. */
+const FILES = ['cert', 'cert_key', 'key_file', 'backup_dir'];
+const OF_ETCD = ['etcd_ca', 'etcd_cert', 'etcd_key', 'etcd_login'];
+
+/** Settings as flags, those that were given. */
+const flags = (settings, names) => names.filter((name) => settings[name]).flatMap((name) => [`--${name.replaceAll('_', '-')}`, settings[name]]);
 
 /** How this node is started so that others reach it. @param {object} self INFO FOR NODE */
 export const reachable = ({ settings }) => command([
-  'storenode', settings.directory, ...flag('http', settings.http), ...flag('serve', settings.serve), ...flag('cert', settings.cert),
-  ...flag('cert-key', settings.cert_key), ...flag('key-file', settings.key_file), ...flag('backup-dir', settings.backup_dir), '--peer', ':8002',
+  'storenode', settings.directory, ...flags(settings, ['http', 'serve', ...FILES, ...OF_ETCD]), '--peer', ':8002',
 ]);
 
 /**
- * How a node joins: with the addresses that its row says, where one of them is as this node's own.
+ * How a node joins: on the ports that its row says, where they are as this node's own, and with the files that all nodes have.
  * @param {object} row @param {object} self INFO FOR NODE @param {string} token
  */
 export function joining(row, self, token) {
@@ -28,6 +31,6 @@ export function joining(row, self, token) {
   };
   return `STORE_JOIN_TOKEN=${word(token)} \\\n  ${command([
     'storenode', '/var/lib/store', '--http', like('http', ':8000'), '--serve', like('wire', ':8001'), '--peer', port(row.peer),
-    ...(self.settings.key_file ? ['--key-file', self.settings.key_file] : []),
+    ...flags(self.settings, ['key_file', ...OF_ETCD]),
   ])}`;
 }

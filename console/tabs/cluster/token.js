@@ -41,7 +41,7 @@ function Shown({ made, row, self, onClose }) {
       <pre tabindex="0" class="token">${made.token}</pre>
       <p class="actions"><${Copy} text=${made.token} label="Copy the token" /></p>
       <h3>On the machine of ${row.name}</h3>
-      <p>In an empty directory, with addresses that are its own there. The node copies the store, and serves it then; typed again, the same goes on.</p>
+      <p>In an empty directory, with addresses and files of its own there. The node copies the store, and serves it then; typed again, the same goes on.</p>
       <pre tabindex="0" class="command">${command}</pre>
       <p class="actions"><${Copy} text=${command} label="Copy the command" /><${Button} look="main" onClick=${onClose}>I have it<//></p>
       <p class="soft">Or put the token into a file that nobody else reads, and say <code>--join</code> with that file.</p>
