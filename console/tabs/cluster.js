@@ -24,8 +24,14 @@ const BUILDING = 'build';
 /** What is declared, and what this node says of itself. */
 async function read(signal) {
   const both = together(info.node(), info.cluster());
-  const { results } = await node.script(both.text, { signal });
-  return seen({ self: results[0].value, cluster: results[1].value });
+  try {
+    const { results } = await node.script(both.text, { signal });
+    return seen({ self: results[0].value, cluster: results[1].value });
+  } catch (error) {
+    if (error.code !== 'Busy') throw error;
+    // It does not know yet what was released, and answers what is asked about itself alone.
+    return seen({ self: await node.run(info.node(), { signal }), cluster: null, untold: error.message });
+  }
 }
 
 function Cluster({ tab, parts }) {
@@ -49,6 +55,13 @@ function Whole({ about, may, again }) {
   const { self, cluster } = about;
   const close = () => see(null);
   const declares = may && about.takes;
+  if (about.untold) {
+    return html`
+      <${Notice} look="warning" title="So far this node says how it stands, and nothing else">
+        <p>${about.untold}</p><//>
+      <${Lead} about=${about} may=${may} again=${again} />
+      <${NodeMap} about=${about} may=${may} again=${again} />`;
+  }
   return html`
     <${About} about=${about} may=${may} />
     ${(cluster.failover !== null || cluster.replicas.length > 0) && html`<${Lead} about=${about} may=${may} again=${again} />`}

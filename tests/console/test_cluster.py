@@ -319,6 +319,13 @@ def test_a_policy_is_said_in_words_before_it_is_composed(
 FAR = "6f3a2c1e-8a54-4be2-9d0a-3a5c0e1f7b11"
 
 
+def asked(route: Route) -> str:
+    """The script of a request."""
+    body = route.request.post_data_json
+    assert body is not None
+    return str(body["script"])
+
+
 @pytest.fixture
 def told(opened: Opened, console: Page, node: NodeProcess) -> Iterator[Told]:
     """Has the page hear more than the node says, and opens the tab."""
@@ -330,7 +337,7 @@ def told(opened: Opened, console: Page, node: NodeProcess) -> Iterator[Told]:
         page = opened("#/run")
 
         def change(route: Route) -> None:
-            if not route.request.post_data_json["script"].startswith("INFO FOR NODE;"):
+            if not asked(route).startswith("INFO FOR NODE;"):
                 route.continue_()
                 return
             answer = route.fetch()
@@ -408,6 +415,38 @@ def test_beginning_anew_says_its_price_and_wants_a_reason(
     )
     act.click()
     expect(dialog.get_by_text("there is no failover policy in force")).to_be_visible()
+
+
+def test_a_node_that_was_not_told_says_how_it_stands(
+    opened: Opened, console: Page, node: NodeProcess, watch: Watch
+) -> None:
+    """Rows are not shown by one that does not know what was released; it can be told to lead."""
+    watch.allow(REFUSED.format(503))
+    busy = {"error": {"code": "Busy", "status": 503, "message": "has not heard yet"}, "results": []}
+    waits = {"life": "waiting", "leader": None, "waits_for": "etcd was emptied", "member": "n2"}
+
+    def change(route: Route) -> None:
+        script = asked(route)
+        if script.startswith("INFO FOR NODE;"):
+            route.fulfill(status=503, json=busy)
+        elif script == "INFO FOR NODE":
+            answer = route.fetch()
+            found = answer.json()
+            found["results"][0]["value"] |= waits
+            route.fulfill(response=answer, json=found)
+        else:
+            route.continue_()
+
+    console.route("**/script", change)
+    page = opened("#/cluster")
+    expect(page.get_by_text("has not heard yet")).to_be_visible()
+    mine = page.get_by_role("article", name="This node")
+    expect(mine).to_contain_text("etcd was emptied")
+    expect(mine.get_by_role("heading")).to_have_text("n2")
+    expect(page.get_by_role("region", name="Failover")).to_have_count(0)
+    page.get_by_text("Moving the lead").click()
+    expect(page.get_by_role("button", name="Begin anew here")).to_be_visible()
+    console.unroute_all(behavior="ignoreErrors")
 
 
 def test_what_a_leader_knows_of_its_followers(told: Told) -> None:

@@ -23,7 +23,7 @@ export function Lead({ about, may, again }) {
         ${self.lease !== null && html`<dt>Lease</dt><dd>${lasting(self.lease)} left; it is renewed when a third is over</dd>`}
         ${self.life === 'leading' ? html`<${Set} about=${about} />` : self.upstream !== null && html`<${Upstream} self=${self} />`}
       </dl>
-      ${may && self.life !== 'leading' && about.inForce && html`<${Taking} about=${about} vacant=${vacant} again=${again} />`}
+      ${may && self.life !== 'leading' && (about.inForce || about.untold) && html`<${Taking} about=${about} vacant=${vacant} again=${again} />`}
     </section>`;
 }
 
@@ -49,7 +49,8 @@ const Upstream = ({ self }) => html`
 const Vacant = ({ about: { self, led, lost, cluster } }) => html`
   <${Notice} look="warning" title=${lost ? `${led?.name ?? 'Who leads'} is not heard of` : 'Nobody leads that this node knows of'}>
     <p>${self.waits_for ?? self.upstream_why ?? ''}</p>
-    <p>Writes are refused until somebody leads. ${cluster.failover?.promote === 'MANUAL' ? 'By the policy a node takes the lead when it is told to: here, if it is in the set, or on another.'
+    <p>Writes are refused until somebody leads. ${cluster.failover === null ? 'A node of the set takes the lead, once the lease is over: by itself, or when it is told to.'
+      : cluster.failover.promote === 'MANUAL' ? 'By the policy a node takes the lead when it is told to: here, if it is in the set, or on another.'
       : 'A node of the set takes the lead by itself, once the lease is over.'}</p><//>`;
 
 function Taking({ about, vacant, again }) {
@@ -59,7 +60,7 @@ function Taking({ about, vacant, again }) {
     ${vacant && html`<p class="actions"><${Button} look="main" onClick=${() => see('take')}>Take the lead<//></p>`}
     <details class="what"><summary>Moving the lead, and going on when all who held everything are gone</summary>
       <p>A lead is not handed over. Stop the node that leads in order (SIGTERM): it gives up its lead at once, and ${
-        about.cluster.failover.promote === 'AUTO' ? 'another of the set takes it within a moment' : 'the one that is told to takes it'}.
+        about.cluster.failover?.promote === 'AUTO' ? 'another of the set takes it within a moment' : 'the one that is told to takes it'}.
         ${' '}<a href=${docs('cluster.md#who-takes-over')} target="_blank" rel="noopener">Who takes over</a></p>
       ${!vacant && html`<p><${Button} onClick=${() => see('take')}>Take the lead<//></p>`}
       <p>When every node that held everything is gone for good, this one can begin anew with what it has.</p>
@@ -74,7 +75,7 @@ function Taking({ about, vacant, again }) {
 }
 
 const Force = ({ about, again, onClose }) => html`
-  <${Confirm} title="Begin anew with what this node has" name=${about.cluster.member ?? 'this node'} called="name of this node" act="Begin anew"
+  <${Confirm} title="Begin anew with what this node has" name=${about.self.member ?? 'this node'} called="name of this node" act="Begin anew"
     statement=${leadByForce} reasoned onDone=${again} onClose=${onClose}>
     <${Notice} look="warning" title="What was answered and is not here is lost">
       <p>A new lineage begins on this node, with what it has up to commit ${String(about.self.sequence)}. What other nodes had beyond that is

@@ -31,11 +31,11 @@ function Node({ one, about, may, again }) {
   return html`
     <article class="card stack ${led && !about.lost ? 'leads' : ''}" aria-label=${isSelf ? 'This node' : `Node ${row.name}`}>
       <div class="head"><h2><bdi>${one.name}</bdi></h2>
-        <p>${isSelf && row && html`<span class="chip">this node</span> `}<span class="chip ${standing.look}">${standing.word}</span></p></div>
+        <p>${isSelf && one.name !== 'This node' && html`<span class="chip">this node</span> `}<span class="chip ${standing.look}">${standing.word}</span></p></div>
       <p class="soft says">${standing.says}</p>
       <dl class="pairs">
         ${isSelf && html`<${Self} self=${about.self} row=${row} />`}
-        ${row ? html`<${Row} one=${one} own=${rolesOf(about.self)} />` : html`<dt>Its row</dt><dd><span class="soft">none: no row names this node</span></dd>`}
+        ${about.untold ? null : row ? html`<${Row} one=${one} own=${rolesOf(about.self)} />` : html`<dt>Its row</dt><dd><span class="soft">none: no row names this node</span></dd>`}
       </dl>
       ${may && (isSelf || rows) && html`<p class="actions">
         ${isSelf && html`<${Button} onClick=${() => see('roles')}>Roles<//>`}

@@ -10,7 +10,8 @@ const TAKES = ['alone', 'founding', 'leading'];
 /**
  * @typedef {object} Seen
  * @property {object} self INFO FOR NODE
- * @property {object} cluster INFO FOR CLUSTER
+ * @property {object} cluster INFO FOR CLUSTER; of nothing, where it is not told
+ * @property {string} untold why it is not
  * @property {boolean} takes whether this node may take changes, by its cluster
  * @property {boolean} inForce whether a failover policy is in force here
  * @property {?object} led the row of who leads, as far as is known here
@@ -25,8 +26,11 @@ const TAKES = ['alone', 'founding', 'leading'];
  * @property {{word: string, look: string, says: string}} standing a word for a chip, and a sentence
  */
 
-/** @param {{self: object, cluster: object}} read @returns {Seen} */
-export function seen({ self, cluster }) {
+const NOTHING = { member: null, replicas: [], trusted: [], revoked: [], failover: null };
+
+/** @param {{self: object, cluster: ?object, untold?: string}} read `cluster` null: the node tells of itself alone, and why @returns {Seen} */
+export function seen({ self, cluster: told, untold = '' }) {
+  const cluster = told ?? NOTHING;
   const { replicas: rows, member } = cluster;
   const led = rows.find(({ node }) => node !== null && node === self.leader) ?? null;
   const lost = self.upstream !== null && isLost(self);
@@ -34,9 +38,9 @@ export function seen({ self, cluster }) {
     row, name: row.name, isSelf: row.name === member, certificates: cluster.trusted.filter(({ replica }) => replica === row.name),
     standing: row.name === member ? own(self, cluster) : other(row, self, cluster, lost),
   }));
-  if (member === null) nodes.unshift({ row: null, name: 'This node', isSelf: true, certificates: [], standing: own(self, cluster) });
+  if (member === null) nodes.unshift({ row: null, name: self.member ?? 'This node', isSelf: true, certificates: [], standing: own(self, cluster) });
   const { failover } = cluster;
-  return { self, cluster, takes: TAKES.includes(self.life), inForce: failover?.in_force ?? false, led, lost, nodes };
+  return { self, cluster, untold, takes: TAKES.includes(self.life), inForce: failover?.in_force ?? false, led, lost, nodes };
 }
 
 const isLost = (self) => self.upstream_why !== null || microseconds(self.upstream_silent.text) > LOST_US;
