@@ -186,6 +186,8 @@ class Etcd(Agreement):
                 return self._said(await self._of_one(path, body), read)
             except NotAnswered as silence:
                 self._endpoints.append(self._endpoints.pop(0))
+                # An etcd that was restored waits for the one that gave the token, and says nothing.
+                self._token = None
                 if silence.perhaps and not again:
                     raise
                 why, perhaps = str(silence), perhaps or silence.perhaps

@@ -195,6 +195,30 @@ async def test_a_user_of_etcd_signs_in_again_when_its_token_has_ended(tmp_path: 
                 await one.changed(found.revision, 0.2)
 
 
+async def test_a_token_of_an_etcd_that_was_set_back_is_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a one does not say that it is none: it waits until it has come as far as the token."""
+    monkeypatch.setattr(agreement, "ANSWER_SECONDS", 1.0)
+    with etcd_process(tmp_path / "etcd") as etcd:
+        etcd.ask_for_users(*ROOT)
+        etcd.stop()
+        shutil.copytree(etcd.directory / "data", tmp_path / "old")
+        etcd.start()
+        async with door(etcd.endpoint, store="s", access=Access(ROOT)) as other:
+            for _ in range(20):
+                await other.grant(60)
+        async with door(etcd.endpoint, store="s", access=Access(ROOT)) as one:
+            assert (await one.found(SET)).done
+            etcd.stop()
+            shutil.rmtree(etcd.directory / "data")
+            (tmp_path / "old").rename(etcd.directory / "data")
+            etcd.start()
+            with pytest.raises(NotAnswered, match="no answer in time"):
+                await one.look()
+            assert (await one.look()).insync is None
+
+
 async def test_a_user_that_etcd_does_not_ask_for_yet_is_no_fault(tmp_path: Path) -> None:
     with etcd_process(tmp_path / "etcd") as etcd:
         async with door(etcd.endpoint, store="s", access=Access(ROOT)) as one:
