@@ -401,6 +401,7 @@ class MessageEngine:
                 found.refusal.detail.pop(name, None)
             asked.tell(found.refusal)
         else:
+            asked.written_at = found.sequence
             asked.tell_answer(found.results[-1].value)
 
     def ends_script(self, asked: Asked) -> bool:

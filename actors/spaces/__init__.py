@@ -13,9 +13,10 @@ from actors.spaces.engine import Spaces
 from actors.spaces.entrances import Names, Who
 from actors.spaces.operations import listed, perform
 from actors.spaces.sweeping import Sweep, find_space
-from actors.spaces.work import Answers
+from actors.spaces.work import SEQ, Answers
 from language.literals import parse_value
 
 __all__ = [
-    "Answers", "Names", "Spaces", "Sweep", "Who", "find_space", "listed", "parse_value", "perform",
+    "SEQ", "Answers", "Names", "Spaces", "Sweep", "Who", "find_space", "listed", "parse_value",
+    "perform",
 ]  # fmt: skip

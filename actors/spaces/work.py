@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 COMMIT_BYTES: Final = 4 * limits.MIB
 """What operations that came together put into one commit, before the next one begins."""
 
+SEQ: Final = "seq"
+"""In an answer: at which commit that was done, whatever the operation's own fields are."""
 Answers = tuple[KeyAnswer, ...]
 
 
@@ -206,8 +208,9 @@ class Work(Waiter):
         """Commit what the operations from one on have changed, if anything."""
         if tx.size:
             assert self._user is not None, "somebody unknown has changed something"
-            done = zip(self.operations[begun:], self.answers[begun:], strict=False)
-            wrote = [op for op, answer in done if op.writes and not isinstance(answer, Refusal)]
+            pairs = zip(self.operations[begun:], self.answers[begun:], strict=False)
+            done = [pair for pair in pairs if pair[0].writes and type(pair[1]) is dict]
+            wrote = [operation for operation, _ in done]
             tx.passes = self._written > 0  # the first part has happened: it can't be run again
             by = By(self._user, self.asker.surface)
             try:
@@ -218,6 +221,8 @@ class Work(Waiter):
                 self.barred = tx.barred
                 raise
             self._written = sequence
+            for _, answer in done:
+                answer[SEQ] = sequence  # type: ignore[index]
             keys.settle()
             if keys.soonest_us and (not self.soonest_us or keys.soonest_us < self.soonest_us):
                 self.soonest_us = keys.soonest_us

@@ -17,7 +17,7 @@ from surfaces.http.head import Head
 from surfaces.http.hosts import is_foreign
 
 REQUEST_FIELDS: Final = b"Authorization, Content-Type, Accept, Store-Namespace, Store-Database"
-ANSWER_FIELDS: Final = b"Store-Request, Store-Version, Store-Fence, Retry-After"
+ANSWER_FIELDS: Final = b"Store-Request, Store-Version, Store-Seq, Store-Fence, Retry-After"
 PREFLIGHT_SECONDS: Final = 600
 """How long a browser may keep the answer to its question."""
 

@@ -18,7 +18,7 @@ from tornado.httputil import HTTPMessageDelegate
 
 from actors.commits import Origin
 from actors.sessions import token_digest
-from actors.spaces import Answers, Names, Who, parse_value
+from actors.spaces import SEQ, Answers, Names, Who, parse_value
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, NoKey, Refusal
 from protocol.requests import Surface
@@ -317,7 +317,9 @@ def _list(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
 
 
 def _as_is(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
-    return binary.pack(answer) if msgpack else answers.json_bytes(answer), b""
+    seq = answer.pop(SEQ, 0)
+    fields = b"Store-Seq: %d\r\n" % seq if seq else b""
+    return binary.pack(answer) if msgpack else answers.json_bytes(answer), fields
 
 
 def no_key() -> NoKey:
@@ -340,8 +342,9 @@ def shown_value(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
 
 def _shown_lock(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
     held = answer["held"]
-    fields = b"Store-Fence: %d\r\n" % answer["fence"] if held else b""
-    return _as_is({"held": held}, msgpack)[0], fields
+    fence = b"Store-Fence: %d\r\n" % answer["fence"] if held else b""
+    body, fields = _as_is({"held": held, SEQ: answer.get(SEQ, 0)}, msgpack)
+    return body, fence + fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 
 from actors.commits import Origin
 from actors.sessions import token_digest
-from actors.spaces import Answers, Names
+from actors.spaces import SEQ, Answers, Names
 from protocol.errors import Refusal, SignInRefused
 from protocol.frames import Kind, Message
 from protocol.requests import Surface
 from protocol.spaces import KeyAnswer, Room
 from surfaces.wire import spaces
+from surfaces.wire.bodies import MINOR_OF_SEQUENCES
 from surfaces.wire.link import KEYS, Link
 
 
@@ -169,11 +170,16 @@ class Keys:
             rest = _Part(self, part.who, part.names, asked[len(answers) :])
             rest.number = part.number
             self._leave(rest)
+        tells = link.minor >= MINOR_OF_SEQUENCES
         for (id, _), answer in zip(asked, answers, strict=False):
             if isinstance(answer, Refusal):
                 link.refuse(id, answer)
+            elif type(answer) is dict:
+                if not tells:
+                    answer.pop(SEQ, None)
+                link.send(Kind.VALUE, id, answer)
             else:
-                link.send(Kind.VALUE, id, answer if type(answer) is dict else None)
+                link.send(Kind.VALUE, id, None)
 
     def _leave(self, part: _Part) -> None:
         self._left.append(part)

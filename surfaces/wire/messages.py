@@ -22,6 +22,7 @@ from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import Caller
 from protocol.values import Tick, is_large, let_go
 from surfaces.wire.askers import Askers
+from surfaces.wire.bodies import MINOR_OF_SEQUENCES
 from surfaces.wire.gate import Ended
 from surfaces.wire.link import MESSAGES, Link
 from surfaces.wire.outgoing import Outgoing
@@ -171,6 +172,7 @@ class Messages:
 
     def told(self, one: _Open, answer: Any, refusal: Refusal | None) -> None:
         """What came of one; neither an answer nor a refusal: it found no room."""
+        seq = 0 if one.asked is None else one.asked.written
         one.asked = None
         if answer is None and refusal is None:
             if self._link.over:
@@ -182,10 +184,18 @@ class Messages:
         if type(one.operation) is TakeMessages and refusal is None:
             self._room.take(-sum(message["bytes"] for message in answer))
             answer = {"messages": answer}
+            self._sign(answer, seq)
             if len(answer["messages"]) > 1 and is_large(answer, SMALL, SMALL_STRING):
                 self._link.wire.under_way.spawn(self._answer_long(one, answer))
                 return
+        elif refusal is None:
+            self._sign(answer, seq)
         self._answer(one, answer, refusal)
+
+    def _sign(self, answer: dict[str, Any], seq: int) -> None:
+        """Have an answer say at which commit it was done."""
+        if seq and self._link.minor >= MINOR_OF_SEQUENCES:
+            answer["seq"] = seq
 
     def _answer(
         self,

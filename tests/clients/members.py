@@ -94,9 +94,13 @@ class Member(FakeNode):
         if not self.leads and not all(isinstance(one, GetKey) for one in operations):
             raise self.refusal()
         self.done += [type(one).__name__ for one in operations]
+        answers = await super()._keys(who, names, operations, room)
         if self.leads and not all(isinstance(one, GetKey) for one in operations):
             self.shows = self.cluster.seq = self.cluster.seq + 1
-        return await super()._keys(who, names, operations, room)
+            for answer in answers:
+                assert type(answer) is dict
+                answer["seq"] = self.cluster.seq
+        return answers
 
     def messages(
         self,
@@ -110,7 +114,9 @@ class Member(FakeNode):
     ) -> FakeOperation:
         if self.leads:
             self.done.append(type(operation).__name__)
-            return super().messages(request, caller, place, operation, told, timeout_us, room)
+            asked = super().messages(request, caller, place, operation, told, timeout_us, room)
+            self.shows = self.cluster.seq = asked.written = self.cluster.seq + 1
+            return asked
         asked = FakeOperation(told)
         asyncio.get_running_loop().call_soon(asked.tell, None, self.refusal())
         return asked

@@ -446,10 +446,51 @@ async def test_a_planted_client_that_reads_what_is_old_is_caught(
         await _own_write(three)
 
 
-async def test_what_is_changed_without_a_sequence_is_read_of_the_leader(three: Cluster) -> None:
-    """Keys and messages are answered without one: the leader's next answer covers them."""
+@pytest.mark.parametrize("change", [_cache, _publish, _ack])
+async def test_a_read_is_behind_what_was_done_to_keys_and_messages(
+    three: Cluster, change: Callable[[AsyncClient], Awaitable[None]]
+) -> None:
     async with reading(three) as client:
-        await _publish(client)
+        await change(client)
+        three.catch_up()
+        for member in three.members:
+            member.requests.clear()
+        found = {await client.query("SELECT 1") for _ in range(9)}
+        assert found == {"n0", "n1", "n2"}, "the leader need not be asked first"
+        for member in three.members:
+            assert {one.after for one in member.requests} == {three.seq}
+
+
+async def test_a_first_change_to_keys_is_read_too(three: Cluster) -> None:
+    """Before any answer has told which store it is."""
+    async with client_of(three, reads="any") as client:
+        await _cache(client)
+        three.catch_up()
+        assert await client.query("SELECT 1")
+        assert client._seen.after == three.seq
+        (asked,) = [one for member in three.members for one in member.requests]
+        assert asked.after == three.seq
+
+
+async def test_a_node_that_tells_an_odd_sequence_is_not_believed(three: Cluster) -> None:
+    async with reading(three) as client:
+        three.seq = -9
+        with pytest.raises(ProtocolBroken, match="seq"):
+            await _publish(client)
+
+
+@pytest.mark.parametrize("change", [_publish, _unseal])
+async def test_what_is_changed_without_a_sequence_is_read_of_the_leader(
+    three: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[AsyncClient], Awaitable[None]],
+) -> None:
+    """Seals are answered without one, and of nodes before minor 8 so are messages: the leader's
+    next answer covers them."""
+    if change is _publish:
+        monkeypatch.setattr("surfaces.wire.bodies.MINOR", 7)
+    async with reading(three) as client:
+        await change(client)
         three.members[0].shows = three.seq = 50
         for member in three.members:
             member.requests.clear()

@@ -53,6 +53,15 @@ class Fields:
     """What an operation on a key or on messages answered; none where there is no such key."""
 
     fields: dict[str, Any]
+    seq: int | None = None
+    """The commit that it has made; 0: none; None: not told."""
+
+    def with_own_seq(self) -> Fields:
+        """The same, of a node that tells the commit. :raises ProtocolBroken: it does not"""
+        seq = self.fields.pop("seq", 0)
+        if type(seq) is not int or seq < 0:
+            raise ProtocolBroken(f"the node tells no seq with {str(seq)[:40]!r}")
+        return Fields(self.fields, seq)
 
 
 def read_results(found: Any) -> tuple[Result, ...]:

@@ -347,12 +347,18 @@ class AsyncClient:
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
     ) -> dict[str, Any]:
-        """One operation that may change something, and is answered without a sequence."""
+        """One operation that may change something. Its answer says at which commit it was done, if
+        it was; that of an operation on a seal does not, nor do those of nodes before minor 8."""
+        seq = None
         try:
             answer = await self._ask(kind, body, wait, False, stop, waits)
+            assert isinstance(answer, Fields)
+            seq = answer.seq
         finally:
-            self._seen.untold()
-        assert isinstance(answer, Fields)
+            if seq is None:
+                self._seen.untold()
+            elif seq:
+                self._seen.reached(seq)
         return answer.fields
 
     async def ping(self) -> None:
@@ -417,6 +423,8 @@ class AsyncClient:
             reply = await connection.ask(kind, sent, wait, stop, waits)
             if isinstance(reply, Answer):
                 self._answered(node, reply, mark)
+            elif isinstance(reply, Fields) and kind is not Kind.VAULT and node.knows_sequences:
+                reply = reply.with_own_seq()
             return reply
 
         return await self._go(ask, body, attempts, waits)

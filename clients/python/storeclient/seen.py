@@ -22,8 +22,9 @@ def seems_to_read(script: str) -> bool:
 
 
 class Seen:
-    """The newest commit that is known of, and whether one is missing in that: changes to keys,
-    messages and seals are answered without a sequence, and what broke off without anything."""
+    """The newest commit that is known of, and whether one is missing in that: what is done to seals
+    is answered without a sequence, by nodes before minor 8 what is done to keys and messages too,
+    and what broke off is answered with nothing."""
 
     def __init__(self) -> None:
         self._position: Position | None = None
@@ -61,7 +62,9 @@ class Seen:
     def reached(self, seq: int) -> None:
         """A commit of the same history is known of."""
         before = self._position
-        if before is not None and seq > before.seq:
+        if before is None:
+            self._position = Position(seq)
+        elif seq > before.seq:
             self._position = Position(seq, before.store, before.epoch)
 
     def is_foreign(self, answer: Answer) -> bool:

@@ -51,7 +51,7 @@ async def test_a_declared_origin_reads_answers_and_refusals(raw: Raw, bearer: st
                 assert cors(answer) == {
                     "access-control-allow-origin": origin,
                     "access-control-expose-headers":
-                        "Store-Request, Store-Version, Store-Fence, Retry-After",
+                        "Store-Request, Store-Version, Store-Seq, Store-Fence, Retry-After",
                 }  # fmt: skip
     page = await raw.ask("GET", "/health", origin=APP)
     assert cors(page)["access-control-allow-origin"] == APP

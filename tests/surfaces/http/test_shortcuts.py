@@ -60,8 +60,12 @@ async def both(raw: Raw, bearer: str, key: str, given: list[bytes]) -> tuple[Ans
 
 
 def shape(answer: Answer) -> tuple[int, list[tuple[str, str]], bytes]:
-    """All of an answer but its request's name and the time, in order."""
-    fields = [pair for pair in answer.fields.items() if pair[0] not in ("store-request", "date")]
+    """All of an answer but its request's name, the time and its commit, in order."""
+    fields = [
+        (name, "n" if name == "store-seq" else value)
+        for name, value in answer.fields.items()
+        if name not in ("store-request", "date")
+    ]
     assert "date" in answer.fields
     name = answer.fields["store-request"]
     return answer.status, fields, answer.body.replace(name.encode(), b"r-1")

@@ -545,3 +545,33 @@ async def test_a_script_over_http_shows_the_same(raw: Raw, bearer: str) -> None:
     answer = await raw.answer()
     found = answer.json["results"][1]["value"]
     assert found["value"] == {"$dec": "1.50"} and "$dur" in found["ttl"]
+
+
+# --- sequences ------------------------------------------------------------------------------------
+
+
+async def test_what_has_changed_something_says_at_which_commit(node: Node, tell: Tell) -> None:
+    for method, path, body in (
+        ("PUT", "key/a", b"1"), ("POST", "incr/a", b""), ("DELETE", "key/a", b""),
+        ("POST", "lock/l?holder=h&expire=1m", b""), ("POST", "unlock/l?holder=h", b""),
+    ):  # fmt: skip
+        for headers in ({}, {"accept": "application/msgpack"}):
+            answer = await tell(method, path, body, **headers)
+            seq = answer.fields.get("store-seq")
+            if "a" in path and method == "DELETE" and headers:
+                assert seq is None, "nothing was deleted"
+            elif "unlock" in path and headers:
+                assert seq is None, "nothing was released"
+            else:
+                assert seq is not None and 0 < int(seq) <= node.committer.released_upto, path
+    for path in ("key/b", "?limit=1"):
+        assert "store-seq" not in (await tell("GET", path)).fields
+
+
+async def test_a_script_may_come_after_a_key(node: Node, raw: Raw, bearer: str, tell: Tell) -> None:
+    seq = (await tell("PUT", "key/a", b"1")).fields["store-seq"]
+    body = json.dumps({"script": "GET 'a' FROM c", "ns": "shop", "db": "main", "after": int(seq)})
+    answer = await raw.ask(
+        "POST", "/script", body.encode(), authorization=bearer, content_type="application/json"
+    )
+    assert answer.status == 200 and answer.json["seq"] >= int(seq)

@@ -45,9 +45,9 @@ class Hall:
         self._last = 0
         self.peer: Peer
 
-    async def another(self, user: str = "root") -> Peer:
+    async def another(self, user: str = "root", minor: int = 5) -> Peer:
         peer = await self._stack.enter_async_context(connected(self.surface))
-        await peer.greet(user=user, password=PASSWORD)
+        await peer.greet(user=user, password=PASSWORD, minor=[0, minor])
         return peer
 
     def frame(self, op: str, db: str = "main", **fields: Any) -> bytes:
@@ -631,3 +631,27 @@ async def test_publishes_are_what_the_rules_say(
     assert told == [{"position": 1, "duplicate": number > 0} for number in range(5)]
     monkeypatch.setattr(Rows, "_known", lambda self, id: None)
     assert (await hall.ask("publish", topic="t", value=1, id="same"))["duplicate"] is False
+
+
+# --- sequences ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("minor", [7, 8])
+async def test_what_has_changed_something_says_at_which_commit(hall: Hall, minor: int) -> None:
+    hall.peer = await hall.another(minor=minor)
+    upto, on_t = hall.here.node.committer, {"topic": "t"}
+
+    def tells(answer: dict[str, Any]) -> bool:
+        assert answer.get("seq") in (None, upto.released_upto)
+        return "seq" in answer
+
+    new = minor >= 8
+    assert tells(await hall.ask("publish", **on_t, value=1, id="once")) == new
+    assert not tells(await hall.ask("publish", **on_t, value=1, id="once")), "a duplicate"
+    assert tells(await hall.ask("publish", **on_t, values=[0] * 300)) == new, "run as a script"
+    taken = await hall.ask("take", **on_t, group="g", count=2)
+    assert tells(taken) == new
+    one, other = [message["receipt"] for message in taken["messages"]]
+    assert tells(await hall.ask("ack", **on_t, group="g", receipts=[one])) == new
+    assert not tells(await hall.ask("ack", **on_t, group="g", receipts=[one])), "stale"
+    assert tells(await hall.ask("nack", **on_t, group="g", receipts=[other])) == new

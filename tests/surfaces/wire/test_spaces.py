@@ -241,3 +241,48 @@ async def test_a_node_that_fails_at_it_says_so_for_each(logbook: Any) -> None:
             message = await peer.hear()
             assert message is not None and shown(message) == "Failed"
         assert surface.running == 0
+
+
+# --- sequences ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("minor", [7, 8])
+async def test_what_has_changed_something_says_at_which_commit(tmp_path: Path, minor: int) -> None:
+    async with running(tmp_path / "store") as here:
+        await here.values("DEFINE SPACE c")
+        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
+        await surface.start()
+        try:
+            async with connected(surface) as peer:
+                await peer.greet(user="root", password=PASSWORD, minor=[0, minor])
+                talker = Talker(peer, here, surface)
+                minute = timedelta(minutes=1)
+                for op, fields in (
+                    ("set", {"key": "a", "value": 1}), ("incr", {"key": "a"}),
+                    ("swap", {"key": "a", "expect": 2, "value": 3}), ("delete", {"key": "a"}),
+                    ("lock", {"key": "l", "holder": "h", "expire": minute}),
+                    ("expire", {"key": "l", "expire": minute}), ("persist", {"key": "l"}),
+                    ("unlock", {"key": "l", "holder": "h"}),
+                ):  # fmt: skip
+                    before = here.node.committer.released_upto
+                    told = (await talker.ask(op, **fields)).get("seq")
+                    after = here.node.committer.released_upto  # expiry commits too
+                    assert (told is not None) == (minor >= 8), op
+                    assert told is None or before < told <= after, op
+                await talker.ask("set", key="b", value=1)
+                for op, fields in (
+                    ("get", {"key": "b"}), ("keys", {}),
+                    ("set", {"key": "b", "value": 2, "if": "absent"}), ("delete", {"key": "none"}),
+                ):  # fmt: skip
+                    assert "seq" not in await talker.ask(op, **fields), f"{op} has changed nothing"
+                # Those that share a commit, and one between them that has changed nothing.
+                frames = [
+                    talker.frame("set", key="d", value=1),
+                    talker.frame("set", key="d", value=2, **{"if": "absent"}),
+                    talker.frame("incr", key="d"),
+                ]
+                talker.send(b"".join(frames))
+                seqs = [shown(await talker.message()).get("seq") for _ in frames]
+                assert seqs[-1] == seqs[0] and (seqs[0] is not None) == (minor >= 8)
+        finally:
+            await surface.close()
