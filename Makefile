@@ -9,6 +9,8 @@ WIRE ?= 127.0.0.1:8001
 PYTEST_ARGS ?=
 MINUTES ?= 60
 NODES ?= 3
+FROM ?= 10000
+TO ?= 11000
 N ?= 1
 # One more than there are cores: a quarter of a worker's time is spent waiting for the disk.
 WORKERS ?= $(shell expr $$(nproc) + 1)
@@ -20,7 +22,7 @@ SOURCES := protocol language storage actors surfaces bench compiling tests examp
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
 
-.PHONY: help run compiled test check test-hard mutants bench builds soak cluster $(CLUSTER) docs images demo format wheel cases-accept clean
+.PHONY: help run compiled test check test-hard mutants seeds bench builds soak cluster $(CLUSTER) docs images demo format wheel cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -88,6 +90,9 @@ test-hard: .venv/.compiled .venv/schemathesis/bin/st $(if $(COMPILED),compiled) 
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+
+seeds: .venv/.test ## worlds of the simulated node, from seed FROM=10000 up to TO=11000; says which of them break a promise
+	$(BIN)/python -m tests.simulation.seeds $(FROM) $(TO)
 
 bench: .venv/.bench $(if $(COMPILED),compiled) ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, COMPILED=1 measures the compiled tree
 	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server postgresql

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+from itertools import count
 from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
 
 import pykka
 from greenlet import getcurrent, greenlet
+
+from actors.scripts import turns
 
 DESCRIPTORS = Path("/proc/self/fd")
 
@@ -49,12 +54,25 @@ def leaked_actors() -> list[str]:
     return names
 
 
+class _Found(greenlet):
+    """One that is found again while it lives, without a look through all that the process holds."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        _living[next(_numbers)] = self
+
+
+_living: WeakValueDictionary[int, greenlet] = WeakValueDictionary()
+_numbers = count()
+vars(turns)["greenlet"] = _Found  # the one place that makes any
+
+
 def end_greenlets() -> None:
     """End every suspended greenlet of this thread: the collector does not look into their frames,
     so what hangs on one that nobody resumes is never freed."""
     here = getcurrent()
-    for each in gc.get_objects():
-        if isinstance(each, greenlet) and each and each is not here:
+    for each in list(_living.values()):
+        if each and each is not here:
             each.throw()
 
 

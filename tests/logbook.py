@@ -49,6 +49,10 @@ class Logbook(logging.Handler):
         self, _logger: object, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         """Take one structlog event; a structlog processor."""
+        if isinstance(
+            event.get("exc_info"), BaseException
+        ):  # whose frames hold a node that is over
+            event = {**event, "exc_info": repr(event["exc_info"])}
         times = event.get("times")
         counted = isinstance(times, dict) and "refused" in times
         about_refusals = event.get("event") == "refused" or counted

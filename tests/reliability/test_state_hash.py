@@ -10,7 +10,7 @@ import pytest
 
 from tests.logbook import Logbook
 from tests.simulation.history import Broken
-from tests.simulation.test_node_from_seed import EXPECTED
+from tests.simulation.seeds import EXPECTED
 from tests.simulation.world import Figures, LossyEngine, Shape, World
 from tests.sweeps import parts
 

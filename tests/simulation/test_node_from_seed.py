@@ -30,6 +30,7 @@ from storage.spaces import Keys
 from storage.transactions import Transaction
 from tests.logbook import Logbook
 from tests.simulation.history import Broken
+from tests.simulation.seeds import EXPECTED
 from tests.simulation.world import Figures, Shape, SmallLog, World
 from tests.storage.backups.held import KEY
 from tests.storage.seals import counted
@@ -38,17 +39,6 @@ from tests.sweeps import parts, some_of
 SEEDS = 200
 PARTS = 20
 HARD_SEEDS = 800
-
-EXPECTED = (
-    "LogActor.*Input/output error",
-    "node failed.*Input/output error",
-    "CheckpointsActor.*the node is stopping",
-    "the checkpoint waits for room",
-    "the next start replays more of the log",
-    "the last commits were refused",
-    "the disk is full: old log was dropped",
-)
-"""What a node logs when its disk fails or is full."""
 
 
 @pytest.fixture
