@@ -36,7 +36,7 @@ export const TABS = [
   {
     name: 'cluster',
     title: 'Cluster',
-    about: 'Which nodes hold this store, who leads and how each stands, and who may still come in.',
+    about: 'Which nodes hold this store, who leads, and how each of them stands.',
     page: 'cluster.md',
     load: () => import('./cluster.js'),
   },

@@ -1,5 +1,5 @@
-"""`make images`: each view of the console as the pages show it, of a node with real data, into
-docs/images/. A view that is not among them, or shows a refusal, ends it."""
+"""`make images`: each view of the console as the pages show it, of a node with real data, and of
+three with etcd, into docs/images/. A view that is not among them, or shows a refusal, ends it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from bench import geonames
 from storeclient import Client
+from tests.actors.agreement.etcds import etcd_process
 from tests.architecture.sources import ROOT
 from tests.console.conftest import CHROMIUM, origin, sign_in
+from tests.console.machines import built, machines_in
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
 FOLDER: Final = ROOT / "docs" / "images"
@@ -50,12 +52,14 @@ VIEWS: Final = (
     View("run", f"#/run/{AT}", "What there is", _runs, tall=1000),
     View("topics", f"#/topics/{AT}", "orders"),
     View("topic", f"#/topics/{AT}/orders", "Readers and groups"),
-    View("cluster", "#/cluster", "This node is alone"),
     View("access", "#/access", "reporter"),
     View("node", "#/node", "What it holds", tall=1000),
     View("backup", "#/backup", "monday.storesnap"),
     View("vault", f"#/vault/{AT}/keys", "Seal now"),
 )
+BUILDING: Final = View("cluster-build", "#/cluster/build", "it wants a join token", tall=900)
+CLUSTER: Final = View("cluster", "#/cluster", "none of them behind", tall=1100)
+OF_SEVERAL: Final = (CLUSTER, BUILDING)
 
 
 def fill(node: NodeProcess) -> None:
@@ -91,23 +95,39 @@ def fill(node: NodeProcess) -> None:
 
 
 def main() -> int:
-    """Take them all."""
+    """Take them all, or with the word `cluster` those of several nodes."""
+    FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
-        backups = Path(folder) / "backups"
-        backups.mkdir()
-        words = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0", "--backup-dir", str(backups))
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        with serving(Path(folder) / "store", *words) as node:
-            fill(node)
-            page = browser.new_page(viewport={"width": 1280, "height": 800})
-            page.goto(f"{origin(node)}/")
-            FOLDER.mkdir(exist_ok=True)
-            page.screenshot(path=FOLDER / "sign-in.png")
-            sign_in(page)
-            for view in VIEWS:
-                taken(page, view)
+        if sys.argv[1:] != ["cluster"]:
+            of_one(Path(folder), browser)
+        of_several(Path(folder), browser)
         browser.close()
     return 0
+
+
+def of_one(folder: Path, browser: Browser) -> None:
+    """Those of a node alone."""
+    backups = folder / "backups"
+    backups.mkdir()
+    words = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0", "--backup-dir", str(backups))
+    with serving(folder / "store", *words) as node:
+        fill(node)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(f"{origin(node)}/")
+        page.screenshot(path=FOLDER / "sign-in.png")
+        sign_in(page)
+        for view in VIEWS:
+            taken(page, view)
+
+
+def of_several(folder: Path, browser: Browser) -> None:
+    """Those of three nodes, and of how they become a cluster."""
+    with etcd_process(folder / "etcd") as etcd, machines_in(folder) as machines:
+        machines[0].start()
+        page = machines[0].tab(browser)
+        built(page, machines, etcd, lambda: taken(page, BUILDING))
+        taken(page, CLUSTER)
 
 
 def taken(page: Page, view: View) -> None:

@@ -31,7 +31,7 @@ export function Build({ about, may, again }) {
         <li class="card stack" key=${title} aria-current=${at === now ? 'step' : undefined}>
           <div class="head"><h2>${at + 1}. ${title}</h2>
             <span class="chip ${done ? 'well' : at === now ? 'warn' : ''}">${done ? 'done' : at === now ? 'now' : 'later'}</span></div>
-          <${view} about=${about} may=${may} again=${again} done=${done} />
+          <${view} about=${about} may=${may} again=${again} done=${done} look=${at === now ? 'main' : ''} />
         </li>`)}
     </ol>
     ${now < 0 && html`<${Notice} look="well" title="The cluster stands"><p>${about.self.followers + 1} nodes hold this store, and another takes over when one is lost.
@@ -50,22 +50,22 @@ function Reached({ about: { self }, done }) {
     <p class="actions"><${Copy} text=${text} label="Copy the command" /></p>`;
 }
 
-function Declared({ about, may, again, done }) {
+function Declared({ about, may, again, done, look }) {
   const [open, see] = useState(false);
   const { replicas } = about.cluster;
   return html`
     <p>A row for each node, this one among them: where the others reach it, where clients do, and what it is to do. All are declared in one transaction.</p>
     ${replicas.length > 0 && html`<p>Declared: ${replicas.map(({ name }, at) => html`${at > 0 && ', '}<bdi>${name}</bdi>`)}.
       ${about.cluster.member === null && html` None of them is this node's.`}</p>`}
-    ${may && html`<p class="actions"><${Button} look=${done ? '' : 'main'} onClick=${() => see(true)}>${done ? 'Declare more nodes' : 'Declare nodes'}<//></p>`}
+    ${may && html`<p class="actions"><${Button} look=${look} onClick=${() => see(true)}>${done ? 'Declare more nodes' : 'Declare nodes'}<//></p>`}
     ${open && html`<${Rows} self=${about.self} rows=${replicas} onDone=${again} onClose=${() => see(false)} />`}`;
 }
 
-function Able({ about, may, again, done }) {
+function Able({ about, may, again, done, look }) {
   const [open, see] = useState(false);
   return html`
     <p>${done ? 'This node is declared coordinating: it may lead.' : 'A node that was never declared coordinating leads no cluster: neither its row nor its own roles say so.'}</p>
-    ${may && !done && html`<p class="actions"><${Button} look="main" onClick=${() => see(true)}>Its roles<//></p>`}
+    ${may && !done && html`<p class="actions"><${Button} look=${look} onClick=${() => see(true)}>Its roles<//></p>`}
     ${open && html`<${Roles} roles=${rolesOf(about.self)} chosen=${ROLES} onDone=${again} onClose=${() => see(false)} />`}`;
 }
 
@@ -95,13 +95,13 @@ function Joining({ one: { row, standing }, about, may, again }) {
     </div>`;
 }
 
-function Safe({ about, may, again, done }) {
+function Safe({ about, may, again, done, look }) {
   const [open, see] = useState(false);
   const ready = about.nodes.some((one) => !one.isSelf && follows(about, one));
   return html`
     <p>${done ? 'A policy is in force: another node takes over when the one that leads is lost.'
       : 'The nodes agree in etcd on who leads. The policy says where that is, on how many disks everything is before it is answered, and how long anybody is waited for.'}</p>
-    ${may && !done && html`<p class="actions"><${Button} look=${ready ? 'main' : ''} onClick=${() => see(true)}>Define a policy<//>
+    ${may && !done && html`<p class="actions"><${Button} look=${look} onClick=${() => see(true)}>Define a policy<//>
       ${!ready && html`<span class="soft">No follower is in sync so far: only one with ACKS 0 would be taken.</span>`}</p>`}
     ${open && html`<${Define} about=${about} again=${again} onClose=${() => see(false)} />`}`;
 }

@@ -91,7 +91,7 @@ export function Define({ about, again, onClose }) {
       <div class="columns">
         <div class="stack">
           <${Area} label="Where etcd is reached" rows="3" value=${draft.via} onInput=${set('via')} placeholder="https://etcd1.example:2379"
-            hint="Addresses, one a line, never with a password. Every node has to reach it." wrong=${wrong !== undefined && 'http or https, a host and a port, and nothing else'} />
+            hint="Addresses, one a line, never with a password: as whom a node asks is said at its start. Every node has to reach it." wrong=${wrong !== undefined && 'http or https, a host and a port, and nothing else'} />
           <${Text} label="Followers that hold each commit (ACKS)" inputmode="numeric" value=${draft.acks} onInput=${set('acks')}
             wrong=${draft.acks !== '' && !isCount(draft.acks) && `0 to ${ACKS_MOST}`} />
           <${Text} label="How long a node leads that is not heard of (LEASE)" value=${draft.lease} onInput=${set('lease')} hint="2s to 5m, whole seconds"

@@ -41,5 +41,5 @@ const Ticks = ({ roles, onInput }) => html`
   <fieldset class="stack"><legend>What it is to do</legend>
     ${ROLES.map((role) => html`<${Tick} label=${role} value=${roles?.includes(role) ?? false}
       onInput=${(to) => onInput(ROLES.filter((one) => (one === role ? to : roles?.includes(one))))} />`)}
-    <p class="hint">${roles === null ? 'Nothing is declared so far.' : roles.length ? '' : 'ROLES NONE: it is drained.'}</p>
+    ${!roles?.length && html`<p class="hint">${roles === null ? 'Nothing is declared so far.' : 'ROLES NONE: it is drained.'}</p>`}
   </fieldset>`;

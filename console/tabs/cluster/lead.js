@@ -35,8 +35,9 @@ function Other({ about: { self, led, lost } }) {
 
 /** Who holds everything, and may take over. */
 function Set({ about: { self, nodes } }) {
-  const ids = new Map(nodes.filter(({ row }) => row).map(({ row }) => [row.node, row.name]));
-  const within = self.downstream.filter(({ in_set: holds }) => holds).map(({ node }) => ids.get(node) ?? node);
+  const ids = self.downstream.filter(({ in_set: holds }) => holds).map(({ node }) => node);
+  const rows = nodes.map(({ row }) => row).filter((row) => row && ids.includes(row.node));
+  const within = [...rows.map(({ name }) => name), ...ids.filter((id) => !rows.some(({ node }) => node === id))];
   return html`
     <dt>In the set</dt><dd>this node${within.map((name) => html`, <bdi>${name}</bdi>`)}</dd>
     <dt>Followers</dt><dd>${String(self.followers)} attached${self.furthest_lag === null ? '' : self.furthest_lag === 0 ? ', none of them behind'

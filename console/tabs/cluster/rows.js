@@ -1,5 +1,6 @@
 /** Declaring all nodes of a cluster in one transaction: this one, and those that are to come. */
 import { Button } from '../../components/form.js';
+import { Notice } from '../../components/notices.js';
 import { Perform } from '../../components/perform.js';
 import { inOne } from '../../statements.js';
 import { defineReplica } from '../../statements/cluster.js';
@@ -25,6 +26,8 @@ function own(self, name) {
   return { ...able(name), peer: at('peer')[0] ?? '', endpoints: ends.join('\n'), by: 'node', id: self.id };
 }
 
+const isHere = (address) => /^(localhost|127(\.\d+){3}|\[::1\]):/.test(address);
+
 /** @param {object} props `self` (INFO FOR NODE), `rows` (there already), `onDone`, `onClose` */
 export function Rows({ self, rows, onDone, onClose }) {
   const has = rows.some((row) => row.node === self.id);
@@ -41,6 +44,8 @@ export function Rows({ self, rows, onDone, onClose }) {
       statement=${statements.every(Boolean) ? inOne(...statements) : null}>
       <p>All of them are declared, or none. A row that names no node waits for who brings its join token. With three nodes one may be lost, and
         writes go on.</p>
+      ${drafts.some(({ peer }) => isHere(peer)) && drafts.some(({ peer }) => peer && !isHere(peer)) && html`
+        <${Notice} look="warning" title="An address of this machine alone"><p>Nodes on other machines don't reach one at localhost.</p><//>`}
       <div class="columns">
         ${drafts.map((draft, at) => html`
           <fieldset class="card stack" key=${at}>

@@ -35,7 +35,7 @@ export function Token({ row, self, onDone, onClose }) {
 function Shown({ made, row, self, onClose }) {
   const command = joining(row, self, made.token);
   return html`
-    <${Dialog} title=${`The join token for ${row.name}`}>
+    <${Dialog} title=${`The join token for ${row.name}`}><div>
       <${Notice} look="warning" title="It is shown once">
         <p>The store keeps a digest of it, and the statement log the statement alone. Until <${Value} of=${made.expires} />.</p><//>
       <pre tabindex="0" class="token">${made.token}</pre>
@@ -43,7 +43,8 @@ function Shown({ made, row, self, onClose }) {
       <h3>On the machine of ${row.name}</h3>
       <p>In an empty directory, with addresses and files of its own there. The node copies the store, and serves it then; typed again, the same goes on.</p>
       <pre tabindex="0" class="command">${command}</pre>
-      <p class="actions"><${Copy} text=${command} label="Copy the command" /><${Button} look="main" onClick=${onClose}>I have it<//></p>
+      <p class="actions"><${Copy} text=${command} label="Copy the command" /></p>
       <p class="soft">Or put the token into a file that nobody else reads, and say <code>--join</code> with that file.</p>
-    <//>`;
+      <p class="actions ends"><${Button} look="main" onClick=${onClose}>I have it<//></p>
+    </div><//>`;
 }
