@@ -44,7 +44,7 @@ function Cluster({ tab, parts }) {
     ${asked.value === undefined && asked.error?.code === 'NotAllowed' && html`<${Outside} />`}
     <${Answer} asked=${asked} what="the cluster">
       ${(about) => html`
-        ${!may && html`<${Notice} look="empty" title=${`Signed in as ${who.name}, ${who.role}${who.space ? ` of ${who.space}` : ''}`}>
+        ${!may && html`<${Notice} look="" title=${`Signed in as ${who.name}, ${who.role}${who.space ? ` of ${who.space}` : ''}`}>
           <p>All of it is shown. Changing any of it takes an owner of the store.</p><//>`}
         ${builds ? html`<${Build} about=${about} may=${may} again=${asked.again} />` : html`<${Whole} about=${about} may=${may} again=${asked.again} />`}`}
     <//>`;

@@ -63,6 +63,8 @@ function Standing({ about, again }) {
           ${' '}${ready.ready ? '' : UNREADY[ready.reason] ?? ''} <${Ago} at=${condition.at} />` : '…'}</dd>
         <dt>Roles</dt><dd>${drained ? html`<span class="chip warn">none: drained</span>`
           : roles.map((role) => html`<span class="chip">${role}</span> `)}</dd>
+        ${about && about.life !== 'alone' && html`<dt>In its cluster</dt><dd><a href="#/cluster">${about.life}</a>${
+          about.upstream && `, ${about.upstream}`}${about.waits_for && html`: <bdi>${about.waits_for}</bdi>`}</dd>`}
         ${about && html`<dt>Up for</dt><dd>${shown(about.uptime).replace(/\d+ms.*$/, '') || shown(about.uptime)}</dd>`}
       </dl>
       ${open && html`<${Roles} roles=${roles} chosen=${chosen} onDone=${again} onClose=${() => see(null)}
@@ -101,7 +103,7 @@ function Surfaces({ about }) {
         <p>${one.tls ? html`TLS, until <${Expiry} at=${one.certificate_expires.text} />`
           : html`<span class="chip warn">no TLS</span> <span class="soft">what is sent can be read on its way</span>`}</p>
         <${Share} label="Connections" of=${one.connections} most=${one.connections_most} />
-        <${Share} label="Running" of=${one.running} most=${one.running_most} />
+        ${one.running_most > 0 && html`<${Share} label="Running" of=${one.running} most=${one.running_most} />`}
       </div>`)}
     </section>`;
 }

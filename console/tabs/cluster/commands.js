@@ -31,6 +31,6 @@ export function joining(row, self, token) {
   };
   return `STORE_JOIN_TOKEN=${word(token)} \\\n  ${command([
     'storenode', '/var/lib/store', '--http', like('http', ':8000'), '--serve', like('wire', ':8001'), '--peer', port(row.peer),
-    ...flags(self.settings, ['key_file', ...OF_ETCD]),
+    ...flags(self.settings, ['cert', 'cert_key', 'key_file', ...OF_ETCD]),
   ])}`;
 }

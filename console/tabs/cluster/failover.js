@@ -67,7 +67,7 @@ function Means({ acks: given, lease, behind, promote, nodes }) {
       <li><b>LEASE ${lease}.</b> When the node that leads dies, ${promote === 'AUTO'
         ? html`another takes over by itself, at most ${lease} and a moment later.` : html`nobody takes over until somebody presses <i>Take the lead</i>; it may be taken after ${lease}.`}
         ${' '}Until then nothing is written; followers go on answering reads. One that is stopped in order gives its lead up at once.</li>
-      <li><b>BEHIND ${behind}.</b> A follower that says nothing is waited for so long, and writers with it; then it is left out, and comes back by itself.</li>
+      <li><b>BEHIND ${behind}.</b> A follower that says nothing is waited for so long, and writers with it; then, if enough are left, they go on without it. It comes back by itself.</li>
       <li>When etcd is out of reach for longer than the lease, writes are refused, and reads go on.</li>
     </ul>`;
 }

@@ -21,6 +21,7 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.limits import CLUSTER_SILENT_SECONDS
+from protocol.links import Copy, Link
 from storage.cluster_file import Cluster
 from storage.memory import MemoryEngine
 from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
@@ -67,6 +68,19 @@ async def shows(trio: Trio, machine: Machine, count: int) -> None:
     await trio.until_done(look)
 
 
+class Given:
+    """Copies that are on their way to some nodes."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.given = nodes
+
+    async def serve(self, link: Link, asked: Copy) -> None:
+        """Nobody asks."""
+
+    def attached(self, node: str) -> None:
+        """They go on."""
+
+
 async def refused(machine: Machine, script: str, kind: type[Refusal]) -> Refusal:
     found = await outcome(machine.value(script))
     assert isinstance(found, kind), found
@@ -105,6 +119,19 @@ def test_a_leader_is_followed_and_what_it_answers_is_everywhere() -> None:
         assert about[1]["upstream_why"] is None
         hashes = [await each.value("INFO FOR STATE") for each in trio.machines]
         assert hashes[0] == hashes[1] == hashes[2]
+
+    played(main)
+
+
+def test_who_is_given_a_copy_is_copying() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        leader.runs.cluster.copy_with(Given("new"))
+        told = (await leader.value("INFO FOR NODE"))["downstream"]
+        assert {
+            "node": "new", "standing": "copying", "lag": None, "silent": None, "in_set": False
+        } in told  # fmt: skip
+        assert len(told) == 3
 
     played(main)
 
