@@ -16,7 +16,7 @@ from actors.cluster.standing import Standing
 from actors.commits import Committer
 from actors.runtime import Runtime
 from protocol.doors import Rng
-from protocol.errors import Refusal, Stranded
+from protocol.errors import DiskFull, Refusal, Stranded
 from protocol.links import Link, LinkClosed
 
 log = structlog.get_logger("cluster")
@@ -81,12 +81,15 @@ class Attaching:
     async def _follow(self) -> None:
         link = await self._connect()
         receiving = Receiving(self._runtime, self._committer, self._epochs, link, self._epoch)
-        self._receiving = receiving
+        self._receiving, full = receiving, False
         try:
             await receiving.run()
+        except DiskFull:
+            full = True
+            raise
         finally:
             self._receiving = None
-            if receiving.epoch:
+            if receiving.epoch and not full:
                 self._pauses.over()
 
     def _give_up(self, standing: Standing, why: str) -> None:

@@ -95,6 +95,11 @@ class Holding:
             sent_us = self._clock.boottime_us()
             try:
                 async with asyncio.timeout(lease.seconds / RENEWED_IN):
+                    if lease.is_over(sent_us):
+                        # An etcd that hears and is not heard would keep the lease, and everybody
+                        # else from the lead, for a node that takes nothing by it.
+                        await self._agreement.look()
+                        sent_us = self._clock.boottime_us()
                     await self._agreement.renew(lease.id)
             except LeaseLapsed:
                 return "its lease has lapsed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
@@ -28,6 +28,8 @@ silent."""
 class Ships(Protocol):
     """One follower's link: `shipping.py`."""
 
+    epoch: int
+    synced: int
     applied: int
     window: Window
 
@@ -40,6 +42,17 @@ class Ships(Protocol):
 
     def run(self, asked: Attach) -> Awaitable[None]:
         """Ship until the link ends. Raises nothing but bugs."""
+
+
+class Unsynced(NamedTuple):
+    """What a follower was sent over a link that has ended, and does not have on its disk."""
+
+    epoch: int
+    """Of who sent it: what another leader's log lacks is never waited for."""
+    since_us: int
+    """On the monotonic clock."""
+    after: int
+    """The last frame that it has."""
 
 
 class Copies(Protocol):
@@ -75,6 +88,9 @@ class Shippings:
         self.copies: Copies | None = None
         """What gives nodes a copy of the store that hold nothing yet; None: nothing does."""
         self._by_node: dict[str, tuple[Ships, asyncio.Task[None]]] = {}
+        self._unsynced: dict[str, Unsynced] = {}
+        """By node. Who comes back again and again and brings nothing to its disk, since that is
+        full, is as good as silent all the time."""
 
     def __iter__(self) -> Iterator[Ships]:
         """Those that there are at the moment."""
@@ -120,7 +136,8 @@ class Shippings:
         if epoch is None:
             raise NotWritable("this node leads nobody: it follows another, or waits for one")
         while node in self._by_node:  # its link is dead, and nobody has noticed yet
-            _, before = self._by_node.pop(node)
+            gone, before = self._by_node.pop(node)
+            self._remember(node, gone)
             await end(before)
         ships = self._begin(link, epoch, self._attached, self._heard, self._member.beat_seconds)
         task = asyncio.ensure_future(ships.run(asked))
@@ -133,18 +150,30 @@ class Shippings:
             await end(task)
             if self._by_node.get(node, (None, None))[0] is ships:
                 del self._by_node[node]
+                self._remember(node, ships)
                 self._member.left(node)
 
     def _attached(self, node: str, upto: int) -> None:
         self._member.attached(node, upto)
+        if node in self._unsynced:
+            self._heard(node, upto)
         if self.copies is not None:
             self.copies.attached(node)
 
     def _heard(self, node: str, upto: int) -> None:
         ships = self._by_node[node][0]
         owed_us = ships.window.owed_since_us
+        unsynced = self._unsynced.get(node)
+        if unsynced is not None and (unsynced.epoch, unsynced.after) == (ships.epoch, upto):
+            owed_us = unsynced.since_us
         heard_us = self._clock.monotonic_us() if owed_us is None else owed_us
         self._member.heard(node, upto, ships.applied, heard_us)
+
+    def _remember(self, node: str, ships: Ships) -> None:
+        since_us, before = ships.window.unsynced_since_us, self._unsynced.get(node)
+        at = ships.epoch, ships.synced
+        if since_us is not None and (before is None or (before.epoch, before.after) != at):
+            self._unsynced[node] = Unsynced(ships.epoch, since_us, ships.synced)
 
     def end_all(self) -> None:
         """Nobody follows this node any more: who did, attaches to another, or again."""

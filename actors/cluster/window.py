@@ -47,6 +47,12 @@ class Window:
             self.bytes -= self._sent.popleft()[1]
 
     @property
+    def unsynced_since_us(self) -> int | None:
+        """Since when something that was sent is not on the follower's disk, on the monotonic clock;
+        None: all of it is."""
+        return self._sent[0][2] if self._sent else None
+
+    @property
     def owed_since_us(self) -> int | None:
         """Since when the follower has not answered for something, on the monotonic clock; None: it
         has answered for all. Who answers signs of life, and brings nothing to its disk, owes that.

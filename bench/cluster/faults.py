@@ -65,10 +65,13 @@ class Faults:
         name = self._leader().name
         return self._cut([(name, ETCD), (ETCD, name)])
 
-    def one_way(self) -> str:
-        """Nothing comes from one node to another."""
+    def one_way(self, link: Pair | None = None) -> str:
+        """Nothing comes from one node to another.
+
+        :param link: their names; None: any two nodes
+        """
         one, other = self._chance.sample(self._plan.nodes, 2)
-        return self._cut([(one.name, other.name)])
+        return self._cut([link or (one.name, other.name)])
 
     def etcd_killed(self) -> str:
         """etcd is away for longer than a lease."""

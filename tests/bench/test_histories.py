@@ -189,11 +189,13 @@ class Saying(Asker):
         return self.says(text, fields)
 
 
-def acting(history: History, says: Callable[[str, dict[str, Any]], Answered]) -> Asking:
-    """A client acts a hundred times."""
+def acting(
+    history: History, says: Callable[[str, dict[str, Any]], Answered], times: int = 100
+) -> Asking:
+    """A client acts so often."""
     asking = Asking(Saying(PLAN, says=says))
     chance = random.Random(1)
-    for _ in range(100):
+    for _ in range(times):
         try:
             history.act(asking, PLAN.nodes[0], chance, "c1")
         except (Refused, Unknown):
@@ -311,3 +313,89 @@ def test_a_lease_is_believed_in_no_longer_than_it_was_asked_for(
     assert {round(lease.ended - lease.began, 3) for lease in history.leases} == {
         round(locks.LEASE_SECONDS - 0.7, 3)
     }
+
+
+# --- from what is asked to what is judged ---------------------------------------------------------
+
+
+class Store:
+    """Registers and a bank as a node keeps them, but for one lie in so many answers.
+
+    :param lies: what is wrong now and then
+    """
+
+    def __init__(self, lies: str) -> None:
+        self._lies = lies
+        self._asked = 0
+        self.registers: dict[str, int] = {}
+        self.older: dict[str, int] = {}
+        """Each register before its last change."""
+        self.money = dict.fromkeys(range(ACCOUNTS), EACH)
+        self.moves: list[dict[str, Any]] = []
+
+    def __call__(self, text: str, fields: dict[str, Any]) -> Answered:
+        self._asked += 1
+        does = self._of_a_bank if "account" in text else self._of_a_register
+        values = does(text, fields.get("params", {}))
+        if "INFO" in text:
+            values.append({"lease": {"$dur": "2s"}})
+        return Answered(values, 1, "m")
+
+    def _is_lie(self, kind: str) -> bool:
+        return kind == self._lies and self._asked % 2 == 0
+
+    def _of_a_register(self, text: str, params: dict[str, Any]) -> list[Any]:
+        key = params.get("key", "")
+        if text.startswith("SELECT k"):
+            return [[{"k": key, "v": value} for key, value in self.registers.items()]]
+        if text.startswith("SELECT"):
+            shown = self.older if self._is_lie("a stale read") else self.registers
+            return [[shown[key]] if key in shown else []]
+        if text.startswith("UPDATE") and self.registers.get(key) != params["old"]:
+            return [[{}] if self._is_lie("a lost race is won") else []]
+        if not self._is_lie("a write is lost"):
+            self.older[key] = self.registers.get(key, 0)
+            self.registers[key] = params["v"]
+        return [[{}]]
+
+    def _of_a_bank(self, text: str, params: dict[str, Any]) -> list[Any]:
+        if "BEGIN" not in text:
+            half = ACCOUNTS // 2
+            all_of_it = list(self.money.values())
+            if self._is_lie("money goes") and "WHERE" not in text:
+                all_of_it[0] -= 1
+            if self._is_lie("a moment moves on") and "n >= " in text:
+                all_of_it[-1] -= 1
+            some = all_of_it[:half] if "n < " in text else all_of_it[half:]
+            return [some if "WHERE" in text else all_of_it]
+        if not self._is_lie("a move is lost"):
+            self.moves.append(params)
+            self.money[params["source"]] -= params["much"]
+        if not self._is_lie("half of a move is done"):
+            self.money[params["to"]] += params["much"]
+        return [None]
+
+
+def judged(history: History, lies: str) -> list[str]:
+    """What is found of a client that has acted a few hundred times on such a store."""
+    store = Store(lies)
+    asking = acting(history, store, times=400)
+    if isinstance(history, Bank):
+        moves = frozenset(banks._read(store.moves))
+        history.endings.append(Ending("n1", tuple(store.money.values()), moves))
+    else:
+        history.look(asking, PLAN.nodes[0])
+    return history.wrong()
+
+
+@pytest.mark.parametrize(
+    ("made", "lies"),
+    [
+        (Registers, "a stale read"), (Registers, "a lost race is won"),
+        (Registers, "a write is lost"), (Bank, "money goes"), (Bank, "a moment moves on"),
+        (Bank, "a move is lost"), (Bank, "half of a move is done"),
+    ],
+)  # fmt: skip
+def test_a_store_that_lies_now_and_then_is_found_out(made: type[History], lies: str) -> None:
+    assert judged(made(), "") == []
+    assert judged(made(), lies)

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.console.conftest import Watch, origin, sign_in
 from tests.processes import serving
 from tests.reliability import disks
-from tests.reliability.test_disk_full import Filler
+from tests.reliability.disks import Filler
 
 PASSPHRASE = "canary of a full disk"
 SERVES = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")

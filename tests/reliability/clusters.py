@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from typing import Any
 from bench.cluster import building, chaos, processes
 from bench.cluster.asking import Asker, Refused, Unknown, leads
 from bench.cluster.faults import around
+from bench.cluster.histories.clients import COUNT, Clients
+from bench.cluster.histories.history import History
 from bench.cluster.plan import ETCD, Failover, NodeAt, Plan, draw
 from bench.cluster.processes import NETWORK
 from tests import canaries
@@ -150,15 +152,25 @@ class Cluster:
         leader = self.led()
         return [each for each in self.members if each != leader]
 
+    def in_set(self, member: Member) -> bool:
+        """Whether a node is in the set, as who leads says."""
+        leader = self.leader
+        if leader is None or leader == member:
+            return leader is not None
+        node = member.about.get("id")
+        return any(
+            one["node"] == node and one["in_set"] for one in leader.about.get("downstream", [])
+        )
+
     def in_sync(self, count: int) -> None:
-        """Wait until so many nodes are in the set, as who leads shows it by what it takes: all
-        followers attached, and nobody behind."""
+        """Wait until so many nodes are in the set, attached, and nobody is behind."""
 
         def is_so() -> bool:
             leader = self.leader
             about = {} if leader is None else leader.about
-            followers = about.get("followers")
-            return followers == count - 1 and about.get("furthest_lag") == 0
+            if about.get("followers") != count - 1 or about.get("furthest_lag") != 0:
+                return False
+            return bool(sum(one["in_set"] for one in about["downstream"]) == count - 1)
 
         self.until(f"{count} nodes in sync", is_so)
 
@@ -228,18 +240,40 @@ class Cluster:
 
 
 @contextmanager
+def asked(
+    found: Cluster, *histories: History, seed: int = 1, count: int = COUNT
+) -> Iterator[Clients]:
+    """Clients ask all along, and what they were told is judged behind the block, when all is whole
+    again: see `bench.cluster.histories`.
+
+    :param histories: all kinds, unless some are named
+    :param count: of clients
+    """
+    clients = Clients(found.plan, histories or chaos.every_history(), seed, count)
+    clients.define(found.led().at)
+    clients.begin()
+    try:
+        yield clients
+    except BaseException:
+        with suppress(Exception):  # the other one is the first
+            clients.end()
+        raise
+    found.in_sync(len(found.members))
+    clients.end()
+    print(chaos.judge(found.plan, clients))
+
+
+@contextmanager
 def cluster(
     root: Path,
     count: int = 3,
     acks: int = 1,
     promote: str = "AUTO",
     environments: Mapping[str, Mapping[str, str]] | None = None,
-    prepare: Callable[[Plan], None] | None = None,
 ) -> Iterator[Cluster]:
     """Nodes n1, n2, … that are in sync by a policy.
 
     :param environments: by node, what is said to it there beside what all tests say
-    :param prepare: what is done before anything is started
     """
     drawn = draw(root / "cluster", count)
     kept = {name: environment()[name] for name in ("PYTHONPYCACHEPREFIX",)}
@@ -255,8 +289,6 @@ def cluster(
     )
     found = Cluster(plan)
     plan.save()
-    if prepare is not None:
-        prepare(plan)
     try:
         building.build(plan, print)
         found.led().script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t")

@@ -80,6 +80,28 @@ class ImageDisk:
         return figures.f_bavail * figures.f_frsize
 
 
+class Filler:
+    """Somebody else's file that takes the room of the disk."""
+
+    def __init__(self, disk: ImageDisk) -> None:
+        self._path = disk.point / "somebody"
+        self._disk = disk
+
+    def take(self, leave: int) -> None:
+        """Grow until so many bytes are left."""
+        with self._path.open("ab") as file:
+            try:
+                while (missing := self._disk.free() - leave) > 0:
+                    file.write(bytes(min(missing, 4096)))
+                    file.flush()
+            except OSError:
+                return
+
+    def give_back(self) -> None:
+        """Free the room."""
+        self._path.unlink()
+
+
 SEAL: Final = 0x10
 """F_SEAL_FUTURE_WRITE: nothing writes to the memory any more."""
 

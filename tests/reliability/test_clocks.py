@@ -9,33 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.processes import NodeProcess
+from tests.reliability.wallclocks import Clock, needs_faketime
 
-LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
 HOUR = 3600
 
-pytestmark = pytest.mark.skipif(
-    LIBRARY is None, reason="no libfaketime here: apt-get install faketime"
-)
-
-
-class Clock:
-    """The wall clock of one node: an offset in a file that libfaketime reads each time."""
-
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / "offset"
-        self.move(0)
-
-    def move(self, seconds: int) -> None:
-        self.path.write_text(f"{seconds:+d}\n")
-
-    def environment(self) -> dict[str, str]:
-        return {
-            "LD_PRELOAD": str(LIBRARY),
-            "FAKETIME_TIMESTAMP_FILE": str(self.path),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-        }
+pytestmark = needs_faketime
 
 
 def value(node: NodeProcess, key: str) -> object:

@@ -29,11 +29,6 @@ def leaders_are_killed(found: Cluster, times: int) -> None:
     found.check()
 
 
-def test_a_leader_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
-    with cluster(tmp_path) as found:
-        leaders_are_killed(found, 2)
-
-
 @pytest.mark.hard
 @pytest.mark.timeout(1_800)
 def test_fifty_leaders_are_killed(tmp_path: Path) -> None:
@@ -50,22 +45,6 @@ def test_all_are_killed_at_once(tmp_path: Path) -> None:
         for each in found.members:
             each.start()
         found.write_until_taken(50)
-        found.check()
-
-
-def test_a_leader_stands_still_for_longer_than_its_lease(tmp_path: Path) -> None:
-    """It goes on believing that it leads, and nothing that it is asked then is acknowledged twice
-    over: what the others have gone on with stays."""
-    with cluster(tmp_path) as found:
-        for number in range(20):
-            found.write_until_taken(number)
-        leader = found.led()
-        leader.pause()
-        for number in range(100, 120):
-            found.write_until_taken(number)
-        leader.go_on()
-        for number in range(200, 220):
-            found.write_until_taken(number)
         found.check()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.processes import START_SECONDS, NodeProcess
 from tests.reliability import disks, faulty, workload
-from tests.reliability.disks import MIB, ImageDisk
+from tests.reliability.disks import MIB, Filler, ImageDisk
 from tests.reliability.workload import Broken, Promises
 
 SIZE = 8 * MIB
@@ -28,28 +28,6 @@ LOOKS = 3
 
 Figure = Callable[[str, object], None]
 pytestmark = [pytest.mark.hard, pytest.mark.timeout(300)]
-
-
-class Filler:
-    """Somebody else's file that takes the room of the disk."""
-
-    def __init__(self, disk: ImageDisk) -> None:
-        self._path = disk.point / "somebody"
-        self._disk = disk
-
-    def take(self, leave: int) -> None:
-        """Grow until so many bytes are left."""
-        with self._path.open("ab") as file:
-            try:
-                while (missing := self._disk.free() - leave) > 0:
-                    file.write(bytes(min(missing, 4096)))
-                    file.flush()
-            except OSError:
-                return
-
-    def give_back(self) -> None:
-        """Free the room."""
-        self._path.unlink()
 
 
 def write_until_refused(node: NodeProcess, promises: Promises, seed: int) -> set[str]:

@@ -52,7 +52,7 @@ class Topic(History):
 
     NAME = "topic"
     DEFINITIONS: ClassVar[str] = (
-        "DEFINE TOPIC told DEDUP 1h;"
+        "DEFINE TOPIC told DEDUP 7d;"
         f" DEFINE GROUP all ON told DEADLINE {DEADLINE_SECONDS}s IN FLIGHT 1000"
         " DELIVERIES 1000 AT START"
     )
