@@ -244,12 +244,6 @@ def _settled(value: Any, depth: int) -> Any:
     elif kind is dict:
         "".join(value)  # a TypeError where a key is no string
         items = value.items()
-    elif kind in _SETTLED:
-        return value
-    elif kind is int:
-        if limits.INT_MIN <= value <= limits.INT_MAX:
-            return value
-        raise Unsettled
     elif kind is msgspec.msgpack.Ext:
         found = _foreign_extension(value.code, value.data)
         check(found)
@@ -260,7 +254,15 @@ def _settled(value: Any, depth: int) -> Any:
     if depth >= limits.DEPTH:
         raise Unsettled
     for at, part in items:
-        if type(part) not in _SETTLED:
+        # Most parts are one of these: a call for each would be most of the work.
+        kind = type(part)
+        if kind is int:
+            if not _INT_MIN <= part <= _INT_MAX:
+                raise Unsettled
+        elif kind is float:
+            if part - part != 0.0:  # no number, or an infinity
+                raise Unsettled
+        elif kind not in _SETTLED:
             value[at] = _settled(part, depth + 1)
     return value
 
@@ -276,6 +278,8 @@ _NO_VALUE: Final = (
 _quick_decode: Final = msgspec.msgpack.Decoder().decode
 _quick_encode: Final = msgspec.msgpack.Encoder().encode
 _SETTLED: Final = frozenset({str, bool, type(None), bytes})
+_INT_MIN: Final = limits.INT_MIN
+_INT_MAX: Final = limits.INT_MAX
 
 _AS_TIMESTAMPS: Final = 0
 _AS_DATETIMES: Final = 3

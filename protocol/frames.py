@@ -91,6 +91,10 @@ class Message(NamedTuple):
     """Bytes of the frame that it came in."""
 
 
+_made: Final = tuple.__new__
+"""Makes a Message in one call where its own constructor takes two."""
+
+
 class FrameReader:
     """Turns bytes, cut anywhere, into messages.
 
@@ -220,7 +224,7 @@ class FrameReader:
 def _taken(frame: bytes | memoryview, size: int, tick: Tick | None = None) -> Message:
     try:
         kind, id, body = _decode(frame, tick)
-        return Message(kind, id, body, None, size)
+        return _made(Message, (kind, id, body, None, size))
     except Refusal as refusal:
         head = _head(frame)
         if head is None:
@@ -276,7 +280,7 @@ def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
 
     :raises AnswerTooLarge: over `limits.FRAME_BYTES`
     """
-    packed = binary.pack([int(kind), id, body])
+    packed = binary.pack([kind, id, body])
     length = len(packed)
     if length > limits.FRAME_BYTES:
         raise _too_large(length)

@@ -7,8 +7,9 @@ the rules. An operation's answer is an object with exactly the fields that its d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
+
+from msgspec import Struct
 
 from protocol import limits
 from protocol.errors import BadRequest, ExpireRefused, Refusal, TypeRefused
@@ -18,8 +19,7 @@ from protocol.values import NoneValue, Value, check_unicode, type_name
 When = Literal["ABSENT", "PRESENT"]
 
 
-@dataclass(frozen=True, slots=True)
-class GetKey:
+class GetKey(Struct, frozen=True):
     """`{value, ttl}`, or NONE when there is no such key; `ttl` is NULL for one that stays."""
 
     writes: ClassVar[bool] = False
@@ -27,8 +27,7 @@ class GetKey:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetKey:
+class SetKey(Struct, frozen=True):
     """`{written}`"""
 
     writes: ClassVar[bool] = True
@@ -45,8 +44,7 @@ class SetKey:
     one too: the key is gone then."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwapKey:
+class SwapKey(Struct, frozen=True):
     """`{written}`: whether the key held `expect`, in type and value. NONE expects no key."""
 
     writes: ClassVar[bool] = True
@@ -57,8 +55,7 @@ class SwapKey:
     expire_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IncrKey:
+class IncrKey(Struct, frozen=True):
     """`{value}`: the new one."""
 
     writes: ClassVar[bool] = True
@@ -67,8 +64,7 @@ class IncrKey:
     by: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteKey:
+class DeleteKey(Struct, frozen=True):
     """`{deleted}`: whether there was one."""
 
     writes: ClassVar[bool] = True
@@ -76,8 +72,7 @@ class DeleteKey:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireKey:
+class ExpireKey(Struct, frozen=True):
     """`{found}`"""
 
     writes: ClassVar[bool] = True
@@ -86,8 +81,7 @@ class ExpireKey:
     expire_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class PersistKey:
+class PersistKey(Struct, frozen=True):
     """`{found}`"""
 
     writes: ClassVar[bool] = True
@@ -95,8 +89,7 @@ class PersistKey:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class LockKey:
+class LockKey(Struct, frozen=True):
     """`{held, fence, until}`; when it is not held `fence` is NULL, and `until` says when the key
     falls free, NULL for never."""
 
@@ -109,8 +102,7 @@ class LockKey:
     """Only extends a lock that is held under this fence, and acquires none."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnlockKey:
+class UnlockKey(Struct, frozen=True):
     """`{released}`"""
 
     writes: ClassVar[bool] = True
@@ -121,8 +113,7 @@ class UnlockKey:
     """Only releases a lock that is held under this fence."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListKeys:
+class ListKeys(Struct, frozen=True):
     """`{keys}`, in the order of their bytes."""
 
     writes: ClassVar[bool] = False

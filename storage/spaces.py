@@ -106,7 +106,8 @@ class Entries:
         found = self._live(name)
         if found is None:
             return NONE
-        return {"value": self._value(name, found), "ttl": self._ttl(found)}
+        ttl = self._ttl(found.expires_us) if found.expires_us else None
+        return {"value": self._value(name, found), "ttl": ttl}
 
     def _entry(self, name: bytes) -> Entry | None:
         stored = self._space.entries + name
@@ -140,10 +141,8 @@ class Entries:
         self.read_bytes += len(content)
         return binary.unpack(content)
 
-    def _ttl(self, found: Entry) -> timedelta | None:
-        if not found.expires_us:
-            return None
-        return timedelta(microseconds=found.expires_us - self._reader.now_us)
+    def _ttl(self, expires_us: int) -> timedelta:
+        return timedelta(microseconds=expires_us - self._reader.now_us)
 
 
 class Keys(Entries):

@@ -33,5 +33,6 @@ def unsent(transport: asyncio.Transport) -> int:
     which is no part of its promise.
     """
     waiting = transport.get_write_buffer_size()
-    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    protocol = getattr(transport, "_ssl_protocol", None)
+    below = None if protocol is None else protocol._transport
     return waiting if below is None else waiting + int(below.get_write_buffer_size())

@@ -251,6 +251,9 @@ class Work(Waiter):
 
     def answer(self) -> None:
         """Answer, once what the answers show is durable."""
+        if not self.sequence:
+            self.settle(None)
+            return
         promise = Promise(self.sequence, self._generation)
         if self._committer.is_released(promise):
             self.settle(None)

@@ -72,6 +72,8 @@ one by one, so that it knows of each request whether it was begun."""
 SMALL_ANSWER: Final = 64 * limits.KIB
 """Up to this an answer is sent wherever it is due; a longer one only where there is room for it."""
 
+_SAY_WHY: Final = frozenset({Kind.ERROR, Kind.REFUSED})
+
 _log = structlog.get_logger()
 
 
@@ -104,7 +106,7 @@ class WireConnection(asyncio.Protocol):
         self._vaults = Vaults(self)
         parts = (self._scripts, self._messages, self._keys, self._watches, self._vaults)
         self._signing = Signing(self, *parts)
-        self._life = Life.COMING
+        self._become(Life.COMING)
         self._waits = 0
         """The reasons why nothing is acted on, as the second table has them."""
         self._goodbye_over = False
@@ -126,7 +128,7 @@ class WireConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The peer is there."""
-        self._life = Life.TALKING
+        self._become(Life.TALKING)
         self._transport = self.outgoing.transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=limits.CONNECTION_BUFFER_BYTES)
         read_at_most(self._transport, HELLO_BYTES)
@@ -158,7 +160,7 @@ class WireConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is over, whoever ended it."""
-        self._life = Life.GONE
+        self._become(Life.GONE)
         self._stop_timers()
         self._abandon()
         self._signing.end()
@@ -184,15 +186,12 @@ class WireConnection(asyncio.Protocol):
 
     # --- reading ---------------------------------------------------------------------------------
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing is begun any more."""
-        return self._life is Life.ENDING or self._life is Life.GONE
-
-    @property
-    def gone(self) -> bool:
+    def _become(self, life: Life) -> None:
+        self._life = life
+        self.gone = life is Life.GONE
         """Whether nobody is there."""
-        return self._life is Life.GONE
+        self.over = self.gone or life is Life.ENDING
+        """Whether nothing is begun any more."""
 
     @property
     def choked(self) -> bool:
@@ -230,8 +229,9 @@ class WireConnection(asyncio.Protocol):
         try:
             if message is not None:
                 self._act(message)
+            much = talk.unread > LONG
             while not self._waits:
-                if talk.unread > LONG and talk.ahead > LONG:
+                if much and talk.ahead > LONG:
                     self._take_long()
                 elif (message := talk.next()) is not None:
                     self._act(message)
@@ -296,7 +296,8 @@ class WireConnection(asyncio.Protocol):
 
     def _act(self, message: Message) -> None:
         kind = message.kind
-        self._frame.stop()
+        if self._frame.timer is not None:
+            self._frame.stop()
         if kind is Kind.KV:
             self._keys.begin(message)
         elif kind is Kind.TOPIC:
@@ -391,7 +392,7 @@ class WireConnection(asyncio.Protocol):
         """Say something; it leaves at the end of this turn of the loop, with all said in it."""
         if self.gone or self.talk.state is State.CLOSED:
             return
-        refused = (body or {}).get("error") if kind in (Kind.ERROR, Kind.REFUSED) else None
+        refused = body.get("error") if body and kind in _SAY_WHY else None
         try:
             if data is None:
                 data = encode(kind, id, body)
@@ -421,7 +422,7 @@ class WireConnection(asyncio.Protocol):
         waited, outgoing = self._waits, self.outgoing
         if outgoing.waiting and (outgoing.flush() or outgoing.account.counted):
             self._watch()
-        if waited or self._requests.counted or self._stand_still:
+        if waited or self._requests.counted or (self.talk.open and self._stand_still):
             self._go_on(waited)
 
     def _watch(self) -> None:
@@ -581,7 +582,7 @@ class WireConnection(asyncio.Protocol):
         self._stop_timers()
         if self.gone:
             return
-        self._life = Life.ENDING
+        self._become(Life.ENDING)
         if self._transport.is_closing():
             return
         self.flush()

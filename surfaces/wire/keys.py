@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from actors.commits import Origin
 from actors.sessions import token_digest
@@ -18,35 +19,46 @@ from actors.spaces import SEQ, Answers, Names
 from protocol.errors import Refusal, SignInRefused
 from protocol.frames import Kind, Message
 from protocol.requests import Surface
-from protocol.spaces import KeyAnswer, Room
+from protocol.spaces import KeyAnswer, KeyOperation, Room
 from surfaces.wire import spaces
 from surfaces.wire.bodies import MINOR_OF_SEQUENCES
 from surfaces.wire.link import KEYS, Link
 
+TOGETHER: Final = 64
+"""Operations asked for in one go: about a slice of the loop."""
+
 
 class _Part:
-    """Operations on one space that are asked for in one go.
+    """Operations on one space that are asked for in one go, with the ids of their messages.
 
-    :param who: the digest of the peer's token at the time of the read: an AUTH behind them changes
+    :ivar who: the digest of the peer's token at the time of the read: an AUTH behind them changes
         nothing
     :ivar number: its place among the parts of its round
     """
 
-    __slots__ = ("_keys", "asked", "names", "number", "who")
+    __slots__ = ("_keys", "ids", "names", "number", "operations", "who")
 
     surface: Surface = "wire"
 
-    def __init__(self, keys: Keys, who: bytes, names: Names, asked: spaces.Asked) -> None:
+    def __init__(self, keys: Keys, names: Names) -> None:
         self._keys = keys
-        self.who = who
         self.names = names
-        self.asked = asked
+        self.ids: list[int] = []
+        self.operations: list[KeyOperation] = []
+        self.who = b""
         self.number = 0
+
+    def rest(self, done: int) -> _Part:
+        """The same without so many of the first."""
+        left = _Part(self._keys, self.names)
+        left.ids, left.operations = self.ids[done:], self.operations[done:]
+        left.who, left.number = self.who, self.number
+        return left
 
     @property
     def origin(self) -> Origin:
         link = self._keys.link
-        return Origin(link.name(self.asked[0][0]), self.surface, link.address)
+        return Origin(link.name(self.ids[0]), self.surface, link.address)
 
     def told(self, answer: Answers | None, lost: BaseException | None) -> None:
         self._keys.told(self, answer, lost)
@@ -60,7 +72,10 @@ class Keys:
         self._token: str | None = None
         self._who = b""
         """The digest of that token."""
-        self._read: dict[Names, spaces.Asked] = {}
+        self._read: list[_Part] = []
+        """What has been read and is not asked for yet."""
+        self._filling: dict[Names, _Part] = {}
+        """Of that, the part of each space that takes what is read next."""
         self._asking: set[_Part] = set()
         """What the node has been asked and has not answered."""
         self._room = Room(0)
@@ -84,10 +99,12 @@ class Keys:
         except Refusal as refusal:
             link.refuse(message.id, refusal)
         else:
-            found = self._read.get(names)
-            if found is None:
-                found = self._read[names] = []
-            found.append((message.id, operation))
+            part = self._filling.get(names)
+            if part is None or len(part.ids) == TOGETHER:
+                part = self._filling[names] = _Part(self, names)
+                self._read.append(part)
+            part.ids.append(message.id)
+            part.operations.append(operation)
 
     def ask(self) -> None:
         """Ask for all that one read has brought."""
@@ -97,9 +114,11 @@ class Keys:
         assert token is not None, "a KV was begun for nobody"
         if token is not self._token:
             self._token, self._who = token, token_digest(token)
-        read, self._read = self._read, {}
-        who = self._who
-        self._ask([_Part(self, who, names, asked) for names, asked in spaces.in_order(read)])
+        read, self._read = self._read, []
+        self._filling.clear()
+        for part in read:
+            part.who = self._who
+        self._ask(read)
 
     def go_on(self) -> None:
         """Ask for what is left, once all that was asked for has been answered."""
@@ -133,12 +152,10 @@ class Keys:
             if self._left or self._room.left <= 0:
                 self._leave(part)
                 continue
-            asked = part.asked
             try:
                 if wire.admission.full:
                     raise wire.admission.busy()
-                operations = [operation for _, operation in asked]
-                answers = wire.gate.keys(part, part.who, part.names, operations, self._room)
+                answers = wire.gate.keys(part, part.who, part.names, part.operations, self._room)
             except Exception as error:
                 self._found(part, self._refused(part, error))
                 continue
@@ -159,19 +176,17 @@ class Keys:
 
     def _refused(self, part: _Part, error: BaseException | None) -> Sequence[KeyAnswer]:
         """An answer for each, where there are none."""
-        link, asked = self.link, part.asked
+        link = self.link
         if not isinstance(error, Refusal):
-            error = link.failed(link.name(asked[0][0]), error)
-        return [error] * len(asked)
+            error = link.failed(link.name(part.ids[0]), error)
+        return [error] * len(part.ids)
 
     def _found(self, part: _Part, answers: Sequence[KeyAnswer]) -> None:
-        link, asked = self.link, part.asked
-        if len(answers) < len(asked) and not link.over:
-            rest = _Part(self, part.who, part.names, asked[len(answers) :])
-            rest.number = part.number
-            self._leave(rest)
+        link, done = self.link, len(answers)
+        if done < len(part.ids) and not link.over:
+            self._leave(part.rest(done))
         tells = link.minor >= MINOR_OF_SEQUENCES
-        for (id, _), answer in zip(asked, answers, strict=False):
+        for id, answer in zip(part.ids, answers, strict=False):
             if isinstance(answer, Refusal):
                 link.refuse(id, answer)
             elif type(answer) is dict:

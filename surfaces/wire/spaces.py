@@ -1,12 +1,9 @@
-"""KV messages: what they ask of the keys of a cache space. Strict, field by field, as other bodies.
-
-Those of one read that go to one space are asked for together, in their order (`in_order`), and done
-in one go.
-"""
+"""KV messages: what they ask of the keys of a cache space. Strict, field by field, as other
+bodies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -33,20 +30,6 @@ from protocol.spaces import (
 )
 from protocol.values import MICROSECOND
 from surfaces.wire.bodies import field, operation
-
-TOGETHER: Final = 64
-"""Operations asked for in one go: about a slice of the loop."""
-
-Asked = list[tuple[int, KeyOperation]]
-"""Operations with the ids of their messages."""
-
-
-def in_order(read: dict[Names, Asked]) -> Iterator[tuple[Names, Asked]]:
-    """What one read has brought for each space, in parts that are asked for in one go."""
-    for place, asked in read.items():
-        for start in range(0, len(asked), TOGETHER):
-            yield place, asked[start : start + TOGETHER]
-
 
 _PLACE: Final = frozenset({"op", "ns", "db", "space"})
 

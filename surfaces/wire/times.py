@@ -27,24 +27,25 @@ class FrameTime:
         self._talk = talk
         self._late = late
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        """Runs while one is awaited."""
 
     def begin(self) -> None:
         """It runs now, if one has begun and it does not yet."""
         awaited = self._talk.awaited
-        if awaited and self._timer is None:
+        if awaited and self.timer is None:
             seconds = limits.BODY_SECONDS + awaited / limits.BODY_SECONDS_BYTES
-            self._timer = self._loop.call_later(seconds, self._over)
+            self.timer = self._loop.call_later(seconds, self._over)
 
     def _over(self) -> None:
-        self._timer = None
+        self.timer = None
         self._late()
 
     def stop(self) -> None:
         """It is whole, or not awaited any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class Linger:

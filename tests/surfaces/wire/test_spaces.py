@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from actors.spaces import Names
 from protocol.errors import Refusal
 from protocol.frames import Kind, Message, encode
-from protocol.spaces import GetKey, ListKeys, SetKey
+from protocol.spaces import SetKey
 from protocol.values import NONE
 from surfaces.wire import NodeGate, WireSettings, WireSurface, spaces
 from tests.nodes import PASSWORD, Running, running
@@ -202,17 +201,19 @@ async def test_who_is_not_signed_in_reaches_no_key(talker: Talker) -> None:
     assert await talker.ask("get", key="k") == {"value": 1, "ttl": None}
 
 
-def test_what_one_read_brought_is_asked_in_parts() -> None:
-    place, other = ("a", "b", "c"), ("a", "b", "d")
-    read: dict[Names, spaces.Asked] = {
-        place: [(n, GetKey("k")) for n in range(150)],
-        other: [(200, ListKeys())],
-    }
-    parts = list(spaces.in_order(read))
-    assert [(at, [id for id, _ in asked]) for at, asked in parts] == [
-        (place, list(range(64))), (place, list(range(64, 128))), (place, list(range(128, 150))),
-        (other, [200]),
-    ]  # fmt: skip
+async def test_what_one_read_brought_is_asked_in_parts() -> None:
+    node = FakeNode()
+    async with serving(node) as surface, connected(surface) as peer:
+        await peer.sign_in()
+        get, listing = {"op": "get", **PLACE, "key": "k"}, {"op": "keys", **PLACE, "space": "d"}
+        frames = [encode(Kind.KV, n, get) for n in range(1, 101)]
+        frames.append(encode(Kind.KV, 101, listing))
+        frames += [encode(Kind.KV, n, get) for n in range(102, 152)]
+        peer.writer.write(b"".join(frames))
+        for _ in frames:
+            assert await peer.hear() is not None
+    parts = [(names[2], len(operations)) for _, names, operations in node.asked]
+    assert sorted(parts) == [("c", 22), ("c", 64), ("c", 64), ("d", 1)]
 
 
 def test_reading_a_body() -> None:
