@@ -35,6 +35,7 @@ export const WORDS = [
   "CONTAINS",
   "CONTENT",
   "CREATE",
+  "CURRENT",
   "DATABASE",
   "DEAD",
   "DEADLINE",

@@ -32,7 +32,8 @@ def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
     Every refusal has `line`, `column` and `near` in its detail.
     """
     _check(text)
-    return tree.Script(_Parser(text, tick).script(), text)
+    parser = _Parser(text, tick)
+    return tree.Script(parser.script(), text, parser.current)
 
 
 def parse_expression(text: str) -> tree.Expression:

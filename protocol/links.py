@@ -96,6 +96,11 @@ class Frames(Struct, tag=True, array_like=True, frozen=True):
     """In which it leads."""
     released: Sequence
     frames: list[FrameTold] = []
+    round: Sequence = 0
+    """The newest number that the follower is asked to say back; 0: none was ever."""
+    present: Sequence = 0
+    """The newest of what the follower `asks`: all that was released anywhere when it did is in
+    `released`."""
 
 
 class Acknowledge(Struct, tag=True, array_like=True, frozen=True):
@@ -106,6 +111,10 @@ class Acknowledge(Struct, tag=True, array_like=True, frozen=True):
     synced: Sequence
     """The last frame that is on its disk."""
     applied: Sequence
+    round: Sequence = 0
+    """The newest number that it was asked to say back; it has promised no later epoch."""
+    asks: Sequence = 0
+    """Its newest question what is present; see `Frames.present`."""
 
 
 class Compare(Struct, tag=True, array_like=True, frozen=True):

@@ -195,6 +195,9 @@ class RunScript(Struct, Request[ScriptAnswer], frozen=True):
     """Whether the statement log keeps it though it only reads."""
     after: int | None = None
     """A sequence that the node has to show before anything of it is run."""
+    current: bool = False
+    """Whether it is run only behind all that was released anywhere when it came, as all who might
+    have taken the lead have confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

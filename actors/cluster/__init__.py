@@ -23,6 +23,7 @@ log is ours, and nobody votes.
 | `member.py` | what this node is at the moment: who asks before writing or answering asks here |
 | `coordination.py` | the actor that asks etcd and moves the node from one life to the other |
 | `founding.py` | DEFINE FAILOVER, step by step |
+| `present.py`, `rounds.py` | whether what a node shows is current, asked of all who may lead |
 | `leadership.py`, `holding.py` | one leadership: what it releases; its lease, its sets, its end |
 | `pursuit.py`, `shippings.py` | whom this node follows; who follows it |
 | `desk.py`, `starting.py` | what statements use of it; how it is put together |

@@ -515,6 +515,7 @@ class CoordinationActor(LoopActor):
             self._clock, member.node, policy, lease, lead.epoch, insync,
             committer.released_upto, committer.release_more,
         )  # fmt: skip
+        leadership.rounds.say = self._shippings.hurry
         member.lead, member.leadership = lead, leadership
         committer.releasable = leadership.releasable
         try:
@@ -558,6 +559,7 @@ class CoordinationActor(LoopActor):
         say = log.info if self._gives_up else log.warning
         say("leads no more", epoch=leadership.epoch, why=why)
         member.life, member.why, member.leadership = Life.WAITING, why, None
+        leadership.rounds.end(Busy(f"this node leads no more: {why}"))
         shown = committer.released_upto
         committer.releasable = lambda _durable: shown
         self._leads.clear()

@@ -15,6 +15,7 @@ from typing import Final
 from actors.cluster.followers import Followers, replicating, wanted
 from actors.cluster.leading import Deposed, Leading
 from actors.cluster.lease import Lease
+from actors.cluster.rounds import Rounds
 from protocol.agreement import Answered, InSync
 from protocol.doors import Clock
 from protocol.errors import BadRequest, NotEnoughReplicas
@@ -53,6 +54,7 @@ class Leadership:
         self.followers = Followers.begun(others, clock.monotonic_us())
         self.news = asyncio.Event()
         """Set when there may be another set to ask for."""
+        self.rounds = Rounds(lambda: self._leading.waited_for - {node})
         self.unwanted: frozenset[str] = frozenset()
         """Members that are asked out whatever they say: their rows are being dropped."""
 
@@ -67,6 +69,12 @@ class Leadership:
     def epoch(self) -> int:
         """In which it leads."""
         return self._leading.epoch
+
+    @property
+    def own(self) -> int | None:
+        """The sequence of the first frame of its epoch; None: it has none yet."""
+        own = self._leading.own
+        return None if own == _NOT_BEGUN else own
 
     @property
     def is_settled(self) -> bool:
@@ -189,4 +197,5 @@ class Leadership:
             return False
         self._leading = found
         self._changed()
+        self.rounds.look()
         return True

@@ -231,6 +231,16 @@ class Member:
             self.followers = self.followers.heard(node, synced, applied, heard_us)
             self._changed()
 
+    @property
+    def round(self) -> int:
+        """The newest number that followers are to say back; 0: none."""
+        return 0 if self.leadership is None else self.leadership.rounds.number
+
+    def said(self, node: str, number: int) -> None:
+        """A follower has said such a number back."""
+        if self.leadership is not None:
+            self.leadership.rounds.heard(node, number)
+
     def left(self, node: str) -> None:
         """A follower is attached no more."""
         if self.leadership is not None:

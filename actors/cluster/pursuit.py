@@ -13,6 +13,7 @@ from typing import Protocol
 from actors.cluster.standing import Standing
 from actors.cluster.tasks import end
 from protocol.doors import Clock
+from protocol.errors import Busy
 
 
 class Receives(Protocol):
@@ -22,6 +23,9 @@ class Receives(Protocol):
     """In which this node is attached; 0: it is not yet."""
     heard_us: int
     """When the leader was heard last, on the monotonic clock."""
+
+    def ask_present(self) -> asyncio.Future[int]:
+        """What is present. :raises Busy: nobody can say, also from the future"""
 
 
 class Follows(Protocol):
@@ -79,6 +83,16 @@ class Pursuit:
         if receiving is not None and receiving.epoch > 0:
             self._heard_us = max(self._heard_us, receiving.heard_us)
         return now_us - self._heard_us
+
+    def ask_present(self) -> asyncio.Future[int]:
+        """What who is followed has released, once it is sure that it leads.
+
+        :raises Busy: it can't be asked; also what the future is refused with
+        """
+        receiving = self._follows.receiving
+        if receiving is None:
+            raise Busy("nobody can say what is current: this node is attached to nobody who leads")
+        return receiving.ask_present()
 
     def check(self) -> None:
         """Raises the bug that it has ended of, if it has."""

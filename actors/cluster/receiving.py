@@ -21,6 +21,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import Final, Protocol
 
@@ -31,7 +32,7 @@ from actors.cluster.lateness import Lateness
 from actors.commits import Committer
 from actors.runtime import Runtime
 from protocol import limits
-from protocol.errors import CATALOGUE, BadRequest, Failed, Stranded
+from protocol.errors import CATALOGUE, BadRequest, Busy, Failed, Stranded
 from protocol.links import (
     Acknowledge,
     Attach,
@@ -112,6 +113,11 @@ class Receiving:
         self._fewer = asyncio.Event()
         self._acknowledges = False
         """Whether an acknowledgement goes out at the end of this turn."""
+        self._round = 0
+        """The newest number that is to be said back."""
+        self._asks = 0
+        """How often it was asked what is present."""
+        self._asking: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._failed: Exception | None = None
         """Why the link was ended here."""
         self._over = False
@@ -148,6 +154,7 @@ class Receiving:
             raise
         finally:
             self._over = True
+            self._end_asking()
             if self._watch is not None:
                 self._watch.cancel()
             self._compared.close()
@@ -199,7 +206,14 @@ class Receiving:
                 self._take(_frames(message), message.released)
             elif message.released <= self.released:
                 self._acknowledge_soon()
+            if message.round > self._round:
+                self._round = message.round
+                self._acknowledge_soon()
             self._hear_released(message.released)
+            while self._asking and self._asking[0][0] <= message.present:
+                _, asking = self._asking.popleft()
+                if not asking.done():
+                    asking.set_result(message.released)
             while self._unsynced_bytes > UNSYNCED_BYTES and self._failed is None:
                 self._fewer.clear()
                 await self._fewer.wait()
@@ -250,7 +264,27 @@ class Receiving:
         self._acknowledges = False
         if not self._over and self._epochs.promised == self.epoch:
             applied = self._committer.released_upto
-            self._link.send(Acknowledge(self.epoch, self._synced, applied))
+            said = Acknowledge(self.epoch, self._synced, applied, self._round, self._asks)
+            self._link.send(said)
+
+    def ask_present(self) -> asyncio.Future[int]:
+        """What who leads has released once all of the set have told it that it still leads.
+
+        :raises Busy: this node is not attached; the future too, when the link ends before that
+        """
+        if self._over or self.epoch == 0:
+            raise _detached()
+        self._asks += 1
+        asking: asyncio.Future[int] = self._loop.create_future()
+        self._asking.append((self._asks, asking))
+        self._acknowledge_soon()
+        return asking
+
+    def _end_asking(self) -> None:
+        while self._asking:
+            _, asking = self._asking.popleft()
+            if not asking.done():
+                asking.set_exception(_detached())
 
     def _hear_released(self, released: int) -> None:
         self.released = max(self.released, released)
@@ -279,6 +313,10 @@ def _frames(message: Frames) -> list[Frame]:
     if any(frame.epoch > message.epoch for frame in frames):
         raise LinkClosed(f"frames of a later epoch than that of their leader, {message.epoch}")
     return frames
+
+
+def _detached() -> Busy:
+    return Busy("nobody can say what is current: this node is attached to nobody who leads")
 
 
 def _no(message: object) -> Exception:

@@ -74,6 +74,8 @@ class Shipping:
     :param attached: told once, when the follower has cut its log to where both agree
     :param heard: told of each acknowledgement after that
     :param beat_seconds: how often something is said at least
+    :param round: the number that is to be said back
+    :param present: what is present, as its future or at once; see `present.py`
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class Shipping:
         attached: Heard,
         heard: Heard,
         beat_seconds: float = limits.SHIP_BEAT_SECONDS,
+        round: Callable[[], int] = lambda: 0,
+        present: Callable[[], int | asyncio.Future[int]] = lambda: 0,
     ) -> None:
         self._loop = runtime.loop
         self._monotonic_us = runtime.clock.monotonic_us
@@ -98,6 +102,15 @@ class Shipping:
         self._attached = attached
         self._heard = heard
         self._beat_seconds = beat_seconds
+        self._round = round
+        self._present = present
+        self.said = 0
+        """The newest number that the follower has said back."""
+        self._asked = 0
+        """Its newest question what is present …"""
+        self._answered = 0
+        """… and the newest that was answered."""
+        self._asking: set[asyncio.Future[int]] = set()
         self.reason = ""
         """Why it is stranded or has to be copied, or why the link has ended."""
         self.synced = 0
@@ -169,12 +182,19 @@ class Shipping:
         """Have the follower compare its state; see `comparing.py`."""
         self._link.send(Compare(sequence, digest))
 
+    def hurry(self) -> None:
+        """Say something soon, though there may be nothing else to say."""
+        self._beat_due = True
+        self._woken.set()
+
     async def _leave(self, hearing: asyncio.Task[None] | None) -> None:
         if self._beat is not None:
             self._beat.cancel()
         if self._tail is not None:
             self._tail.leave()
         self._let_go()
+        for asking in list(self._asking):
+            asking.cancel()
         self._link.close(self.reason)
         if hearing is not None:
             hearing.cancel()
@@ -260,12 +280,44 @@ class Shipping:
         self.synced, self.applied = said.synced, said.applied
         self.window.acknowledged(said.synced)
         self._lateness.synced(said.synced)
+        self.said = max(self.said, said.round)
+        if said.asks > self._asked:
+            self._asked = said.asks
+            self._look_for(said.asks)
         if self.is_attached:
             self._heard(self.node, said.synced)
         else:
             self.is_attached = True
             self._attached(self.node, said.synced)
         self._woken.set()
+
+    def _look_for(self, question: int) -> None:
+        """Find out what is present, and tell the follower. Where nobody can say it is told nothing:
+        it waits as long as it has time, or for another leader."""
+        try:
+            found = self._present()
+        except Refusal:
+            return
+        if isinstance(found, int):
+            self._found(question)
+            return
+        self._asking.add(found)
+
+        def told(done: asyncio.Future[int]) -> None:
+            self._asking.discard(done)
+            if done.cancelled():
+                return
+            error = done.exception()
+            if error is None:
+                self._found(question)
+            elif not isinstance(error, Refusal):
+                raise error  # a bug: the loop tells of it
+
+        found.add_done_callback(told)
+
+    def _found(self, question: int) -> None:
+        self._answered = max(self._answered, question)
+        self.hurry()
 
     # --- what it is sent --------------------------------------------------------------------------
 
@@ -293,7 +345,7 @@ class Shipping:
         self._lateness.released(released, self.synced, now_us)
         self._told, self._beat_due = released, False
         told: list[FrameTold] = [*frames]
-        self._link.send(Frames(self.epoch, released, told))
+        self._link.send(Frames(self.epoch, released, told, self._round(), self._answered))
 
     def _tick(self) -> None:
         """Time for a sign of life."""

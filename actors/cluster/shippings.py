@@ -37,6 +37,13 @@ class Ships(Protocol):
     def standing(self) -> Standing:
         """How the follower stands to this node."""
 
+    @property
+    def said(self) -> int:
+        """The newest number that the follower has said back; see `rounds.py`."""
+
+    def hurry(self) -> None:
+        """Say something soon."""
+
     def compare(self, sequence: int, digest: bytes) -> None:
         """Say which digest the state has here at a frame."""
 
@@ -168,6 +175,13 @@ class Shippings:
             owed_us = unsynced.since_us
         heard_us = self._clock.monotonic_us() if owed_us is None else owed_us
         self._member.heard(node, upto, ships.applied, heard_us)
+        if ships.said:
+            self._member.said(node, ships.said)
+
+    def hurry(self) -> None:
+        """Say something to each follower soon."""
+        for ships in self:
+            ships.hurry()
 
     def _remember(self, node: str, ships: Ships) -> None:
         since_us, before = ships.window.unsynced_since_us, self._unsynced.get(node)

@@ -16,6 +16,7 @@ from actors.cluster.desk import Desk
 from actors.cluster.member import Member
 from actors.cluster.memory import Memory
 from actors.cluster.peering import Peering
+from actors.cluster.present import present
 from actors.cluster.shipping import Shipping
 from actors.cluster.shippings import Heard, Shippings, Ships
 from actors.commits import Committer
@@ -80,7 +81,10 @@ def begin_coordination(
     """
 
     def ship(link: Link, epoch: int, attached: Heard, heard: Heard, beat: float) -> Ships:
-        return Shipping(runtime, committer, reads, link, epoch, attached, heard, beat)
+        return Shipping(
+            runtime, committer, reads, link, epoch, attached, heard, beat, lambda: member.round,
+            partial(present, member, committer),
+        )  # fmt: skip
 
     def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:
         connect = partial(_connect, member, peering, node, upstream)
@@ -110,7 +114,7 @@ def begin_coordination(
         lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
         refoldable=True,
     )
-    return Desk(runtime.clock, member, shippings, place)
+    return Desk(runtime.clock, committer, member, shippings, place)
 
 
 def _leader(member: Member, peering: Peering) -> tuple[str, Collection[str]] | None:

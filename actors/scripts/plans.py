@@ -102,6 +102,7 @@ class Plan:
 
     def __init__(self, script: tree.Script) -> None:
         self.script = script
+        self.current = script.current
         self.transactions = transactions(script)
         """Which statements run as one transaction: the offsets of the first and behind the last."""
         self.about_node_only = all(map(_is_about_node, script.statements))

@@ -101,6 +101,12 @@ class Cluster(Protocol):
     def info(self) -> dict[str, Value]:
         """For INFO FOR NODE."""
 
+    def present(self) -> int | asyncio.Future[int]:
+        """A sequence: who shows that shows all that was released anywhere when this was called.
+
+        :raises Busy: nobody can say, also from the future
+        """
+
     def in_force(self, kept: Kept) -> bool:
         """Whether this node goes by a policy that is kept."""
 

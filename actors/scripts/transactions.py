@@ -98,6 +98,8 @@ class ScriptRun(Execution):
         if request.timeout_us is not None:
             self.turn.push_deadline(request.timeout_us)
         after = request.after or 0
+        if request.current:
+            after = max(after, self._present())
         if after > self.services.committer.released_upto:
             self._await(after)
         if request.moment is None:
@@ -123,6 +125,10 @@ class ScriptRun(Execution):
 
     def _run(self) -> None:
         self._look()
+        if self.plan.current and not self.request.current:
+            after = self._present()
+            if after > self.services.committer.released_upto:
+                self._await(after)
         for first, end in self.plan.transactions:
             if self._transact(first, end):
                 return
@@ -146,12 +152,9 @@ class ScriptRun(Execution):
         self._look()
         self.check_session()
         committer, turn = self.services.committer, self.turn
-        limited = turn.ends_us is not None
-        if not limited:
-            turn.push_deadline(limits.AFTER_SECONDS * 1_000_000)
         arrival = committer.arrivals.expect(after, turn.wake)
         try:
-            with self._aside():
+            with self._aside(), self._limited():
                 while committer.released_upto < after:
                     turn.park()
         except StatementTimeout:
@@ -163,8 +166,51 @@ class ScriptRun(Execution):
             ) from None
         finally:
             committer.arrivals.leave(arrival)
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Wait no longer than the request has time, or than one waits that has none of its own."""
+        turn = self.turn
+        limited = turn.ends_us is not None
+        if not limited:
+            turn.push_deadline(limits.AFTER_SECONDS * 1_000_000)
+        try:
+            yield
+        finally:
             if not limited:
                 turn.pop_deadline()
+
+    def _present(self) -> int:
+        """The sequence that shows all that was released anywhere by now, with nothing of the script
+        run.
+
+        :raises Busy: nobody can say
+        :raises StatementTimeout: not all have said in time that this is still so
+        :raises BadRequest: it reads a moment that is over
+        """
+        if self.request.moment not in (None, NEW_MOMENT) or self.moment is not None:
+            raise BadRequest("a moment shows what was, and never what is current: leave one out")
+        self._look()
+        self.check_session()
+        found = self.services.cluster.present()
+        if isinstance(found, int):
+            return found
+        turn = self.turn
+        found.add_done_callback(lambda _: turn.wake())
+        try:
+            with self._aside(), self._limited():
+                while not found.done():
+                    turn.park()
+        except StatementTimeout:
+            shown = self.services.committer.released_upto
+            raise StatementTimeout(
+                f"the node shows {shown}, and not all who may lead by now have said in time that"
+                " this is current: nothing was run",
+                seq=shown,
+            ) from None
+        finally:
+            found.cancel()
+        return found.result()
 
     def _await_rights(self) -> None:
         """A moment is of what is released: one made while a change of rights is on its way to the

@@ -24,7 +24,8 @@ GRAMMAR: Final = """
 select = SELECT [DISTINCT] (VALUE column | ("*" | column) {"," ("*" | column)}) [OMIT paths]
     FROM [ONLY] target {"," target} [WHERE expression] [SPLIT path]
     [GROUP (ALL | BY expression {"," expression})] [HAVING expression]
-    [ORDER BY order {"," order}] any(LIMIT expression | START expression) [FETCH paths] [timeout]
+    [ORDER BY order {"," order}] any(LIMIT expression | START expression) [FETCH paths]
+    [CURRENT] [timeout]
 column = expression [AS label]
 order = expression [ASC | DESC]
 create = CREATE single [CONTENT expression | set] [returning] [timeout]
@@ -50,6 +51,9 @@ name.
 
 class Records(Expressions):
     """Adds the statements on records."""
+
+    current = False
+    """Whether any SELECT so far is CURRENT."""
 
     # --- targets ----------------------------------------------------------------------------------
 
@@ -132,13 +136,15 @@ class Records(Expressions):
             else:
                 break
         fetch = self.paths() if self.take_word("FETCH") else ()
+        current = self.take_word("CURRENT")
+        self.current = self.current or current
         timeout = self._timeout()
         self.height = 1
         return tree.Select(
             value=value, everything=everything, columns=columns, omit=omit, sources=tuple(sources),
             where=where, split=split, group=group, having=having, order=order, limit=limit,
             start=start, fetch=fetch, timeout=timeout, only=only, distinct=distinct,
-            at=at,
+            current=current, at=at,
         )  # fmt: skip
 
     def _says(self, word: str) -> bool:

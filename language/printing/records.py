@@ -71,6 +71,7 @@ def select_text(node: tree.Select) -> str:
         clause("LIMIT", node.limit),
         clause("START", node.start),
         paths("FETCH", node.fetch),
+        "CURRENT" if node.current else "",
         timeout(node),
     )
 

@@ -200,6 +200,8 @@ class Script:
 
     statements: tuple[Statement, ...]
     text: str = field(default="", compare=False, repr=False)
+    current: bool = False
+    """Whether any SELECT in it is CURRENT."""
 
     def position(self, at: int) -> tuple[int, int]:
         """Line and column, both from 1, of an offset."""

@@ -81,6 +81,8 @@ class Select:
     """Of rows that are equal in the answer only the first."""
     back: Path | None = None
     """Of a subquery that is written `<-table.path`: that path. An index has to begin with it."""
+    current: bool = False
+    """CURRENT: the script is run behind all that was released anywhere when it came."""
     at: int = field(default=0, compare=False)
 
 

@@ -28,6 +28,7 @@ SINGLE: Final = frozenset(
         b"host",
         b"origin",
         b"store-after",
+        b"store-current",
         b"store-database",
         b"store-namespace",
         b"store-record",

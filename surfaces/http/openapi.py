@@ -115,6 +115,10 @@ SCHEMAS: Final[Json] = {
                 "maximum": limits.SEQUENCE_MAX,
                 "description": "a sequence that the node has to show before it is run",
             },
+            "current": {
+                "type": ["boolean", "null"],
+                "description": "it is run behind all that was committed anywhere when it came",
+            },
         },
     ),
     "Result": object_of(
@@ -148,6 +152,7 @@ _SCRIPT_HEADERS: Final = [
         ("Store-Namespace", STRING, "where the script starts, when the body does not say"),
         ("Store-Database", STRING, "where the script starts, when the body does not say"),
         ("Store-After", INTEGER, "the `after` of a body that does not say it"),
+        ("Store-Current", {"type": "boolean"}, "the `current` of a body that does not say it"),
     )
 ]
 

@@ -38,6 +38,7 @@ class Asked:
     keep_us: int | None = None
     record: bool = False
     after: int | None = None
+    current: bool = False
 
 
 class ScriptDelegate(RunningDelegate):
@@ -67,7 +68,7 @@ class ScriptDelegate(RunningDelegate):
             who, asked.script, exchange.request, asked.parameters, asked.namespace,
             asked.database, asked.timeout_us, asked.reason,
             moment=asked.moment, keep_us=asked.keep_us, record=asked.record,
-            after=asked.after,
+            after=asked.after, current=asked.current,
         )  # fmt: skip
         self._running = True
         answer = await ask_now(self._surface.node.scripts, run)
@@ -172,7 +173,15 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:
     after = _after(head)
     if asked.after is not None:
         after = asked.after
-    return replace(asked, namespace=namespace, database=database, record=record, after=after)
+    current = asked.current or _flag(head, b"store-current")
+    return replace(
+        asked,
+        namespace=namespace,
+        database=database,
+        record=record,
+        after=after,
+        current=current,
+    )
 
 
 _DIGITS: Final = re.compile("[0-9]{1,16}")
@@ -180,8 +189,11 @@ _SEQUENCE: Final = f"a sequence, 0 to {limits.SEQUENCE_MAX}"
 _SHOWN: Final = 40
 """Characters shown of what is none."""
 _FIELDS: Final = frozenset(
-    {"script", "params", "ns", "db", "timeout", "reason", "moment", "keep", "record", "after"}
-)
+    {
+        "script", "params", "ns", "db", "timeout", "reason", "moment", "keep", "record", "after",
+        "current",
+    }
+)  # fmt: skip
 
 
 def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
@@ -209,6 +221,7 @@ def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
         _duration_us(found, "keep", "keep is a duration such as '30s'"),
         _bool(found, "record"),
         _sequence(found.get("after")),
+        _bool(found, "current"),
     )
 
 

@@ -31,7 +31,7 @@ _AUTH: Final = frozenset({"user", "password", "token"})
 _RUN: Final[dict[str, type]] = {
     "script": str, "params": dict, "ns": str, "db": str, "timeout": timedelta, "stream": bool,
     "reason": str, "moment": str, "keep": timedelta, "record": bool,
-    "after": int,
+    "after": int, "current": bool,
 }  # fmt: skip
 
 Wanted = TypeVar("Wanted")
@@ -170,6 +170,11 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
             f"RUN reason has at most {limits.REASON_CHARACTERS} characters", field="reason"
         )
     after = after_of("RUN", body, minor, MINOR_OF_AFTER)
+    current = bool(body.get("current"))
+    if current and minor < MINOR_OF_SEQUENCES:
+        raise BadRequest(
+            f"RUN current needs minor {MINOR_OF_SEQUENCES}, {minor} was agreed on", field="current"
+        )
     keep = body.get("keep")
     return RunScript(
         caller=caller,
@@ -186,6 +191,7 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
         hands_over=("STATE",) if stream else (),
         record=bool(body.get("record")),
         after=after,
+        current=current,
     )
 
 

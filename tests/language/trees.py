@@ -191,6 +191,7 @@ def selects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "timeout": TIMEOUTS,
         "only": st.booleans(),
         "distinct": st.booleans(),
+        "current": st.booleans(),
     }
     one = st.builds(tree.Column, inner, st.none() | LABELS).map(lambda column: (column,))
     return st.one_of(

@@ -33,6 +33,7 @@ from storeclient.events import OnConnection
 from storeclient.exchange import (
     MINOR_OF_AFTER,
     MINOR_OF_FEEDS,
+    MINOR_OF_SEQUENCES,
     MINOR_OF_STREAMS,
     MINOR_OF_VAULTS,
     NotSent,
@@ -130,6 +131,7 @@ class AsyncClient:
         keep: float | timedelta | None = None,
         record: bool = False,
         after: int | None = None,
+        current: bool = False,
     ) -> Answer:
         """Run a script and answer all its results.
 
@@ -147,6 +149,9 @@ class AsyncClient:
         :param record: the statement log keeps the script though it only reads
         :param after: the node first waits until it shows that sequence, such as the `seq` of an
             answer of another client: `errors.StatementTimeout` where it does not in time
+        :param current: the script shows all that was committed on any node before it was asked for,
+            whatever clocks do: see docs/cluster.md. `errors.StatementTimeout` where not all who may
+            lead say so in time
         :raises Refused: the node refused; the class is the code's, `results` is what ran before
         :raises OutcomeUnknown: the connection broke under it, or no answer came in time
         :raises Unreachable: no connection could be made; nothing was sent
@@ -159,6 +164,7 @@ class AsyncClient:
             "keep": None if keep is None else duration(keep),
             "record": record or None,
             "after": after,
+            "current": current or None,
         }
         return await self._run(script, params, place, limit, reason, repeatable, stop, reads=reads)
 
@@ -208,6 +214,7 @@ class AsyncClient:
         reason: str | None = None,
         repeatable: bool = False,
         after: int | None = None,
+        current: bool = False,
     ) -> Any:
         """Run a script and answer the value of its last statement. Otherwise as `run`."""
         answer = await self.run(
@@ -219,6 +226,7 @@ class AsyncClient:
             reason=reason,
             repeatable=repeatable,
             after=after,
+            current=current,
         )
         return answer.value
 
@@ -417,8 +425,8 @@ class AsyncClient:
 
         async def ask(node: Node, connection: Connection) -> object:
             sent = self._behind_what_was_seen(body, node) if attempts.spread else body
-            if sent is not None and "after" in sent:
-                _check_after(connection)
+            if sent is not None and ("after" in sent or "current" in sent):
+                _check_known(connection, sent)
             mark = seen.mark()
             reply = await connection.ask(kind, sent, wait, stop, waits)
             if isinstance(reply, Answer):
@@ -523,11 +531,13 @@ class AsyncClient:
         return self._reads == "any" and self._nodes.are_several and self._seen.is_whole
 
 
-def _check_after(connection: Connection) -> None:
+def _check_known(connection: Connection, body: Mapping[str, Any]) -> None:
     welcome = connection.welcome
     assert welcome is not None
     if welcome.minor < MINOR_OF_AFTER:
         raise _too_old(welcome, "requests that come after a sequence", MINOR_OF_AFTER)
+    if "current" in body and welcome.minor < MINOR_OF_SEQUENCES:
+        raise _too_old(welcome, "requests that read what is current", MINOR_OF_SEQUENCES)
 
 
 def _too_old(welcome: Welcome, what: str, minor: int) -> VersionNotSupported:

@@ -158,5 +158,7 @@ def turned_away(nodes: Nodes, connection: Connection, where: str) -> Unreachable
 
 
 def belongs_to_home(fields: Mapping[str, Any]) -> bool:
-    """Whether a script has to be run by the node that takes changes, whatever it does."""
-    return any(fields.get(name) is not None for name in ("moment", "reason", "record"))
+    """Whether a script has to be run by the node that takes changes, whatever it does; what is
+    current is said sooner there than elsewhere."""
+    names = ("moment", "reason", "record", "current")
+    return any(fields.get(name) is not None for name in names)

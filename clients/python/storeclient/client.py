@@ -114,6 +114,7 @@ class Client:
         keep: float | timedelta | None = None,
         record: bool = False,
         after: int | None = None,
+        current: bool = False,
     ) -> Answer:
         """Run a script and answer all its results. As `AsyncClient.run`."""
         return self._await(
@@ -129,6 +130,7 @@ class Client:
                 keep=keep,
                 record=record,
                 after=after,
+                current=current,
             )
         )
 
@@ -143,6 +145,7 @@ class Client:
         reason: str | None = None,
         repeatable: bool = False,
         after: int | None = None,
+        current: bool = False,
     ) -> Any:
         """Run a script and answer the value of its last statement. As `AsyncClient.query`."""
         return self.run(
@@ -154,6 +157,7 @@ class Client:
             reason=reason,
             repeatable=repeatable,
             after=after,
+            current=current,
         ).value
 
     def cache(self, ns: str, db: str, space: str) -> Cache:

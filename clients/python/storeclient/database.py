@@ -60,6 +60,7 @@ class AsyncDatabase:
         reason: str | None = None,
         repeatable: bool = False,
         after: int | None = None,
+        current: bool = False,
     ) -> Answer:
         """As `AsyncClient.run`."""
         return await self._client.run(
@@ -71,6 +72,7 @@ class AsyncDatabase:
             reason=reason,
             repeatable=repeatable,
             after=after,
+            current=current,
         )
 
     async def query(
@@ -82,10 +84,17 @@ class AsyncDatabase:
         reason: str | None = None,
         repeatable: bool = False,
         after: int | None = None,
+        current: bool = False,
     ) -> Any:
         """As `AsyncClient.query`."""
         answer = await self.run(
-            script, params, timeout=timeout, reason=reason, repeatable=repeatable, after=after
+            script,
+            params,
+            timeout=timeout,
+            reason=reason,
+            repeatable=repeatable,
+            after=after,
+            current=current,
         )
         return answer.value
 
@@ -211,11 +220,18 @@ class Database(_Twin):
         reason: str | None = None,
         repeatable: bool = False,
         after: int | None = None,
+        current: bool = False,
     ) -> Answer:
         """As `AsyncDatabase.run`."""
         return self._wait(
             self._twin.run(
-                script, params, timeout=timeout, reason=reason, repeatable=repeatable, after=after
+                script,
+                params,
+                timeout=timeout,
+                reason=reason,
+                repeatable=repeatable,
+                after=after,
+                current=current,
             )
         )
 
@@ -228,10 +244,17 @@ class Database(_Twin):
         reason: str | None = None,
         repeatable: bool = False,
         after: int | None = None,
+        current: bool = False,
     ) -> Any:
         """As `AsyncDatabase.query`."""
         return self.run(
-            script, params, timeout=timeout, reason=reason, repeatable=repeatable, after=after
+            script,
+            params,
+            timeout=timeout,
+            reason=reason,
+            repeatable=repeatable,
+            after=after,
+            current=current,
         ).value
 
     def moment(self, *, keep: float | timedelta = KEEP) -> Moment:

@@ -38,6 +38,7 @@ class Runs(Protocol):
         moment: str | None = None,
         keep: float | timedelta | None = None,
         after: int | None = None,
+        current: bool = False,
     ) -> Answer: ...
 
 

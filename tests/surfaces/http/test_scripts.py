@@ -102,6 +102,33 @@ async def test_a_script_that_comes_after_a_sequence(
         assert answer.status == 200 and answer.json["seq"] >= far
 
 
+async def test_a_script_that_reads_what_is_current(
+    raw: Raw, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def present() -> int:
+        asked.append(True)
+        return node.status().sequence
+
+    monkeypatch.setattr(node.cluster, "present", present)
+    await run(raw, PLACE, bearer)
+    await run(raw, "RETURN 1", bearer, store_current="false")
+    assert not asked
+    await run(raw, "RETURN 1", bearer, store_current="true")
+    body = json.dumps({"script": "RETURN 1", "current": True})
+    await raw.send(script(body, bearer, content_type="application/json"))
+    assert (await raw.answer()).status == 200
+    await run(raw, "USE shop.main; SELECT * FROM person CURRENT", bearer)
+    assert len(asked) == 3
+    for head in ("1", "yes", ""):
+        await raw.send(script("RETURN 1", bearer, store_current=head))
+        assert (await raw.answer()).error["code"] == "BadRequest"
+    body = json.dumps({"script": "RETURN 1", "current": 1})
+    await raw.send(script(body, bearer, content_type="application/json"))
+    assert (await raw.answer()).error["code"] == "BadRequest"
+
+
 async def test_who_waits_for_a_sequence_is_cancelled_with_its_connection(
     bearer: str, node: Node, port: int
 ) -> None:

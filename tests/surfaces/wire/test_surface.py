@@ -78,7 +78,7 @@ class TestGreeting:
             ({"magic": None}, "BadRequest"),
             ({"major": 2}, "VersionNotSupported"),
             ({"major": None}, "VersionNotSupported"),
-            ({"minor": [8, 9]}, "VersionNotSupported"),
+            ({"minor": [9, 12]}, "VersionNotSupported"),
             ({"minor": [2, 1]}, "VersionNotSupported"),
             ({"minor": 3}, "BadRequest"),
             ({"minor": [0, "5"]}, "BadRequest"),
@@ -312,6 +312,24 @@ class TestCancel:
                 peer.writer.transport.abort()
         await until(lambda: surface.running == 0)
         assert sorted(node.cancelled) == sorted(node.held)
+
+
+class TestCurrent:
+    """From minor 8 on; how it is found out is tried with scripts."""
+
+    async def test_it_comes_with_the_request(self, surface: WireSurface, node: FakeNode) -> None:
+        async with connected(surface) as peer:
+            await peer.greet(user=USER, password=PASSWORD, minor=[0, 8])
+            for id, current in enumerate((None, False, True), 1):
+                assert (await peer.run(id, "RETURN", current=current)).kind is Kind.ANSWER
+            assert [one.current for one in node.requests] == [False, False, True]
+            for id, wrong in enumerate((1, "true", [], {}), 9):
+                heard = await peer.run(id, "RETURN", current=wrong)
+                assert_error(heard.body or {}, "BadRequest")
+
+    async def test_a_client_of_before(self, peer: Peer, node: FakeNode) -> None:
+        assert_error((await peer.run(1, "RETURN", current=True)).body or {}, "BadRequest")
+        assert not node.requests
 
 
 class TestAfter:

@@ -1,0 +1,254 @@
+"""Reads of the present: CURRENT, on who leads, who follows, and who leads no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.cluster import desk, present
+from actors.cluster.rounds import Rounds
+from actors.runtime import ask
+from protocol import limits
+from protocol.errors import BadRequest, Busy, Refusal, StatementTimeout
+from protocol.requests import RunScript, ScriptAnswer
+from tests.actors.cluster.whole import Machine, Trio, cluster
+from tests.actors.nodes import ANA
+from tests.actors.parts import outcome
+from tests.logbook import Logbook
+from tests.simulation import loop as stepped
+from tests.simulation.agreement import Fate
+
+pytestmark = pytest.mark.usefixtures("quiet")
+SECONDS = 1_000_000
+_requests = iter(range(1, 1 << 60))
+
+
+@pytest.fixture
+def quiet(logbook: Logbook) -> None:
+    """What operators hear of when nodes are cut off."""
+    logbook.allow("leads no more|nobody leads|does not answer|was not renewed|was not answered")
+    logbook.allow("follows no more|were not kept|gave way")
+
+
+def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> None:
+    async def whole() -> None:
+        async with cluster(**more) as trio:
+            await main(trio)
+
+    stepped.run(whole(), 1)
+
+
+async def asked(machine: Machine, script: str, **more: Any) -> Any:
+    """What the last statement answers; a refusal is raised."""
+    request = RunScript(ANA, script, f"c-{next(_requests)}", namespace="a", database="b", **more)
+    answer: ScriptAnswer = await ask(machine.runs.scripts, request)
+    if answer.refusal is not None:
+        raise answer.refusal
+    return answer.results[-1].value
+
+
+async def ids(machine: Machine, **more: Any) -> set[Any]:
+    """The records that a node shows."""
+    found = await asked(machine, "SELECT VALUE id FROM t", **more)
+    return {one.id for one in found}
+
+
+async def usurped(trio: Trio) -> tuple[Machine, Machine]:
+    """One that led, holds itself for the leader, and is cut off from everybody; and one that leads
+    by now, and has committed t:new."""
+    old = await trio.led()
+    await old.value("CREATE t:old")
+    old.cut()
+    await trio.until(lambda: trio.leader not in (None, old))
+    new = trio.leader
+    assert new is not None
+    await trio.until_done(lambda: new.value("CREATE t:new"))
+    assert old.life == "leading", "nobody has told it"
+    return old, new
+
+
+def test_who_was_deposed_and_does_not_know_answers_nothing_as_current() -> None:
+    async def main(trio: Trio) -> None:
+        old, new = await usurped(trio)
+        assert await ids(old) == {"old"}, "what it shows is old: this is why CURRENT is there"
+        for script, more in (
+            ("SELECT VALUE id FROM t", {"current": True}),
+            ("SELECT VALUE id FROM t CURRENT", {}),
+            ("BEGIN; SELECT * FROM t WHERE id IN (SELECT VALUE id FROM t CURRENT); COMMIT", {}),
+        ):
+            began = asyncio.get_running_loop().time()
+            late = await outcome(asked(old, script, timeout_us=2 * SECONDS, **more))
+            assert isinstance(late, StatementTimeout), late
+            assert late.detail["seq"] == old.runs.committer.released_upto
+            assert asyncio.get_running_loop().time() - began < 3
+        assert await ids(new, current=True) == {"old", "new"}
+
+    played(main)
+
+
+@pytest.mark.parametrize("planted", ["asks nobody", "believes who promised", "an earlier round"])
+def test_a_planted_leader_that_confirms_itself_is_caught(
+    monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    if planted == "asks nobody":
+        monkeypatch.setattr(Rounds, "look", _all_of_them)
+    elif planted == "believes who promised":
+        monkeypatch.setattr(present, "_of_leader", _by_the_lease)
+    else:
+        monkeypatch.setattr(Rounds, "begin", _of_before)
+
+    async def main(trio: Trio) -> None:
+        await ids(await trio.led(), current=True)
+        old, _ = await usurped(trio)
+        found = await ids(old, current=True, timeout_us=2 * SECONDS)
+        assert found != {"old", "new"}, "it has answered with what is old"
+
+    played(main)
+
+
+def _all_of_them(self: Rounds) -> None:
+    while self._waiting:
+        self._waiting.popleft()[1].set_result(None)
+
+
+async def _by_the_lease(leadership: Any, committer: Any) -> int:
+    return int(committer.released_upto)
+
+
+def _of_before(self: Rounds) -> asyncio.Future[None]:
+    done = asyncio.get_running_loop().create_future()
+    self.number = max(self.number, 1)
+    self._waiting.append((self.number, done))
+    asyncio.get_running_loop().call_soon(self._go)
+    return done
+
+
+def test_every_node_reads_the_present() -> None:
+    """What was answered anywhere is read everywhere, at once, however far a follower is behind."""
+
+    async def main(trio: Trio) -> None:
+        leader, rng = await trio.led(), Random(3)
+        for number in range(40):
+            await leader.value(f"CREATE t:{number}")
+            machine = rng.choice(trio.machines)
+            script = rng.choice(["SELECT VALUE id FROM t CURRENT", "SELECT VALUE id FROM t"])
+            found = await asked(machine, script, current="CURRENT" not in script)
+            assert len(found) == number + 1, machine.name
+
+    played(main)
+
+
+def test_a_planted_follower_that_takes_its_own_for_current_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(desk, "present", lambda _member, committer: committer.released_upto)
+    with pytest.raises(AssertionError, match=r"assert .* == "):
+        test_every_node_reads_the_present()
+
+
+def test_who_follows_one_that_may_be_deposed_reads_nothing_as_current() -> None:
+    """It asks who it follows, and that one asks it and the others."""
+
+    async def main(trio: Trio) -> None:
+        old, follower = await trio.led(), trio.named("b")
+        await old.value("CREATE t:1")
+        assert await ids(follower, current=True) == {1}
+        # The third is in the set, and out of reach: it may have promised anything, and as long as
+        # etcd can't be reached either nobody can take it out.
+        trio.named("c").cut()
+        old.etcd = follower.etcd = Fate.LOST
+        refused = await outcome(ids(follower, current=True, timeout_us=100_000))
+        assert isinstance(refused, StatementTimeout)
+        assert await ids(follower) == {1}
+
+    played(main)
+
+
+def test_a_member_that_left_the_set_is_waited_for_no_more() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await leader.value("CREATE t:1")
+        trio.named("c").cut()
+        began = asyncio.get_running_loop().time()
+        assert await ids(leader, current=True) == {1}
+        assert asyncio.get_running_loop().time() - began > 0.5, "until etcd had it out"
+        await trio.in_sync("a", "b")
+        assert await ids(trio.named("b"), current=True) == {1}
+
+    played(main)
+
+
+def test_reads_that_come_together_share_a_round() -> None:
+    async def main(trio: Trio) -> None:
+        leader, follower = await trio.led(), trio.named("c")
+        leadership = leader.runs.member.leadership
+        assert leadership is not None
+        before = leadership.rounds.number
+        await asyncio.gather(*(ids(leader, current=True) for _ in range(200)))
+        assert leadership.rounds.number - before <= 9
+        before = leadership.rounds.number
+        await asyncio.gather(*(ids(follower, current=True) for _ in range(200)))
+        assert leadership.rounds.number - before <= 9
+        assert not leadership.rounds._waiting
+
+    played(main)
+
+
+def test_who_waits_hears_when_the_lead_is_lost() -> None:
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await old.value("CREATE t:old")
+        trio.network.pause(old.address)  # from the other nodes alone
+        reading = asyncio.ensure_future(ids(old, current=True, timeout_us=3_600 * SECONDS))
+        await asyncio.sleep(0.1)
+        assert not reading.done()
+        await old.stop()
+        assert isinstance(await outcome(reading), Refusal)
+
+    played(main)
+
+
+def test_a_node_that_waits_for_a_leader_says_so_at_once() -> None:
+    async def main(trio: Trio) -> None:
+        for each in trio.machines[1:]:
+            await each.kill()
+        old = await trio.led()
+        with_nobody = await outcome(ids(old, current=True, timeout_us=SECONDS))
+        assert isinstance(with_nobody, StatementTimeout | Busy)
+        await old.kill()
+        await old.start()
+        assert isinstance(await outcome(ids(old, current=True)), Busy)
+
+    played(main)
+
+
+def test_a_moment_is_never_current() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        request = RunScript(ANA, "RETURN 1", "m-1", namespace="a", database="b", moment="new")
+        made = await ask(leader.runs.scripts, request)
+        for more in ({"current": True}, {}):
+            script = "RETURN 1" if more else "SELECT * FROM t CURRENT"
+            no = await outcome(asked(leader, script, moment=made.moment, **more))
+            assert isinstance(no, BadRequest)
+        await asked(leader, "RETURN 1", moment="new", current=True)
+
+    played(main)
+
+
+def test_without_a_time_of_its_own_it_waits_as_after_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "AFTER_SECONDS", 1)
+
+    async def main(trio: Trio) -> None:
+        old, _ = await usurped(trio)
+        began = asyncio.get_running_loop().time()
+        assert isinstance(await outcome(ids(old, current=True)), StatementTimeout)
+        assert asyncio.get_running_loop().time() - began < 2
+
+    played(main)
