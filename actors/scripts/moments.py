@@ -1,9 +1,9 @@
 """Moments of the store that are kept between requests, so that several of them read the same.
 
-A moment is its user's, and is named by chance: a name from before a restart is nobody's. It ends
-when nobody has read in it for as long as was said, an hour after it was made, when the disk is
-full, and with the node. Who may do what is judged as it was in the moment, so it ends as well when
-any user or grant changes.
+A moment is its user's, and is named by chance: a name from before a restart, or from another node,
+is nobody's. It ends when nobody has read in it for as long as was said, an hour after it was made,
+when the disk is full or another node leads and commits were taken back, and with the node. Who may
+do what is judged as it was in the moment, so it ends as well when any user or grant changes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class KeptMoment:
 def _gone(name: str) -> Unknown:
     return Unknown(
         f"no moment {name!r} is kept: nothing was read in it for as long as it was kept, a user or"
-        " grant has changed, the disk was full, or the node has started since",
+        " grant has changed, the disk was full, another node leads, or it is another node's or the"
+        " node has started since",
         moment=name,
     )
 

@@ -21,7 +21,7 @@ from protocol.errors import (
     StatementTimeout,
     Unknown,
 )
-from protocol.requests import Caller, ScriptAnswer, SignIn, SignOut
+from protocol.requests import Caller, RunScript, ScriptAnswer, SignIn, SignOut
 from tests.actors.cluster.whole import Machine, Trio, cluster
 from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome
@@ -309,3 +309,45 @@ def test_a_node_that_was_not_told_what_is_released_opens_no_feed() -> None:
         await follow(new.runs, Reader(), start=0)
 
     played(main)
+
+
+# --- moments --------------------------------------------------------------------------------------
+
+
+def test_a_moment_is_its_nodes_and_goes_on_when_the_lead_moves() -> None:
+    async def main(trio: Trio) -> None:
+        old, other = await trio.led(), trio.named("b")
+        await old.value("CREATE t:1")
+        await shown(trio, other)
+        names = {}
+        for machine in (old, other):
+            made = await read(machine, "SELECT * FROM t", "new")
+            names[machine.name] = made.moment
+        await old.value("CREATE t:2")
+        old.cut()
+        await trio.until(lambda: trio.leader not in (None, old))
+        new = trio.leader
+        assert new is not None
+        await new.value("CREATE t:3")
+        old.mend()
+        await trio.until(lambda: old.life == "following")
+        await shown(trio, old)
+        assert len(await old.value("SELECT * FROM t")) == 3
+        for machine in (old, other):
+            again = await read(machine, "SELECT * FROM t", names[machine.name])
+            found: Any = again.results[-1].value
+            assert len(found) == 1, f"{machine.name} shows it as it was"
+        elsewhere = await read(trio.named("c"), "SELECT * FROM t", names[other.name])
+        assert isinstance(elsewhere.refusal, Unknown)
+        await new.value("DEFINE USER eve ROLE viewer PASSWORD 'correct horse'")
+        await shown(trio, old)
+        over = await read(old, "SELECT * FROM t", names[old.name])
+        assert isinstance(over.refusal, Unknown), "rights have changed, on whichever node"
+
+    played(main)
+
+
+async def read(machine: Machine, script: str, moment: str | None) -> ScriptAnswer:
+    request = RunScript(ANA, script, "m-1", namespace="a", database="b", moment=moment)
+    answer: ScriptAnswer = await ask(machine.runs.scripts, request)
+    return answer
