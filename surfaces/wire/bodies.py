@@ -169,7 +169,9 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
         raise BadRequest(
             f"RUN reason has at most {limits.REASON_CHARACTERS} characters", field="reason"
         )
-    after = after_of("RUN", body, minor, MINOR_OF_AFTER)
+    after = body.get("after")
+    if after is not None:
+        check_after("RUN", after, minor, MINOR_OF_AFTER)
     current = bool(body.get("current"))
     if current and minor < MINOR_OF_SEQUENCES:
         raise BadRequest(
@@ -195,23 +197,19 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
     )
 
 
-def after_of(what: str, body: dict[str, Any], minor: int, needed: int) -> int | None:
-    """The sequence that a request comes after.
+def check_after(what: str, after: int, minor: int, needed: int) -> None:
+    """Look at the sequence that a request comes after.
 
     :param minor: the one agreed on
     :param needed: the one that has brought it to these requests
     :raises BadRequest: it is none, or not known in that minor
     """
-    after = field(what, body, "after", int)
-    if after is None:
-        return None
     if minor < needed:
         raise BadRequest(f"{what} after needs minor {needed}, {minor} was agreed on", field="after")
     if not 0 <= after <= limits.SEQUENCE_MAX:
         raise BadRequest(
             f"{what} after is a sequence, 0 to {limits.SEQUENCE_MAX}, not {after}", field="after"
         )
-    return after
 
 
 def welcome(

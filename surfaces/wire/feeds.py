@@ -16,7 +16,7 @@ from protocol import binary
 from protocol.errors import BadRequest
 from protocol.requests import Caller
 from protocol.values import instant
-from surfaces.wire.bodies import MINOR_OF_SEQUENCES, after_of, field
+from surfaces.wire.bodies import MINOR_OF_SEQUENCES, check_after, field
 
 Body = dict[str, Any]
 
@@ -40,6 +40,9 @@ def read_watch(body: Body | None, caller: Caller, request: str, minor: int, sink
     namespace, database, table = names
     if namespace is None or database is None or table is None:
         raise BadRequest("WATCH needs ns, db and table", field="table")
+    after = field("WATCH", body, "after", int)
+    if after is not None:
+        check_after("WATCH", after, minor, MINOR_OF_SEQUENCES)
     return OpenFeed(
         caller,
         request,
@@ -53,7 +56,7 @@ def read_watch(body: Body | None, caller: Caller, request: str, minor: int, sink
         actions=_actions(body),
         before=field("WATCH", body, "before", bool) or False,
         where=field("WATCH", body, "where", str),
-        after=after_of("WATCH", body, minor, MINOR_OF_SEQUENCES),
+        after=after,
     )
 
 
