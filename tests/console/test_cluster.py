@@ -465,6 +465,25 @@ def test_what_a_leader_knows_of_its_followers(told: Told) -> None:
     assert overflow(page) == []
 
 
+def test_what_is_known_of_a_policy_and_its_etcd(told: Told) -> None:
+    page = told({"etcd_faults": ["3.4.23: <b>it may go back"]}, {"failover": POLICY})
+    policy = page.get_by_role("region", name="Failover")
+    expect(policy).to_contain_text("3.4.23: <b>it may go back")
+    expect(policy.get_by_role("button", name="Drop the policy")).to_have_count(0)
+
+
+def test_a_policy_that_is_not_in_force_is_dropped_behind_a_word(told: Told, watch: Watch) -> None:
+    watch.allow(REFUSED.format(404))
+    page = told({}, {"failover": POLICY | {"in_force": False}})
+    expect(page.get_by_text("Not in force on this node")).to_be_visible()
+    page.get_by_role("button", name="Drop the policy").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".composed pre")).to_have_text("DROP FAILOVER")
+    dialog.get_by_label("Type the word again").fill("failover")
+    dialog.get_by_role("button", name="Drop it").click()
+    expect(dialog.get_by_text("there is no failover policy")).to_be_visible()
+
+
 def test_a_certificate_that_ends_soon_is_warned_of(told: Told) -> None:
     ends = (datetime.now(UTC) + timedelta(days=13, hours=1)).isoformat()
     soon = {"certificate": FINGERPRINT, "replica": "far", "expires": {"$dt": ends}, "days_left": 13}

@@ -31,7 +31,7 @@ export function Failover({ about, may, again }) {
       ${open === 'drop' && html`
         <${Confirm} title="Drop the failover policy" name="failover" called="word" statement=${dropFailover()} act="Drop it"
           onDone=${again} onClose=${close}>
-          <p>It came with a backup and binds nobody here. Without it this node goes on alone, and takes writes again.</p>
+          <p>It binds nobody here. Without it this node goes on alone, and takes writes again.</p>
         <//>`}
     </section>`;
 }
@@ -43,8 +43,12 @@ function Policy({ kept, about }) {
   }
   const { via, lease, acks, behind, promote } = kept;
   return html`
-    ${!kept.in_force && html`<${Notice} look="warning" title="Not in force on this node: it came with a backup">
-      <p>The node takes no writes until a policy is defined here, or this one is dropped.</p><//>`}
+    ${!kept.in_force && html`<${Notice} look="warning" title="Not in force on this node">
+      <p>It came with a backup, or it never came to its end to put it into force. The node takes no writes until a policy is defined here, or this one is
+        dropped.</p><//>`}
+    ${about.self.etcd_faults?.length > 0 && html`<${Notice} look="warning" title="Known of the etcd that this node asks">
+      <ul>${about.self.etcd_faults.map((fault) => html`<li><bdi>${fault}</bdi></li>`)}</ul>
+      <p><a href=${docs('cluster.md#etcd')} target="_blank" rel="noopener">What is mended in which release</a></p><//>`}
     <${Means} acks=${acks} lease=${shown(lease)} behind=${shown(behind)} promote=${promote} nodes=${about.cluster.replicas.length} />
     <dl class="pairs"><dt>Agreed in</dt><dd>${via.map((one, at) => html`${at > 0 && ', '}<bdi>${one}</bdi>`)}</dd></dl>`;
 }
@@ -103,7 +107,7 @@ export function Define({ about, again, onClose }) {
         <div class="stack"><h3>What that means</h3>
           <${Means} acks=${isCount(draft.acks) ? draft.acks : 0} lease=${draft.lease || '…'} behind=${draft.behind || '…'} promote=${draft.promote}
             nodes=${about.cluster.replicas.length} />
-          <p class="soft">${about.inForce ? 'Other addresses have to be of the same etcd.'
+          <p class="soft">${about.inForce ? 'Other addresses have to be of the same etcd. Another LEASE counts when the lead is taken the next time.'
             : 'It is answered once the policy stands on this node and its followers, and this node leads. Until then nothing is committed.'}
             ${' '}<a href=${docs('cluster.md#failover')} target="_blank" rel="noopener">Each clause</a></p></div>
       </div>

@@ -59,7 +59,7 @@ const UPSTREAM = {
   copying: ['copying', 'warn', 'its directory is being filled with a copy of the store'],
   'catching up': ['catching up', 'warn', 'it lacks some of what was released more than a second ago'],
   'in sync': ['in sync', 'well', 'it has all that was released a second ago'],
-  'copy failed': ['copy failed', 'ill', 'it has to be copied, and was not: who leads no longer holds the log that it lacks. Started again, it copies'],
+  'copy failed': ['copy failed', 'ill', 'it has to be copied anew: who leads no longer holds the log that it lacks'],
   stranded: ['stranded', 'ill', 'it shows what is not in its leader\'s history. Find out which of both is right, and have the other copied anew'],
 };
 
@@ -79,7 +79,7 @@ function own(self, cluster) {
 }
 
 function alone(self, { failover }) {
-  if (failover !== null && !failover.in_force) return says(['not in force', 'ill', 'the store came with a policy that binds nobody here']);
+  if (failover !== null && !failover.in_force) return says(['not in force', 'ill', 'there is a policy that binds nobody here']);
   return self.downstream.length ? says(['is copied', 'well', 'takes changes; others copy it, and nobody would take over'])
     : says(['alone', '', 'takes changes, and nobody follows it']);
 }
