@@ -4,6 +4,7 @@
 |---|---|
 | `lead` | a key below the store's, with its lease; the epoch is its create revision |
 | `insync` | a key below the store's; its revision is its mod revision |
+| `lineage` | a key below the store's: an epoch in figures |
 | a condition | one transaction, which reads both keys behind what it writes |
 | who names the agreement | `cluster_id` of every answer's header |
 
@@ -44,6 +45,8 @@ T = TypeVar("T")
 
 ANSWER_BYTES: Final = limits.MIB
 """What is agreed is short: a longer answer comes from somebody else."""
+GROWN_AT_ONCE: Final = 16
+"""Requests that are under way together, of those that only count."""
 SHOWN_BYTES: Final = 120
 """Of an answer that is none."""
 CONNECT_SECONDS: Final = 2.0
@@ -89,11 +92,12 @@ class Etcd(Agreement):
         self._token: str | None = None
         self._lead = _key(store, "lead")
         self._insync = _key(store, "insync")
+        self._lineage = _key(store, "lineage")
         self._below, self._behind = _key(store, ""), _key(store, "", ends=True)
 
     async def look(self) -> Agreed:
         """See the door."""
-        return await self._ask("/v3/kv/txn", {"success": self._both()}, _agreed, again=True)
+        return await self._ask("/v3/kv/txn", {"success": self._all()}, _agreed, again=True)
 
     async def grant(self, seconds: int) -> int:
         """See the door."""
@@ -116,19 +120,37 @@ class Etcd(Agreement):
     async def found(self, members: frozenset[str]) -> Answered:
         """See the door."""
         absent = {"key": self._insync, "target": "CREATE", "create_revision": "0"}
-        return await self._write([absent], self._insync, _written(0, members))
+        return await self._write([absent], _put(self._insync, _written(0, members)))
 
     async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
         """See the door."""
         vacant = {"key": self._lead, "target": "CREATE", "create_revision": "0"}
         conditions = [vacant, self._of_revision(insync)]
-        return await self._write(conditions, self._lead, node, lease)
+        return await self._write(conditions, {**_put(self._lead, node), "lease": str(lease)})
 
     async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
         """See the door."""
-        leads = {"key": self._lead, "target": "CREATE", "create_revision": str(epoch)}
-        conditions = [leads, self._of_revision(insync)]
-        return await self._write(conditions, self._insync, _written(epoch, members))
+        return await self._write(
+            self._led(epoch, insync), _put(self._insync, _written(epoch, members))
+        )
+
+    async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+        """See the door."""
+        return await self._write(
+            self._led(epoch, insync),
+            _put(self._insync, _written(epoch, frozenset({node}))),
+            _put(self._lineage, str(epoch)),
+        )
+
+    async def grow(self, by: int) -> Agreed:
+        """See the door."""
+        for begun in range(0, by, GROWN_AT_ONCE):
+            writes = (
+                self._ask("/v3/kv/put", _put(_b64("/storenode/grown"), ""), bool, again=True)
+                for _ in range(min(GROWN_AT_ONCE, by - begun))
+            )
+            await asyncio.gather(*writes)
+        return await self.look()
 
     async def changed(self, after: int, seconds: float) -> Agreed:
         """See the door."""
@@ -143,8 +165,14 @@ class Etcd(Agreement):
             results = [json.loads(line).get("result", {}) for line in lines if line]
             return any(result.get("events") or result.get("canceled") for result in results)
 
-        with suppress(NotAnswered):
-            await self._of_one("/v3/watch", asked, _Watch(hear, seconds))
+        for _ in range(len(self._endpoints)):
+            try:
+                await self._of_one("/v3/watch", asked, _Watch(hear, seconds))
+            except NotAnswered as silence:
+                if not silence.perhaps:  # it did not come there
+                    self._endpoints.append(self._endpoints.pop(0))
+                    continue
+            break
         return await self.look()
 
     async def close(self) -> None:
@@ -152,20 +180,22 @@ class Etcd(Agreement):
 
     # --- what is asked --------------------------------------------------------------------------
 
-    def _both(self) -> list[dict[str, Any]]:
-        return [{"request_range": {"key": key}} for key in (self._lead, self._insync)]
+    def _all(self) -> list[dict[str, Any]]:
+        keys = self._lead, self._insync, self._lineage
+        return [{"request_range": {"key": key}} for key in keys]
+
+    def _led(self, epoch: int, insync: int) -> list[dict[str, str]]:
+        leads = {"key": self._lead, "target": "CREATE", "create_revision": str(epoch)}
+        return [leads, self._of_revision(insync)]
 
     def _of_revision(self, insync: int) -> dict[str, str]:
         return {"key": self._insync, "target": "MOD", "mod_revision": str(insync)}
 
-    async def _write(
-        self, conditions: list[dict[str, str]], key: str, value: str, lease: int = 0
-    ) -> Answered:
-        put = {"key": key, "value": _b64(value), **({"lease": str(lease)} if lease else {})}
+    async def _write(self, conditions: list[dict[str, str]], *puts: dict[str, str]) -> Answered:
         asked = {
             "compare": [{"result": "EQUAL", **condition} for condition in conditions],
-            "success": [{"request_put": put}, *self._both()],
-            "failure": self._both(),
+            "success": [*({"request_put": put} for put in puts), *self._all()],
+            "failure": self._all(),
         }
         return await self._ask("/v3/kv/txn", asked, _answered, again=False)
 
@@ -375,6 +405,10 @@ def _key(store: str, name: str, *, ends: bool = False) -> str:
     return _b64(f"{prefix}0" if ends else f"{prefix}/{name}")  # "0" follows "/"
 
 
+def _put(key: str, value: str) -> dict[str, str]:
+    return {"key": key, "value": _b64(value)}
+
+
 def _b64(text: str) -> str:
     return b64encode(text.encode()).decode()
 
@@ -401,8 +435,8 @@ def _answered(answer: dict[str, Any]) -> Answered:
 
 
 def _agreed(answer: dict[str, Any]) -> Agreed:
-    lead, insync = (
-        found["response_range"].get("kvs", [None])[0] for found in answer["responses"][-2:]
+    lead, insync, lineage = (
+        found["response_range"].get("kvs", [None])[0] for found in answer["responses"][-3:]
     )
     header = answer["header"]
     return Agreed(
@@ -410,6 +444,7 @@ def _agreed(answer: dict[str, Any]) -> Agreed:
         revision=int(header["revision"]),
         lead=None if lead is None else Lead(_text(lead), int(lead["create_revision"])),
         insync=None if insync is None else _read(insync),
+        lineage=0 if lineage is None else int(_text(lineage)),
     )
 
 

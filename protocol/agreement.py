@@ -38,6 +38,9 @@ class Agreed(NamedTuple):
     """Grows with everything written; a lower one than before means that it was set back."""
     lead: Lead | None
     insync: InSync | None
+    lineage: int = 0
+    """The epoch in which an operator had a node begin anew with what it has; 0: never. Who knows of
+    nothing later goes by what is agreed since, whatever it has heard before."""
 
 
 class Answered(NamedTuple):
@@ -97,6 +100,14 @@ class Agreement(Protocol):
 
     async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
         """Write another set if the lead is still of this epoch and the set of this revision."""
+
+    async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+        """Write a set of one node, and that this epoch began a lineage, if the lead is still of
+        this epoch and the set of this revision."""
+
+    async def grow(self, by: int) -> Agreed:
+        """Write so often what says nothing: the revision, and so the next epoch, is that much
+        greater."""
 
     async def changed(self, after: int, seconds: float) -> Agreed:
         """Wait until something was written after a revision, or so long; then `look`."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from protocol.failover import Policy
+from storage import failover
 from storage.directory import StoreDirectory
 from storage.faults import StoreDamaged
 
@@ -23,6 +25,18 @@ class Upstream(NamedTuple):
     """Of the certificate that it shows them, 64 hexadecimal digits."""
 
 
+class Founding(NamedTuple):
+    """What a node has to go on with that was to found the set, and has not heard that it is."""
+
+    members: frozenset[str]
+    """Of the first set, itself among them: they hold all that was released when this was written,
+    and nothing is released since. None: it was founded."""
+    policy: Policy
+    """That comes into force with it, …"""
+    sequence: int
+    """… which is in this frame: a start may not show it yet."""
+
+
 class Cluster(NamedTuple):
     """What one node has to remember."""
 
@@ -36,6 +50,16 @@ class Cluster(NamedTuple):
     """Whether it was ever declared to be: else it never leads, and takes no changes."""
     upstream: Upstream | None = None
     """None: it has none, or needs none any more."""
+    founding: Founding | None = None
+    """None: it founds none."""
+    doubts: bool = False
+    """Whether that agreement was found set back: whatever it says since may be what was long gone
+    by, until an operator has named who leads."""
+
+    @property
+    def founds(self) -> bool:
+        """Whether it has not heard yet that the set is founded which it was to found."""
+        return self.founding is not None and bool(self.founding.members)
 
 
 def load(directory: StoreDirectory) -> Cluster | None:
@@ -56,6 +80,8 @@ def load(directory: StoreDirectory) -> Cluster | None:
             int(str(stored["promised"])),
             stored["coordinating"] is True,
             None if upstream is None else _upstream(upstream),
+            _founding(stored.get("founding")),
+            stored.get("doubts") is True,
         )
     except (KeyError, ValueError) as error:
         raise StoreDamaged(f"{path} does not say what a cluster's file does: {error}") from None
@@ -63,10 +89,11 @@ def load(directory: StoreDirectory) -> Cluster | None:
 
 def save(directory: StoreDirectory, cluster: Cluster) -> None:
     """Replace it; durable on return. :raises OSError: the old one is still there"""
-    upstream = cluster.upstream
+    upstream, founding = cluster.upstream, cluster.founding
     stored: dict[str, object] = {
         **cluster._asdict(),
         "upstream": None if upstream is None else upstream._asdict(),
+        "founding": None if founding is None else _described(founding),
     }
     directory.write(_path(directory), stored)
 
@@ -76,6 +103,21 @@ def _upstream(stored: object) -> Upstream:
         raise ValueError("its upstream is none")
     peers = tuple(map(str, stored["peers"]))
     return Upstream(str(stored["node"]), peers, str(stored["fingerprint"]))
+
+
+def _described(founding: Founding) -> dict[str, object]:
+    """The policy is written as the store has it."""
+    policy = failover.packed(founding.policy).hex()
+    return {**founding._asdict(), "members": sorted(founding.members), "policy": policy}
+
+
+def _founding(stored: object) -> Founding | None:
+    if stored is None:
+        return None
+    if not isinstance(stored, dict) or not isinstance(stored.get("members"), list):
+        raise ValueError("what it founds is nothing")
+    policy = failover.unpacked(bytes.fromhex(str(stored["policy"])))
+    return Founding(frozenset(map(str, stored["members"])), policy, int(str(stored["sequence"])))
 
 
 def _path(directory: StoreDirectory) -> str:

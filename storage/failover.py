@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from protocol import binary
+from protocol.errors import Refusal
 from protocol.failover import Policy
 from storage import keys
 from storage.transactions import Transaction
@@ -50,28 +51,43 @@ def drop(tx: Transaction) -> bool:
     return True
 
 
-def _packed(kept: Kept) -> bytes:
-    policy = kept.policy
-    return binary.pack(
-        {
-            "via": list(policy.via),
-            "lease": policy.lease // _MICROSECOND,
-            "acks": policy.acks,
-            "behind": policy.behind // _MICROSECOND,
-            "promote": policy.promote,
-            "store": kept.store,
-            "since": kept.since,
-        }
-    )
+def packed(policy: Policy) -> bytes:
+    """A policy by itself."""
+    return binary.pack(_clauses(policy))
 
 
-def _read(value: bytes) -> Kept:
-    fields: dict[str, Any] = binary.unpack_object(value)
-    policy = Policy(
+def unpacked(value: bytes) -> Policy:
+    """What `packed` made. :raises ValueError: it did not make this"""
+    try:
+        return _policy(binary.unpack_object(value))
+    except (KeyError, TypeError, Refusal) as error:
+        raise ValueError(f"no policy: {error}") from error
+
+
+def _clauses(policy: Policy) -> dict[str, Any]:
+    return {
+        "via": list(policy.via),
+        "lease": policy.lease // _MICROSECOND,
+        "acks": policy.acks,
+        "behind": policy.behind // _MICROSECOND,
+        "promote": policy.promote,
+    }
+
+
+def _policy(fields: dict[str, Any]) -> Policy:
+    return Policy(
         tuple(fields["via"]),
         fields["lease"] * _MICROSECOND,
         fields["acks"],
         fields["behind"] * _MICROSECOND,
         fields["promote"],
     )
-    return Kept(policy, fields["store"], fields["since"])
+
+
+def _packed(kept: Kept) -> bytes:
+    return binary.pack({**_clauses(kept.policy), "store": kept.store, "since": kept.since})
+
+
+def _read(value: bytes) -> Kept:
+    fields: dict[str, Any] = binary.unpack_object(value)
+    return Kept(_policy(fields), fields["store"], fields["since"])

@@ -17,20 +17,28 @@ from typing import Any, Final
 
 import structlog
 
-from actors.cluster.courses import Follow, Wait, course, doubt, doubt_of_epoch
+from actors.cluster.courses import (
+    Follow,
+    Take,
+    Wait,
+    course,
+    doubt,
+    was_ordered_since,
+    was_set_back,
+)
 from actors.cluster.founding import Founding, commit_policy
 from actors.cluster.holding import Holding
 from actors.cluster.leadership import Leadership
-from actors.cluster.lease import Lease
 from actors.cluster.member import Life, Member
 from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.pursuit import Follows, Pursuit
 from actors.cluster.shippings import Shippings
 from actors.cluster.standing import Standing
+from actors.cluster.taking import Taken, Taking
 from actors.cluster.tasks import end
 from actors.commits import NODE, Committer, Who
 from actors.runtime import LoopActor, Runtime, handles, tell
-from protocol.agreement import Agreed, Agreement, InSync, LeaseLapsed, NotAnswered
+from protocol.agreement import Agreed, Agreement, InSync, NotAnswered
 from protocol.errors import (
     BadRequest,
     Busy,
@@ -103,8 +111,7 @@ class CoordinationActor(LoopActor):
         """The revision that was looked at last."""
         self._asked: TakeLead | None = None
         """A lead that was asked for by a statement."""
-        self._founded: tuple[Policy, Lease, Agreed] | None = None
-        """A lead that was taken with a policy that comes into force."""
+        self._taking = Taking(runtime.clock, committer, member, self._wait)
         self._copied_anew = False
         """Whether the next start copies the store."""
         self._gives_up = False
@@ -157,17 +164,20 @@ class CoordinationActor(LoopActor):
         member, policy = self._member, message.policy
         async with self._declaring:
             member.look_at_rows()
-            if self._memory.stands is not None:
+            stands = self._memory.stands
+            if stands is not None and stands.founding is not None and stands.founds:
+                if stands.founding.policy != policy:
+                    raise Busy(f"another policy is coming into force: {member.why}")
+                await self._ask_to_lead(TakeLead())
+                return
+            if stands is not None:
                 await self._amend(policy, message.who)
                 return
             member.check_roles()
             agreement = self._ways.agreement(policy.via)
-            founding = Founding(
+            await Founding(
                 self._clock, self._committer, member, self._shippings, policy, message.who
-            )
-            lease, agreed = await founding.found(agreement)
-            self._agreement, self._via = agreement, policy.via
-            self._founded = policy, lease, agreed
+            ).begin(agreement)
             await self._ask_to_lead(TakeLead())
 
     async def _amend(self, policy: Policy, who: Who) -> None:
@@ -181,12 +191,13 @@ class CoordinationActor(LoopActor):
         before = leadership.policy
         if policy.via != before.via:
             await self._check_same(policy)
-        leadership.amend(policy)
+        take_back = leadership.amend(policy)
         try:
             promise = commit_policy(self._committer, member, policy, who)
+            leadership.amended(promise.sequence)
             await self._committer.released(promise)
         except BaseException:
-            leadership.amend(before)
+            take_back()
             raise
 
     async def _check_same(self, policy: Policy) -> None:
@@ -240,8 +251,15 @@ class CoordinationActor(LoopActor):
         policy = member.policy
         if policy is None:
             raise Unknown("there is no failover policy in force", kind="failover")
-        if member.life is Life.LEADING:
+        leadership = member.leadership
+        if leadership is not None and leadership.is_settled:
             return
+        if leadership is not None:
+            raise NotWritable(
+                "this node has the lead, and waits for those in the set who are not there: DEFINE"
+                " FAILOVER with fewer ACKS has it go on without them",
+                leader=[],
+            )
         known = self._memory.now
         try:
             agreed = await self._ways.agreement(policy.via).look()
@@ -312,10 +330,8 @@ class CoordinationActor(LoopActor):
             return None
         if member.pursuit is not None:
             member.pursuit.check()
-        if self._founded is not None and self._agreement is not None:
-            taken, self._founded = self._founded, None
-            await self._lead(self._agreement, *taken)
-            return 0
+        with suppress(DiskFull):  # it is remembered beside it, then
+            await self._memory.shows(self._committer.released_upto)
         policy = member.policy
         if policy is None:
             await self._keep_to_upstream(cluster)
@@ -326,7 +342,7 @@ class CoordinationActor(LoopActor):
             await self._go_on(agreement, policy, agreed, known)
         except NotAnswered as silence:
             self._say("etcd does not answer", str(silence))
-            if member.life is Life.WAITING:
+            if member.life in (Life.WAITING, Life.FOUNDING):
                 member.why = f"etcd does not answer: {silence}"
             return LOOK_SECONDS
         return 0
@@ -356,31 +372,50 @@ class CoordinationActor(LoopActor):
 
         :param known: what was remembered before that was asked: an answer may be overtaken
         """
-        member, asked = self._member, self._asked
+        member, asked, memory = self._member, self._asked, self._memory
         self._seen = agreed.revision
-        if asked is not None and asked.force and agreed.lead is None:
-            await self._force(agreement, policy, agreed)
+        coordinates = member.coordinates and not member.is_stranded and not self._gives_up
+        if asked is not None and asked.force and agreed.lead is None and coordinates:
+            await self._lead(agreement, await self._taking.by_order(agreement, policy, agreed))
+            return
+        if doubt(known, agreed) is not None and was_ordered_since(known, agreed):
+            log.warning("goes by what is agreed since a node was named", lineage=agreed.lineage)
+            await memory.goes_by(agreed)
+            return
+        if was_set_back(known, agreed):
+            await memory.doubts()
+        if known.founding is not None and known.founds:
+            if coordinates or agreed.insync is not None:
+                taken = await self._taking.first(agreement, known.founding, agreed)
+                await self._lead(agreement, taken)
+            else:
+                self._wait(Wait("this node founds the set once it is declared coordinating"))
             return
         found = course(
-            known, agreed, member.node,
-            coordinates=member.coordinates and not member.is_stranded,
-            asked=not self._gives_up and (policy.promote == "AUTO" or asked is not None),
+            known, agreed, member.node, coordinates=coordinates,
+            asked=policy.promote == "AUTO" or asked is not None,
         )  # fmt: skip
         if doubt(known, agreed) is None and agreed.insync is not None:
-            await self._memory.hears(agreed)
+            await memory.hears(agreed)
         if isinstance(found, Follow):
             member.lead = found.lead
             await self._go_after(found.lead.node, None, found.lead.epoch)
             await self._have_copied(found.lead.node, agreed.insync)
-        elif isinstance(found, Wait):
+        elif isinstance(found, Take):
+            await self._lead(agreement, await self._taking.vacant(agreement, policy, found.insync))
+        elif agreed.insync is not None or known.agreement is not None or known.upstream is None:
             self._wait(found)
         else:
-            await self._take(agreement, policy, found.insync)
+            # Nothing was agreed yet: whom it was copied from may have been stopped before, and say
+            # next that the policy is taken back.
+            await self._go_after(known.upstream.node, known.upstream, None)
 
     def _wait(self, found: Wait) -> None:
         """Nobody is followed anew; who was followed is, still: it may lead without etcd."""
-        if self._member.life is not Life.FOLLOWING:
-            self._member.life, self._member.why = Life.WAITING, found.why
+        member = self._member
+        if member.life not in (Life.FOLLOWING, Life.FOUNDING):
+            member.life = Life.WAITING
+        member.why = found.why
         if found.doubt:
             self._say("nobody leads until an operator names a node", found.why)
 
@@ -434,70 +469,11 @@ class CoordinationActor(LoopActor):
 
     # --- taking the lead --------------------------------------------------------------------------
 
-    async def _take(
-        self, agreement: Agreement, policy: Policy, insync: InSync, *, alone: bool = False
-    ) -> None:
-        """Take a vacant lead, and lead for as long as that lasts.
-
-        :param alone: of a new lineage: without anybody who was in the set
-        :raises NotAnswered: nothing came of it; it is tried again
-        """
-        sent_us = self._clock.boottime_us()
-        node, seconds = self._member.node, policy.lease_seconds
-        lease = Lease(await agreement.grant(seconds), seconds, sent_us)
-        try:
-            # Rule 3: one transaction, which also compares the set that this node was found in.
-            answer = await agreement.take_lead(node, lease.id, insync.revision)
-            if alone and answer.done and answer.agreed.lead is not None:
-                epoch, revision = answer.agreed.lead.epoch, insync.revision
-                answer = await agreement.change(epoch, revision, frozenset({node}))
-        except NotAnswered as silence:
-            # It may have been done. Who leads then is this node, without knowing: the lease goes.
-            self._say("the lead may have been taken, or not", str(silence))
-            await self._give_back(agreement, lease)
-            raise
-        except LeaseLapsed:  # and with it what it was taken for
+    async def _lead(self, agreement: Agreement, taken: Taken | None) -> None:
+        """Lead, from the promise to the end; None: there is nothing to lead."""
+        if taken is None:
             return
-        lead = answer.agreed.lead
-        if not answer.done or lead is None:
-            await self._give_back(agreement, lease)
-            return
-        why = doubt_of_epoch(self._memory.now, self._newest_epoch, lead.epoch)
-        if why is not None:
-            await self._give_back(agreement, lease)
-            self._wait(Wait(why, doubt=True))
-            return
-        await self._lead(agreement, policy, lease, answer.agreed)
-
-    async def _force(self, agreement: Agreement, policy: Policy, agreed: Agreed) -> None:
-        """Begin a new lineage, as an operator has said: the set is this node alone, and nothing
-        waits for others until another policy says so. What comes back of the old one and shows what
-        is not here is stranded.
-
-        :raises NotAnswered: as `_take`
-        """
-        alone = policy._replace(acks=0)
-        insync = agreed.insync
-        if insync is None:
-            insync = (await agreement.found(frozenset({self._member.node}))).agreed.insync
-        assert insync is not None, "one was written just now, or before"
-        await self._memory.forgets_doubt(agreed)
-        log.warning("a new lineage begins, by order", left=sorted(insync.members))
-        await self._take(agreement, alone, insync, alone=True)
-
-    @property
-    def _newest_epoch(self) -> int:
-        history = self._committer.history()
-        return history[-1].epoch if history else 0
-
-    async def _give_back(self, agreement: Agreement, lease: Lease) -> None:
-        with suppress(NotAnswered):  # then it lapses by itself
-            await agreement.revoke(lease.id)
-
-    async def _lead(
-        self, agreement: Agreement, policy: Policy, lease: Lease, agreed: Agreed
-    ) -> None:
-        """Lead, from the promise to the end."""
+        policy, lease, agreed, by_order = taken
         lead, insync = agreed.lead, agreed.insync
         assert lead is not None and insync is not None, "it was taken with both"
         member, committer = self._member, self._committer
@@ -509,24 +485,24 @@ class CoordinationActor(LoopActor):
             await self._memory.promise(lead.epoch)
             await self._memory.hears(agreed)
         except DiskFull:
-            await self._give_back(agreement, lease)
+            await self._taking.give_back(agreement, lease)
             raise
         leadership = Leadership(
             self._clock, member.node, policy, lease, lead.epoch, insync,
-            committer.released_upto, committer.release_more,
+            committer.released_upto, committer.release_more, by_order,
         )  # fmt: skip
         leadership.rounds.say = self._shippings.hurry
         member.lead, member.leadership = lead, leadership
         committer.releasable = leadership.releasable
         try:
-            why = await self._hold(agreement, leadership)
+            why = await self._hold(leadership)
         except Refusal as refusal:  # the node stops, its disk is full
             await self._step_down(leadership, refusal.message)
-            await self._give_back(agreement, leadership.lease)
+            await self._taking.give_back(agreement, leadership.lease)
             raise
         await self._step_down(leadership, why)
 
-    async def _hold(self, agreement: Agreement, leadership: Leadership) -> str:
+    async def _hold(self, leadership: Leadership) -> str:
         """Lead, from its first frame on; answers why that is over.
 
         :raises Refusal: something here does not let it
@@ -534,20 +510,23 @@ class CoordinationActor(LoopActor):
         member, committer = self._member, self._committer
         # Rule 7: a frame of its own epoch stands before everything that it commits.
         own = await committer.begin_leading(leadership.epoch)
+        member.look_at_rows()
+        if not leadership.by_order and member.policy is not None:
+            leadership.goes_by(member.policy)
         member.life, self._said = Life.LEADING, None
         leadership.begun(own.sequence)
         members = sorted(leadership.leading.members)
         log.info("leads", epoch=leadership.epoch, own=own.sequence, insync=members)
         holding = Holding(
-            self._clock, committer, member, agreement, leadership, self._on_settled,
-            self._ways.compare,
+            self._clock, committer, member, lambda: self._reach(leadership.policy), leadership,
+            self._on_settled, self._ways.compare,
         )  # fmt: skip
         return await holding.until_over(own)
 
     async def _on_settled(self) -> None:
         """All that was ever released is shown here."""
         leadership, kept = self._member.leadership, self._member.policy
-        if leadership is not None and kept is not None and leadership.policy != kept:
+        if leadership is not None and leadership.by_order and leadership.policy != kept:
             # A new lineage: those who follow it have to know that it waits for nobody.
             commit_policy(self._committer, self._member, leadership.policy, NODE)
         self._leads.set()

@@ -43,11 +43,25 @@ def doubt(memory: Cluster, agreed: Agreed) -> str | None:
     """Why what is agreed is not to be believed; None: nothing speaks against it."""
     if memory.agreement is not None and agreed.cluster != memory.agreement:
         return "the agreement is another one: etcd was made anew, or VIA leads to another"
+    if memory.doubts:
+        return f"the agreement was set back: what it says at {agreed.revision} may be of before"
     if agreed.revision < memory.revision:
         return f"the agreement was set back, from {memory.revision} to {agreed.revision}"
-    if memory.agreement is not None and agreed.insync is None:
+    if memory.agreement is not None and agreed.insync is None and not memory.founds:
         return "the agreement knows of no node that holds everything: it was emptied"
     return None
+
+
+def was_set_back(memory: Cluster, agreed: Agreed) -> bool:
+    """Whether what is agreed was gone by long since: it is doubted from now on, also when its
+    revision has grown past what was heard. Another agreement says nothing of the one that was
+    known."""
+    return memory.agreement == agreed.cluster and doubt(memory, agreed) is not None
+
+
+def was_ordered_since(memory: Cluster, agreed: Agreed) -> bool:
+    """Whether an operator has named who leads since all that this node has heard of."""
+    return agreed.lineage > max(memory.promised, memory.revision)
 
 
 def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:

@@ -6,41 +6,38 @@ either goes on as before or is led by nobody, and never by two:
 1. Enough followers are in sync, etcd answers and knows of no set: else nothing is done.
 2. From here on nothing is released that they don't hold, and nobody else commits. The policy is
    committed, and they show it: whichever of them leads one day knows by what.
-3. The file CLUSTER is written. From here on this node leads only what it has taken the lead of.
+3. The file CLUSTER is written, with the policy and who holds everything. From here on this node
+   leads only what it has taken the lead of. A stop before leaves a store that takes no changes
+   until the statement is said again; one behind it is gone on from by the next start.
 4. The lead is taken, while there is no set: nobody else takes it then.
 5. The set is founded in etcd: this node and those followers. It is led from here on.
+
+4 and 5 are `taking.py`. Nothing was released since 3, so those who held everything then still do,
+however much later the set is written, and whoever asked for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 
-from actors.cluster.lease import Lease
 from actors.cluster.member import Life, Member
 from actors.cluster.shippings import Shippings
 from actors.commits import NODE, Committer, Promise, Who
 from actors.commits.committer import released_at_once
-from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
+from protocol.agreement import Agreed, Agreement, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import BadRequest, Busy, NotEnoughReplicas
 from protocol.failover import Policy
 from storage import failover
 from storage.cluster_file import Cluster
+from storage.cluster_file import Founding as Founded
 
 log = structlog.get_logger("cluster")
 
-T = TypeVar("T")
-
-NO_SET: Final = 0
-"""The revision of a set that was never written."""
-AGAIN_SECONDS: Final = 0.5
-"""A request that was not answered is made again after so long."""
 SHOWN_SECONDS: Final = 20.0
 """How long followers that were in sync have to show the policy."""
 
@@ -68,10 +65,11 @@ class Founding:
         self._policy = policy
         self._who = who
 
-    async def found(self, agreement: Agreement) -> tuple[Lease, Agreed]:
-        """All of it; the lease that the lead was taken with, and what is agreed then.
+    async def begin(self, agreement: Agreement) -> None:
+        """What comes before etcd is asked for anything; `Taking.first` goes on from there.
 
-        :raises BadRequest, Busy, NotEnoughReplicas, NotWritable: nothing was done, or it was undone
+        :raises BadRequest, Busy, NotEnoughReplicas, NotWritable, DiskFull: nothing was done, or it
+            was undone
         """
         member, committer = self._member, self._committer
         if not member.coordinates:
@@ -79,22 +77,19 @@ class Founding:
                 "this node was never declared coordinating, so it would not take the lead: DEFINE"
                 " NODE ROLES serving, writable, coordinating"
             )
-        looked = await self._look(agreement)
+        agreed = await self._look(agreement)
         members = self._members()
         committer.releasable = partial(self._releasable, members)
         member.life = Life.FOUNDING
         try:
-            await self._commit(members)
-            await self._note(looked)
+            sequence = await self._commit(members)
+            founded = Founded(members | {member.node}, self._policy, sequence)
+            await self._note(agreed, founded)
         except BaseException:
             await self._undo()
             raise
-        # Nothing is undone from here on: what etcd was asked for may be done at any later moment.
-        lease = await self._take(agreement)
-        agreed = await self._found(agreement, members | {member.node})
-        log.info("a failover policy is in force", insync=sorted(members | {member.node}))
+        # Nothing is undone from here on: what etcd is asked for may be done at any later moment.
         member.look_at_rows()
-        return lease, agreed
 
     def _releasable(self, members: frozenset[str], durable: int) -> int:
         """What all of the first set hold. A follower that comes back says what it holds anew: what
@@ -107,12 +102,6 @@ class Founding:
             agreed = await agreement.look()
         except NotAnswered as silence:
             raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
-        ended = self._committer.ledger.epoch
-        if agreed.revision < ended:
-            raise BadRequest(
-                f"the store has had {ended} epochs, and this etcd would begin with"
-                f" {agreed.revision}: use one that has been written to more often"
-            )
         if agreed.insync is not None or agreed.lead is not None:
             raise BadRequest(
                 "the nodes of this store have agreed there already on who holds everything: that"
@@ -132,8 +121,8 @@ class Founding:
             )
         return found
 
-    async def _commit(self, members: frozenset[str]) -> None:
-        """Have the policy in the store, and have all members show it."""
+    async def _commit(self, members: frozenset[str]) -> int:
+        """Have the policy in the store, and have all members show it; answers where it stands."""
         member, committer = self._member, self._committer
         promise = commit_policy(committer, member, self._policy, self._who)
         try:
@@ -148,6 +137,7 @@ class Founding:
                 " is taken back",
                 acks=self._policy.acks,
             ) from None
+        return promise.sequence
 
     async def _undo(self) -> None:
         """Go on as before: nobody was told of the policy but followers."""
@@ -160,43 +150,11 @@ class Founding:
             committer.release_more()
             member.look_at_rows()
 
-    async def _note(self, agreed: Agreed) -> None:
+    async def _note(self, agreed: Agreed, founded: Founded) -> None:
         """From here on this node is in a cluster, whatever happens to it. :raises DiskFull:"""
         epoch = self._committer.ledger.epoch
-        await self._memory.begin(Cluster(agreed.cluster, agreed.revision, epoch, coordinating=True))
-
-    async def _take(self, agreement: Agreement) -> Lease:
-        """Take the lead of a set that there is not yet, however often that has to be asked for."""
-        node, seconds = self._member.node, self._policy.lease_seconds
-        while True:
-            sent_us = self._clock.boottime_us()
-            lease = Lease(await _answered(partial(agreement.grant, seconds)), seconds, sent_us)
-            with suppress(NotAnswered, LeaseLapsed):
-                answer = await agreement.take_lead(node, lease.id, NO_SET)
-                if answer.done:
-                    return lease
-            # It may have been done by a request that was not answered: then it goes with its lease.
-            await _answered(partial(agreement.revoke, lease.id))
-            await asyncio.sleep(AGAIN_SECONDS)
-
-    async def _found(self, agreement: Agreement, members: frozenset[str]) -> Agreed:
-        """Write the first set, however often that has to be asked for."""
-        answer = await _answered(partial(agreement.found, members))
-        insync = answer.agreed.insync
-        assert insync is not None, "one was written just now, or before"
-        if insync.members != members:
-            log.error("another has founded the set", members=sorted(insync.members))
-        return answer.agreed
-
-
-async def _answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """What is answered to a request that may be made any number of times."""
-    while True:
-        try:
-            return await ask()
-        except NotAnswered as silence:
-            log.warning("etcd does not answer", why=str(silence))
-            await asyncio.sleep(AGAIN_SECONDS)
+        noted = Cluster(agreed.cluster, agreed.revision, epoch, True, founding=founded)
+        await self._memory.begin(noted)
 
 
 def commit_policy(

@@ -35,6 +35,7 @@ AGAIN_PART: Final = 20
 class Holding:
     """One lead, while it is held. On the loop only.
 
+    :param agreement: the door, which another policy may have moved
     :param settled: called once the first frame of its epoch is released
     :param compare: compares the states of those who follow with this one's, after that
     """
@@ -44,7 +45,7 @@ class Holding:
         clock: Clock,
         committer: Committer,
         member: Member,
-        agreement: Agreement,
+        agreement: Callable[[], Agreement],
         leadership: Leadership,
         settled: Callable[[], Awaitable[None]],
         compare: Callable[[], Coroutine[Any, Any, None]],
@@ -98,9 +99,12 @@ class Holding:
                     if lease.is_over(sent_us):
                         # An etcd that hears and is not heard would keep the lease, and everybody
                         # else from the lead, for a node that takes nothing by it.
-                        await self._agreement.look()
+                        await self._agreement().look()
                         sent_us = self._clock.boottime_us()
-                    await self._agreement.renew(lease.id)
+                    await self._agreement().renew(lease.id)
+                    # A leader of etcd that is cut off answers that by itself. So a majority is
+                    # asked: only what it says shows that the lease is worth something.
+                    agreed = await self._agreement().look()
             except LeaseLapsed:
                 return "its lease has lapsed"
             except (NotAnswered, TimeoutError) as silence:
@@ -109,6 +113,8 @@ class Holding:
                 )
                 await asyncio.sleep(lease.seconds / AGAIN_PART)
             else:
+                if agreed.lead is None or agreed.lead.epoch != self._leadership.epoch:
+                    return "another node leads, or none"
                 self._leadership.lease, self._silent = lease.renewed(sent_us), False
 
     async def _ask_for_sets(self) -> str:
@@ -125,7 +131,7 @@ class Holding:
                 continue
             revision, members = asked
             try:
-                answer = await self._agreement.change(self._leadership.epoch, revision, members)
+                answer = await self._agreement().change(self._leadership.epoch, revision, members)
             except NotAnswered as silence:
                 # It stays under way: reading the set would end nothing, for it may still arrive.
                 self._unanswered("a change of the set was not answered", str(silence))
@@ -144,7 +150,7 @@ class Holding:
             # What was heard before the question: an answer may be overtaken by one to another.
             known = self._memory.now
             try:
-                agreed = await self._agreement.changed(self._seen, WATCH_SECONDS)
+                agreed = await self._agreement().changed(self._seen, WATCH_SECONDS)
             except NotAnswered:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue

@@ -31,6 +31,7 @@ class Leadership:
     :param lease: that the lead was taken with
     :param released: the last frame that is shown here
     :param changed: called when more may be released
+    :param by_order: whether a lineage begins with it, that is this node alone
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Leadership:
         insync: InSync,
         released: int,
         changed: Callable[[], None],
+        by_order: bool = False,
     ) -> None:
         self._clock = clock
         self.policy = policy
@@ -50,6 +52,7 @@ class Leadership:
         # Until its own first frame has a sequence nothing is released: see `begun`.
         self._leading = Leading(node, epoch, policy.acks, insync, own=_NOT_BEGUN, released=released)
         self._changed = changed
+        self.by_order = by_order
         others = self._leading.members - {node}
         self.followers = Followers.begun(others, clock.monotonic_us())
         self.news = asyncio.Event()
@@ -115,8 +118,19 @@ class Leadership:
                 acks=self.policy.acks,
             )
 
-    def amend(self, policy: Policy) -> None:
-        """Go by another policy. The lease lasts as it did until the lead is taken another time.
+    def goes_by(self, policy: Policy) -> None:
+        """Go by the policy that stands in the log here, whether or not it was released: the one who
+        led before may have gone by it already. Before anything is released."""
+        self.policy = policy
+        self._leading = replace(self._leading, acks=policy.acks)
+
+    def amend(self, policy: Policy) -> Callable[[], None]:
+        """Go by another policy; answers how to go by the one before. The lease lasts as it did
+        until the lead is taken another time.
+
+        Where fewer followers are to hold everything, the set is not made that small before those
+        who stay have it in their logs: `amended`. Whoever of them leads next may release by it
+        then; by the policy before nothing would be released ever again.
 
         :raises NotEnoughReplicas: the set is too small for it
         """
@@ -127,9 +141,22 @@ class Leadership:
                 followers=len(self._leading.members) - 1,
                 acks=policy.acks,
             )
-        self.policy = policy
-        self._leading = replace(self._leading, acks=policy.acks)
-        self._changed()
+        before, standing = self.policy, self._leading
+
+        def go_by(policy: Policy, acks_before: int, amended: int) -> None:
+            self.policy = policy
+            self._leading = replace(
+                self._leading, acks=policy.acks, acks_before=acks_before, amended=amended
+            )
+            self._changed()
+
+        go_by(policy, max(standing.acks, standing.acks_before), _NOT_BEGUN)
+        return lambda: go_by(before, standing.acks_before, standing.amended)
+
+    def amended(self, sequence: int) -> None:
+        """The policy that it goes by is in this frame."""
+        self._leading = replace(self._leading, amended=sequence)
+        self.news.set()
 
     # --- what it releases -------------------------------------------------------------------------
 

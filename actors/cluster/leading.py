@@ -56,6 +56,10 @@ class Leading:
     """The set of a change that has not been answered."""
     released: int = 0
     """The last frame that this leader has released."""
+    acks_before: int = 0
+    """As many followers were promised by a policy …"""
+    amended: int = 0
+    """… that another has replaced, which is in this frame."""
 
     # --- what it may release ----------------------------------------------------------------------
 
@@ -127,7 +131,14 @@ class Leading:
         """Whether a set without a member may be asked for. One that is too small could release
         nothing, and whoever stays may have to lead."""
         is_other = member in self.members and member != self.node
-        return self.asked is None and is_other and len(self.members) - 1 >= 1 + self.acks
+        left = self.members - {member}
+        least = self.acks if self._all_know(left) else max(self.acks, self.acks_before)
+        return self.asked is None and is_other and len(left) >= 1 + least
+
+    def _all_know(self, nodes: frozenset[str]) -> bool:
+        """Whether some nodes have the policy in their logs that stands now."""
+        held = dict(self.held) | {self.node: self.synced}
+        return all(held.get(node, 0) >= self.amended for node in nodes)
 
     def changes(self) -> Iterator[frozenset[str]]:
         """The sets that may be asked for now, of those it has heard of."""

@@ -140,13 +140,20 @@ class Member:
 
     @property
     def policy(self) -> Policy | None:
-        """The one in force. One that another store was given, which a backup brought, is not."""
-        kept = self.kept
-        return kept.policy if kept is not None and self.is_in_force(kept) else None
+        """The one in force, or that comes into force. One that another store was given, which a
+        backup brought, is not."""
+        kept, stands = self.kept, self.memory.stands
+        if stands is None:
+            return None
+        is_shown = kept is not None and kept.store == self.store and not stands.founds
+        if stands.founding is not None and not is_shown:
+            return stands.founding.policy
+        return kept.policy if kept is not None and is_shown else None
 
     def is_in_force(self, kept: Kept) -> bool:
         """Whether a policy that is kept was put into force, for this store."""
-        return kept.store == self.store and self.memory.stands is not None
+        stands = self.memory.stands
+        return kept.store == self.store and stands is not None and not stands.founds
 
     @property
     def coordinates(self) -> bool:

@@ -73,15 +73,40 @@ class Memory:
         async with self._saving:
             await self._keep(cluster)
 
-    async def forgets_doubt(self, agreed: Agreed) -> None:
-        """An operator has named who leads: what is agreed now is what is gone by.
+    async def founded(self, agreed: Agreed) -> None:
+        """The set that this node was to found is there. :raises DiskFull, OSError:"""
+        async with self._saving:
+            self._revision = max(self._revision, agreed.revision)
+            founding = self.now.founding
+            if founding is not None:
+                founding = founding._replace(members=frozenset())
+            await self._keep(self.now._replace(agreement=agreed.cluster, founding=founding))
+
+    async def shows(self, upto: int) -> None:
+        """The node shows so much: a policy that stands there need not be remembered beside it.
+
+        :raises DiskFull, OSError:
+        """
+        founding = self.now.founding
+        if founding is not None and not founding.members and founding.sequence <= upto:
+            async with self._saving:
+                await self._keep(self.now._replace(founding=None))
+
+    async def doubts(self) -> None:
+        """The agreement was set back. :raises DiskFull, OSError:"""
+        async with self._saving:
+            if not self.now.doubts:
+                await self._keep(self.now._replace(doubts=True))
+
+    async def goes_by(self, agreed: Agreed) -> None:
+        """An operator has named who leads: what was heard before is gone by.
 
         :raises DiskFull, OSError:
         """
         async with self._saving:
             self._revision = agreed.revision
             stands = (self._stands or Cluster())._replace(
-                agreement=agreed.cluster, revision=agreed.revision
+                agreement=agreed.cluster, revision=agreed.revision, founding=None, doubts=False
             )
             await self._keep(stands)
 

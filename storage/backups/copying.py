@@ -132,7 +132,7 @@ def _keep_own(
         save_node(directory, NodeFacts(node))
     known = cluster_file.load(directory) or Cluster()
     # What was promised to others is never taken back.
-    known = known._replace(promised=max(known.promised, epoch))
+    known = known._replace(promised=max(known.promised, epoch), founding=None)
     if sources:
         first = sources[0]
         known = known._replace(upstream=Upstream(first.node, first.addresses, first.pins[0]))

@@ -58,6 +58,7 @@ class AgreementModel:
     revision: int = 1
     lead: Lead | None = None
     insync: InSync | None = None
+    lineage: int = 0
     _lead_lease: int = 0
     _leases: dict[int, tuple[int, asyncio.TimerHandle]] = field(default_factory=dict)
     _granted: int = 0
@@ -70,7 +71,7 @@ class AgreementModel:
     @property
     def agreed(self) -> Agreed:
         """Both facts now."""
-        return Agreed(self.cluster, self.revision, self.lead, self.insync)
+        return Agreed(self.cluster, self.revision, self.lead, self.insync, self.lineage)
 
     def grant(self, seconds: int) -> int:
         self._granted += 1
@@ -109,6 +110,17 @@ class AgreementModel:
             return Answered(False, self.agreed)
         self.insync = InSync(epoch, members, self._write())
         return Answered(True, self.agreed)
+
+    def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+        answer = self.change(epoch, insync, frozenset({node}))
+        if answer.done:
+            self.lineage = epoch
+        return Answered(answer.done, self.agreed)
+
+    def grow(self, by: int) -> Agreed:
+        self.revision += by - 1
+        self._write()
+        return self.agreed
 
     async def written_after(self, revision: int) -> None:
         """Wait until something was written after a revision."""
@@ -162,6 +174,12 @@ class ModelAgreement(Agreement):
 
     async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
         return await self._ask(lambda: self._model.change(epoch, insync, members))
+
+    async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+        return await self._ask(lambda: self._model.begin_lineage(epoch, insync, node))
+
+    async def grow(self, by: int) -> Agreed:
+        return await self._ask(lambda: self._model.grow(by))
 
     async def changed(self, after: int, seconds: float) -> Agreed:
         await _within(self._model.written_after(after), seconds)

@@ -203,6 +203,42 @@ async def test_who_led_before_changes_nothing(doors: Doors) -> None:
     assert late.agreed.insync is not None and late.agreed.insync.members == {A, B}
 
 
+async def test_a_lineage_is_begun_by_who_leads_and_leaves_one_member(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    assert (await one.look()).lineage == 0
+    lease, epoch = await led(one, A, revision)
+    assert not (await one.begin_lineage(epoch + 1, revision, A)).done
+    assert not (await one.begin_lineage(epoch, revision + 1, A)).done
+    assert (await other.look()).lineage == 0
+    begun = await one.begin_lineage(epoch, revision, A)
+    assert begun.done and begun.agreed.lineage == epoch
+    insync = begun.agreed.insync
+    assert insync is not None and insync.epoch == epoch and insync.members == {A}
+    changed = await one.change(epoch, insync.revision, frozenset({A, B}))
+    assert changed.done and changed.agreed.lineage == epoch
+    await one.revoke(lease)
+    assert (await other.look()).lineage == epoch
+
+
+async def test_a_lineage_begins_where_there_was_no_set(doors: Doors) -> None:
+    one, other = doors
+    _, epoch = await led(one, A, 0)
+    assert (await one.begin_lineage(epoch, 0, A)).done
+    found = await other.look()
+    assert found.insync is not None and found.insync.members == {A} and found.lineage == epoch
+
+
+async def test_the_revision_grows_by_what_says_nothing(doors: Doors) -> None:
+    one, other = doors
+    before = await other.look()
+    after = await one.grow(40)
+    assert after.revision >= before.revision + 40
+    assert after._replace(revision=0) == before._replace(revision=0)
+    _, epoch = await led(other, A, 0)
+    assert epoch > before.revision + 40
+
+
 async def test_who_waits_hears_of_what_is_written(doors: Doors) -> None:
     one, other = doors
     before = (await one.look()).revision
@@ -274,6 +310,17 @@ class Loyal(AgreementModel):
         self._leases.pop(lease, None)
 
 
+class Wide(AgreementModel):
+    """Begins a lineage with the set that there was."""
+
+    def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+        members = self.insync.members if self.insync is not None else frozenset({node})
+        answer = super().begin_lineage(epoch, insync, node)
+        if self.insync is not None:
+            self.insync = self.insync._replace(members=members)
+        return Answered(answer.done, self.agreed)
+
+
 class Repeating(AgreementModel):
     """Gives two leaderships one epoch."""
 
@@ -298,6 +345,7 @@ class Twice(AgreementModel):
         (Hasty, test_a_vacant_lead_is_taken_from_the_set_that_was_read),
         (Trusting, test_who_led_before_changes_nothing),
         (Forgetful, test_the_set_is_changed_by_who_leads_and_knows_it),
+        (Wide, test_a_lineage_is_begun_by_who_leads_and_leaves_one_member),
         (Loyal, test_a_lease_that_is_given_up_frees_the_lead_at_once),
         (Repeating, test_a_lead_goes_with_its_lease_and_the_next_epoch_is_greater),
         (Twice, test_the_first_set_is_written_once),

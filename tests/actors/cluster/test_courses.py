@@ -6,7 +6,17 @@ from typing import Any, Final
 
 import pytest
 
-from actors.cluster.courses import Course, Follow, Take, Wait, course, doubt, doubt_of_epoch
+from actors.cluster.courses import (
+    Course,
+    Follow,
+    Take,
+    Wait,
+    course,
+    doubt,
+    doubt_of_epoch,
+    was_ordered_since,
+    was_set_back,
+)
 from protocol.agreement import Agreed, InSync, Lead
 from storage.cluster_file import Cluster
 
@@ -70,3 +80,19 @@ def test_what_was_heard_is_no_reason_to_doubt() -> None:
 @pytest.mark.parametrize(("ended", "epoch", "fine"), [(7, 8, True), (8, 8, False), (3, 7, False)])
 def test_an_epoch_is_above_all_that_were(ended: int, epoch: int, fine: bool) -> None:
     assert (doubt_of_epoch(KNOWN, ended, epoch) is None) is fine
+
+
+def test_what_was_set_back_is_doubted_until_somebody_is_named() -> None:
+    back = VACANT._replace(revision=KNOWN.revision - 1)
+    assert was_set_back(KNOWN, back) and was_set_back(KNOWN, VACANT._replace(insync=None))
+    assert not was_set_back(KNOWN, VACANT._replace(cluster="another"))
+    doubting = KNOWN._replace(doubts=True)
+    grown = VACANT._replace(revision=KNOWN.revision + 100)
+    assert doubt(KNOWN, grown) is None and "set back" in str(doubt(doubting, grown))
+
+
+@pytest.mark.parametrize(("lineage", "is_later"), [(0, False), (7, False), (20, False), (21, True)])
+def test_an_order_counts_that_is_later_than_all_that_was_heard(
+    lineage: int, is_later: bool
+) -> None:
+    assert was_ordered_since(KNOWN, VACANT._replace(lineage=lineage)) is is_later

@@ -16,7 +16,6 @@ from protocol.errors import (
     Busy,
     DiskFull,
     NotEnoughReplicas,
-    NotImplementedHere,
     NotWritable,
     Refusal,
     Unknown,
@@ -409,26 +408,11 @@ def test_a_new_lineage_is_begun_by_order_alone() -> None:
     played(main)
 
 
-def test_an_etcd_that_was_emptied_lets_nobody_lead() -> None:
-    async def main(trio: Trio) -> None:
-        leader = await trio.led()
-        trio.etcd.insync = None
-        trio.etcd.end(trio.etcd._lead_lease)
-        await trio.until(lambda: leader.life == "waiting")
-        await refused(leader, "CREATE t:1", NotWritable)
-        refusal = await refused(leader, "DEFINE NODE LEADS STORE", NotWritable)
-        assert "emptied" in refusal.message
-        await leader.value("DEFINE NODE LEADS STORE FORCE REASON 'etcd was emptied'")
-        await trio.until_done(lambda: leader.value("CREATE t:1"))
-
-    played(main)
-
-
 UNANSWERED = [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE]
 
 
 @pytest.mark.parametrize("fate", UNANSWERED)
-@pytest.mark.parametrize("request_", ["found", "grant", "take_lead", "change"])
+@pytest.mark.parametrize("request_", ["grant", "take_lead", "begin_lineage"])
 def test_what_etcd_does_not_answer_to_a_new_lineage_is_asked_again(
     request_: str, fate: Fate
 ) -> None:
@@ -473,19 +457,6 @@ async def _full(_cluster: Cluster) -> None:
 
 
 # --- the policy -----------------------------------------------------------------------------------
-
-
-def test_a_policy_is_changed_by_who_leads() -> None:
-    async def main(trio: Trio) -> None:
-        leader = await trio.led()
-        await leader.value(POLICY.format(2, "AUTO"))
-        await refused(leader, POLICY.format(3, "AUTO"), NotEnoughReplicas)
-        await refused(trio.named("b"), POLICY.format(1, "AUTO"), NotWritable)
-        await refused(leader, "DROP FAILOVER", NotImplementedHere)
-        found = (await leader.value("INFO FOR CLUSTER"))["failover"]
-        assert (found["acks"], found["in_force"]) == (2, True)
-
-    played(main)
 
 
 def test_where_all_have_to_hold_it_one_that_is_away_stops_all() -> None:

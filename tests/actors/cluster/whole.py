@@ -47,6 +47,10 @@ class Machine:
     """What becomes of what it asks of etcd."""
     once: dict[str, Fate] = field(default_factory=dict)
     """What becomes of the next request of a name instead."""
+    gone: set[str] = field(default_factory=set)
+    """Addresses of etcd at which nobody is any more."""
+    renews_by_itself: bool = False
+    """Whether what it reaches of etcd answers renewals without asking anybody."""
 
     @property
     def runs(self) -> Node:
@@ -76,7 +80,7 @@ class Machine:
         peering.links = _Dial(door)
 
     def _agree(self, via: Sequence[str], store: str) -> Agreement:
-        return _Asks(self)
+        return _Asks(self, via)
 
     @property
     def address(self) -> str:
@@ -194,13 +198,16 @@ class Trio:
 class _Asks(ModelAgreement):
     """A machine's door to etcd: some requests may fare otherwise than the others."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, via: Sequence[str]) -> None:
         self._machine = machine
+        self._via = set(via)
         self._name = ""
         super().__init__(machine.trio.etcd, self._fate)
 
     def _fate(self) -> tuple[Fate, float]:
         name, self._name = self._name, ""
+        if self._via <= self._machine.gone:
+            return Fate.REFUSED, 0.01
         return self._machine.once.pop(name, self._machine.etcd), 0.01
 
     async def look(self) -> Agreed:
@@ -213,6 +220,8 @@ class _Asks(ModelAgreement):
 
     async def renew(self, lease: int) -> int:
         self._name = "renew"
+        if self._machine.renews_by_itself:
+            return 5
         return await super().renew(lease)
 
     async def revoke(self, lease: int) -> None:
@@ -231,6 +240,14 @@ class _Asks(ModelAgreement):
         self._name = "change"
         return await super().change(epoch, insync, members)
 
+    async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+        self._name = "begin_lineage"
+        return await super().begin_lineage(epoch, insync, node)
+
+    async def grow(self, by: int) -> Agreed:
+        self._name = "grow"
+        return await super().grow(by)
+
 
 class _Dial:
     """The door of one node to the others. Who is whom is not what is tried: each shows its name."""
@@ -246,8 +263,13 @@ class _Dial:
 
 
 @asynccontextmanager
-async def cluster(count: int = 3, acks: int = 1, promote: str = "AUTO") -> AsyncIterator[Trio]:
-    """Nodes a, b, c, … of which a has begun and leads; all are in the set."""
+async def cluster(
+    count: int = 3, acks: int = 1, promote: str = "AUTO", *, founded: bool = True
+) -> AsyncIterator[Trio]:
+    """Nodes a, b, c, … of which a has begun and leads; all are in the set.
+
+    :param founded: else a is copied, and no policy stands
+    """
     trio = Trio()
     names = "abcde"[:count]
     first = Machine("a", trio, SimulatedDisk(), MemoryEngine())
@@ -272,8 +294,9 @@ async def cluster(count: int = 3, acks: int = 1, promote: str = "AUTO") -> Async
     try:
         for machine in trio.machines:
             await machine.start()
-        await trio.until_done(lambda: first.value(POLICY.format(acks, promote)))
-        await trio.in_sync(*names)
+        if founded:
+            await trio.until_done(lambda: first.value(POLICY.format(acks, promote)))
+            await trio.in_sync(*names)
         yield trio
     finally:
         for machine in trio.machines:

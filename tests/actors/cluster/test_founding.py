@@ -1,0 +1,192 @@
+"""A policy comes into force, whatever stops in the middle of that, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from actors.cluster.memory import Memory
+from protocol.errors import Busy, DiskFull, NotImplementedHere, NotWritable
+from storage.cluster_file import Cluster
+from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from tests.actors.parts import outcome
+from tests.logbook import Logbook
+from tests.simulation import loop as stepped
+from tests.simulation.agreement import Fate
+
+UNANSWERED = [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE]
+SAID = POLICY.format(1, "AUTO")
+
+
+@pytest.fixture(autouse=True)
+def quiet(logbook: Logbook) -> None:
+    """What operators hear of when nodes die."""
+    logbook.allow("leads no more|etcd does not answer|was not renewed|was not answered")
+    logbook.allow("may have been taken|follows no more|held up|knows less")
+
+
+def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        async with cluster(founded=False) as trio:
+            first = trio.named("a")
+            await first.value("CREATE t:1; CREATE t:2")
+            await copied(trio)
+            await main(trio, first)
+
+    stepped.run(whole(), 1)
+
+
+async def copied(trio: Trio) -> None:
+    """Wait until all show what the first one has."""
+    upto = trio.named("a").runs.committer.released_upto
+    for each in trio.machines:
+        await trio.until(lambda each=each: each.runs.committer.released_upto >= upto)  # type: ignore[misc]
+    await trio.until(lambda: len(trio.named("a").runs.member.followers.linked) == 2)
+
+
+async def goes_on(trio: Trio, count: int = 2) -> None:
+    """What was there is, and changes are taken by who leads."""
+    new = await trio.led()
+    assert len(await new.value("SELECT * FROM t")) == count
+    await trio.until_done(lambda: new.value("UPSERT t:after CONTENT {}"))
+    await trio.in_sync("a", "b", "c")
+    found = (await new.value("INFO FOR CLUSTER"))["failover"]
+    assert (found["acks"], found["in_force"]) == (1, True)
+
+
+async def killed_in(machine: Machine, said: str, when: Callable[[], bool]) -> None:
+    """Kill a node in the middle of a statement."""
+    saying = asyncio.ensure_future(outcome(machine.value(said)))
+    await machine.trio.until(when)
+    assert not saying.done()
+    await machine.kill()
+    saying.cancel()
+
+
+@pytest.mark.parametrize("fate", UNANSWERED)
+@pytest.mark.parametrize("request_", ["grant", "take_lead", "found"])
+def test_what_etcd_does_not_answer_is_asked_again(request_: str, fate: Fate) -> None:
+    async def main(trio: Trio, first: Machine) -> None:
+        first.once = {request_: fate}
+        saying = asyncio.ensure_future(outcome(first.value(SAID)))
+        await trio.led()  # once the set is there, it may be another of it
+        await saying
+        assert not first.once
+        await goes_on(trio)
+
+    played(main)
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNHEARD, Fate.LATE])
+@pytest.mark.parametrize("request_", ["grant", "take_lead", "found", "revoke"])
+def test_who_was_to_found_goes_on_when_it_is_started_again(
+    request_: str, fate: Fate, others: bool
+) -> None:
+    async def main(trio: Trio, first: Machine) -> None:
+        first.once = {request_: fate}
+        if request_ == "revoke":
+            first.once["take_lead"] = Fate.REFUSED
+        await killed_in(first, SAID, lambda: not first.once)
+        if others:
+            for name in "bc":
+                await trio.named(name).kill()
+                await trio.named(name).start()
+        await asyncio.sleep(10)
+        assert trio.leader is None or request_ == "found", "nobody else may found"
+        await first.start()
+        await trio.led()
+        await goes_on(trio)
+
+    played(main)
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("again", ["DROP FAILOVER", SAID])
+def test_a_stop_before_it_was_noted_is_for_the_statement_to_be_said_again(
+    again: str, others: bool
+) -> None:
+    async def main(trio: Trio, first: Machine) -> None:
+        memory = first.runs.member.memory
+        assert isinstance(memory, Memory)
+        saved: list[Cluster] = []
+
+        async def never(cluster: Cluster) -> None:
+            saved.append(cluster)
+            await asyncio.get_running_loop().create_future()
+
+        memory._save = never
+        await killed_in(first, SAID, lambda: bool(saved))
+        if others:
+            for name in "bc":
+                await trio.named(name).kill()
+                await trio.named(name).start()
+        await first.start()
+        refusal = await outcome(first.value("CREATE t:3"))
+        assert isinstance(refusal, NotWritable) and "DROP FAILOVER" in refusal.message
+        await trio.until_done(lambda: first.value(again))
+        if again == SAID:
+            await goes_on(trio)
+        else:
+            await first.value("CREATE t:3")
+            await copied(trio)
+            assert trio.etcd.insync is None
+            await trio.until_done(lambda: first.value(SAID))
+            await goes_on(trio, 3)
+
+    played(main)
+
+
+def test_what_can_not_be_noted_is_taken_back() -> None:
+    async def main(trio: Trio, first: Machine) -> None:
+        memory = first.runs.member.memory
+        assert isinstance(memory, Memory)
+        saves, memory._save = memory._save, _full
+        assert isinstance(await outcome(first.value(SAID)), DiskFull)
+        assert first.life == "alone"
+        await first.value("CREATE t:3")
+        memory._save = saves
+        await copied(trio)
+        await trio.until_done(lambda: first.value(SAID))
+        await goes_on(trio, 3)
+
+    played(main)
+
+
+async def _full(_cluster: Cluster) -> None:
+    raise DiskFull("no room on the disk for what the node knows of its cluster")
+
+
+def test_while_it_comes_into_force_it_is_neither_replaced_nor_dropped() -> None:
+    async def main(trio: Trio, first: Machine) -> None:
+        first.once = {"grant": Fate.LOST}
+        saying = asyncio.ensure_future(outcome(first.value(SAID)))
+        await trio.until(lambda: not first.once)
+        first.etcd = Fate.REFUSED
+        refusal = await saying
+        assert isinstance(refusal, Busy) and "etcd does not answer" in refusal.message
+        for said, kind in (
+            ("CREATE t:x", Busy),
+            (POLICY.format(0, "AUTO"), Busy),
+            ("DROP FAILOVER", NotImplementedHere),
+        ):
+            assert isinstance(await outcome(first.value(said)), kind)
+        assert not (await first.value("INFO FOR CLUSTER"))["failover"]["in_force"]
+        first.etcd = Fate.ANSWERED
+        await first.value(SAID)  # the same once more is no other
+        await goes_on(trio)
+
+    played(main)
+
+
+def test_an_etcd_that_knows_less_than_the_store_is_brought_beyond_it() -> None:
+    async def main(trio: Trio, first: Machine) -> None:
+        first.runs.member.memory  # noqa: B018
+        trio.etcd.revision = 1
+        await trio.until_done(lambda: first.value(SAID))
+        await goes_on(trio)
+
+    played(main)

@@ -1,0 +1,266 @@
+"""What operators do to a cluster: a policy is changed, etcd is lost, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from protocol.errors import Busy, NotEnoughReplicas, NotImplementedHere, NotWritable
+from tests.actors.cluster.test_members import refused, shows, wrote
+from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from tests.actors.parts import outcome
+from tests.logbook import Logbook
+from tests.simulation import loop as stepped
+from tests.simulation.agreement import AgreementModel, Fate
+
+FORCED = "DEFINE NODE LEADS STORE FORCE REASON 'etcd is lost'"
+
+
+@pytest.fixture(autouse=True)
+def quiet(logbook: Logbook) -> None:
+    """What operators hear of."""
+    logbook.allow("leads no more|nobody leads|etcd does not answer|was not renewed|knows less")
+    logbook.allow("was not answered|may have been taken|new lineage|follows no more|goes by what")
+    logbook.allow("held up|is stranded")
+
+
+def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
+    async def whole() -> None:
+        async with cluster(**more) as trio:
+            await main(trio, await trio.led())
+
+    stepped.run(whole(), 1)
+
+
+# --- another policy -------------------------------------------------------------------------------
+
+
+def test_a_policy_is_changed_by_who_leads() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await leader.value(POLICY.format(2, "AUTO"))
+        await refused(leader, POLICY.format(3, "AUTO"), NotEnoughReplicas)
+        await refused(trio.named("b"), POLICY.format(1, "AUTO"), NotWritable)
+        await refused(leader, "DROP FAILOVER", NotImplementedHere)
+        found = (await leader.value("INFO FOR CLUSTER"))["failover"]
+        assert (found["acks"], found["in_force"]) == (2, True)
+
+    played(main)
+
+
+def test_one_that_was_refused_leaves_the_one_before_as_it_was() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(leader.runs.committer, "check_writable", _busy)
+            await refused(leader, POLICY.format(2, "AUTO"), Busy)
+        for name in "bc":
+            trio.named(name).cut()
+        await trio.until(lambda: len(trio.etcd.agreed.insync.members) == 2)  # type: ignore[union-attr]
+        await asyncio.sleep(10)
+        assert len(trio.etcd.agreed.insync.members) == 2, "never smaller than one follower"  # type: ignore[union-attr]
+        for name in "bc":
+            trio.named(name).mend()
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+
+    played(main)
+
+
+def _busy() -> None:
+    raise Busy("a bad moment")
+
+
+@pytest.mark.parametrize("milliseconds", [5, 15, 25, 40, 60, 100, 200, 400, 700, 1_000, 1_500])
+def test_fewer_are_promised_when_one_is_gone_whenever_who_leads_dies(milliseconds: int) -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await wrote(leader, *range(5))
+        gone = next(each for each in trio.machines if each is not leader)
+        await gone.kill()
+        await trio.until(lambda: leader.runs.member.leadership is not None)
+        await asyncio.sleep(3)
+        await refused(leader, "CREATE t:x", NotEnoughReplicas)
+        saying = asyncio.ensure_future(outcome(leader.value(POLICY.format(1, "AUTO"))))
+        await asyncio.sleep(milliseconds / 1_000)
+        assert trio.etcd.insync is not None
+        was_shrunk = len(trio.etcd.insync.members) == 2
+        await leader.kill()
+        saying.cancel()
+        await leader.start()
+        if not was_shrunk:
+            await asyncio.sleep(30)
+            await gone.start()  # all three are needed still, or it came to that nevertheless
+        new = await trio.led()
+        assert len(await new.value("SELECT * FROM t")) == 5
+        await trio.until_done(lambda: new.value("CREATE t:after"))
+
+    played(main, acks=2)
+
+
+def test_one_policy_that_promises_less_lets_a_cluster_go_on() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await trio.named("b").kill()
+        await asyncio.sleep(3)
+        await refused(leader, "CREATE t:x", NotEnoughReplicas)
+        await leader.value(POLICY.format(1, "AUTO"))
+        await trio.in_sync("a", "c")
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+        await leader.kill()
+        await leader.start()
+        new = await trio.led()
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+        await trio.named("b").start()
+        await trio.in_sync("a", "b", "c")
+
+    played(main, acks=2)
+
+
+def test_etcd_moves_to_other_addresses_under_who_leads() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await leader.value(POLICY.replace("http://etcd", "http://moved").format(1, "AUTO"))
+        await wrote(leader, 1)
+        for each in trio.machines:
+            await shows(trio, each, 1)
+            each.gone = {"http://etcd"}
+        epoch = leader.runs.committer.ledger.epoch
+        await asyncio.sleep(30)
+        assert leader.leads and leader.runs.committer.ledger.epoch == epoch
+        await wrote(leader, 2)
+        await leader.kill()
+        new = await trio.led()
+        assert new is not leader
+        await trio.until_done(lambda: new.value("CREATE t:3"))
+
+    played(main)
+
+
+# --- etcd is not what it was ----------------------------------------------------------------------
+
+
+def emptied(etcd: AgreementModel) -> None:
+    """It knows nothing, as on its first day."""
+    etcd.end(etcd._lead_lease)
+    etcd.insync, etcd.lineage, etcd.revision = None, 0, 1
+    etcd._write()
+
+
+def of_another_id(etcd: AgreementModel) -> None:
+    """It was made anew by another name."""
+    emptied(etcd)
+    etcd.cluster = "another"
+
+
+def without_keys(etcd: AgreementModel) -> None:
+    """Somebody has removed what nodes had written."""
+    etcd.end(etcd._lead_lease)
+    etcd.insync = None
+    etcd._write()
+
+
+@pytest.mark.parametrize("lost", [emptied, of_another_id, without_keys])
+def test_an_etcd_that_was_lost_lets_nobody_lead_until_one_is_named_and_all_go_on(
+    lost: Callable[[AgreementModel], None],
+) -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await wrote(leader, *range(5))
+        for each in trio.machines:
+            await shows(trio, each, 5)
+        before = leader.runs.committer.ledger.epoch
+        lost(trio.etcd)
+        await trio.until(lambda: leader.life == "waiting")
+        await asyncio.sleep(30)
+        assert trio.etcd.lead is None
+        for each in trio.machines:
+            refusal = await refused(each, "DEFINE NODE LEADS STORE", NotWritable)
+            assert (
+                "etcd was" in refusal.message
+                or "set back" in refusal.message
+                or ("emptied" in refusal.message)
+            )
+        await leader.value(FORCED)
+        assert leader.runs.committer.ledger.epoch > before
+        await trio.in_sync("a", "b", "c")
+        await leader.value(POLICY.format(1, "AUTO"))
+        await wrote(leader, 5)
+        await leader.kill()
+        new = await trio.led()
+        assert len(await new.value("SELECT * FROM t")) == 6
+        await trio.until_done(lambda: new.value("CREATE t:6"))
+        await leader.start()
+        await trio.in_sync("a", "b", "c")
+
+    played(main)
+
+
+def test_an_etcd_that_was_restored_lets_nobody_lead_until_one_is_named() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        etcd = trio.etcd
+        other = trio.named("c")
+        backup = etcd.revision, etcd.insync
+        other.cut()
+        await trio.in_sync("a", "b")
+        await wrote(leader, 1)
+        other.mend()
+        await trio.in_sync("a", "b", "c")
+        await asyncio.sleep(10)  # who has heard nothing since would not notice
+        etcd.end(etcd._lead_lease)
+        etcd.revision, etcd.insync = backup
+        await trio.until(lambda: leader.life == "waiting")
+        await asyncio.sleep(10)
+        etcd.grow(100)  # others write into it too
+        await asyncio.sleep(30)
+        for each in trio.machines:
+            await each.kill()
+            await each.start()
+        await asyncio.sleep(30)
+        assert etcd.lead is None
+        etcd.revision = backup[0] + 1
+        await leader.value(FORCED)
+        await trio.in_sync("a", "b", "c")
+        for each in trio.machines:
+            await shows(trio, each, 1)
+
+    played(main)
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE])
+@pytest.mark.parametrize("request_", ["grow", "take_lead", "begin_lineage"])
+def test_who_was_named_is_killed_in_the_middle_of_that(request_: str, fate: Fate) -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await wrote(leader, *range(3))
+        for each in trio.machines:
+            await shows(trio, each, 3)
+        emptied(trio.etcd)
+        await trio.until(lambda: leader.life == "waiting")
+        leader.once = {request_: fate}
+        saying = asyncio.ensure_future(outcome(leader.value(FORCED)))
+        await trio.until(lambda: not leader.once)
+        await leader.kill()
+        saying.cancel()
+        await leader.start()
+        await trio.until_done(lambda: leader.value(FORCED))
+        await trio.in_sync("a", "b", "c")
+        for each in trio.machines:
+            await shows(trio, each, 3)
+
+    played(main)
+
+
+def test_a_lease_that_is_renewed_by_who_asks_nobody_is_worth_nothing() -> None:
+    """A leader of etcd that hangs answers renewals (etcd's issue 15247): the rest of it has another
+    leader, and lets the lease lapse."""
+
+    async def main(trio: Trio, old: Machine) -> None:
+        await wrote(old, 1)
+        old.etcd, old.renews_by_itself = Fate.LOST, True
+        leadership = old.runs.member.leadership
+        assert leadership is not None
+        epoch = leadership.epoch
+        await trio.until(lambda: trio.etcd.lead is not None and trio.etcd.lead.epoch != epoch)
+        assert leadership.may_be_over, "another leads, and it does not doubt"
+        refusal = await refused(old, "CREATE t:x", NotWritable)
+        assert "etcd is out of reach" in refusal.message
+        new = await trio.led()
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+
+    played(main)
