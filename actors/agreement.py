@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
 
+from actors.etcd_releases import known
 from protocol import limits
 from protocol.agreement import (
     Agreed,
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 ANSWER_BYTES: Final = limits.MIB
 """What is agreed is short: a longer answer comes from somebody else."""
-GROWN_AT_ONCE: Final = 16
+GROWN_AT_ONCE: Final = 4
 """Requests that are under way together, of those that only count."""
 SHOWN_BYTES: Final = 120
 """Of an answer that is none."""
@@ -144,6 +145,7 @@ class Etcd(Agreement):
 
     async def grow(self, by: int) -> Agreed:
         """See the door."""
+        await self.look()  # which signs in once, for all of them
         for begun in range(0, by, GROWN_AT_ONCE):
             writes = (
                 self._ask("/v3/kv/put", _put(_b64("/storenode/grown"), ""), bool, again=True)
@@ -174,6 +176,18 @@ class Etcd(Agreement):
                     continue
             break
         return await self.look()
+
+    async def faults(self) -> tuple[str, ...]:
+        """See the door."""
+        found: dict[str, None] = {}
+        for endpoint in tuple(self._endpoints):
+            to = urlsplit(endpoint)
+            if self._access.credential and to.scheme == "http" and not _is_here(to.hostname or ""):
+                found[f"{endpoint}: the password of its user goes there in the clear"] = None
+            with suppress(NotAnswered):
+                answer = await self._exchange(endpoint, "GET", "/version", None)
+                found |= dict.fromkeys(known(str(answer.get("etcdserver"))))
+        return tuple(found)
 
     async def close(self) -> None:
         """See the door. Each request has a connection of its own: there is nothing to give up."""
@@ -270,13 +284,22 @@ class Etcd(Agreement):
         body: dict[str, Any],
         watch: _Watch | None = None,
     ) -> dict[str, Any]:
+        return await self._exchange(self._endpoints[0], "POST", path, body, watch)
+
+    async def _exchange(
+        self,
+        endpoint: str,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None,
+        watch: _Watch | None = None,
+    ) -> dict[str, Any]:
         hear, seconds = watch or _Watch(None, ANSWER_SECONDS)
-        endpoint = self._endpoints[0]
         to = urlsplit(endpoint)
         assert to.hostname, "endpoints are looked at where they are declared"
         tls = self._tls() if to.scheme == "https" else None
         port = to.port or (443 if tls else 80)
-        loop, asked = asyncio.get_running_loop(), self._request(to.netloc, path, body)
+        loop, asked = asyncio.get_running_loop(), self._request(to.netloc, method, path, body)
         exchange, sent = _Exchange(asked, hear, loop.create_future()), False
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -298,11 +321,11 @@ class Etcd(Agreement):
             self._system = ssl.create_default_context()  # reads every certificate there is
         return self._system
 
-    def _request(self, host: str, path: str, body: dict[str, Any]) -> bytes:
-        data = json.dumps(body).encode()
+    def _request(self, host: str, method: str, path: str, body: dict[str, Any] | None) -> bytes:
+        data = b"" if body is None else json.dumps(body).encode()
         token = f"Authorization: {self._token}\r\n" if self._token else ""
         head = (
-            f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}"
+            f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}"
             f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         )
         return head.encode("latin-1") + data
@@ -397,6 +420,11 @@ class _Exchange(asyncio.Protocol):
 
 class _TokenEndedError(Exception):
     """etcd does not know the token any more."""
+
+
+def _is_here(host: str) -> bool:
+    """Whether it is this machine, as far as its address says."""
+    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def _key(store: str, name: str, *, ends: bool = False) -> str:

@@ -17,7 +17,15 @@ from pykka import ActorRef
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
-from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
+from protocol.errors import (
+    Busy,
+    Conflict,
+    DiskFull,
+    Draining,
+    Failed,
+    NotWritable,
+    UnknownOutcome,
+)
 from storage import index_builds
 
 AGAIN_SECONDS: Final = 1.0
@@ -86,7 +94,7 @@ class IndexesActor(LoopActor):
                 self._unfinished.clear()  # it was begun with, and nothing of that was kept
                 self._later()
                 return
-            except Failed:  # the log has: the node is on its way down
+            except (Failed, Draining):  # the log has, or it was told to: it is on its way down
                 return
         self._waiting = committer.released(promise)
         self._waiting.add_done_callback(self._written)

@@ -112,5 +112,9 @@ class Agreement(Protocol):
     async def changed(self, after: int, seconds: float) -> Agreed:
         """Wait until something was written after a revision, or so long; then `look`."""
 
+    async def faults(self) -> tuple[str, ...]:
+        """What an operator should know of who answers: what is wrong with it, in words; none:
+        nothing is known to be. Of who does not answer nothing is known."""
+
     async def close(self) -> None:
         """Give up what waits."""

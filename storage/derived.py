@@ -52,7 +52,7 @@ class Kept:
         after = [(one.key, one.after) for one in changed if one.after is not None]
         old_columns, old_ids = self._columns(before)
         new_columns, new_ids = self._columns(after)
-        left: dict[bytes, bytes] = {}
+        left: list[tuple[bytes, bytes]] = []
         entered: dict[bytes, bytes | None] = {}
         for entries in self._all:
             old, old_count = entries.of_many(old_columns, old_ids)
@@ -62,9 +62,9 @@ class Kept:
                 for one in changed:
                     self._one(entries, one, left, entered)
                 continue
-            left |= {entry: holder for entry, holder in old.items() if entry not in new}
+            left += [(entry, holder) for entry, holder in old.items() if entry not in new]
             entered |= {entry: holder for entry, holder in new.items() if old.get(entry) != holder}
-        gone = [entry for entry, holder in left.items() if _holds(get, entry, holder)]
+        gone = [entry for entry, holder in left if _holds(get, entry, holder)]
         return {**dict.fromkeys(gone), **entered}
 
     def of_range(self, tx: Transaction, derive: Derive) -> None:
@@ -108,14 +108,14 @@ class Kept:
         self,
         entries: Entries,
         one: Followed,
-        left: dict[bytes, bytes],
+        left: list[tuple[bytes, bytes]],
         entered: dict[bytes, bytes | None],
     ) -> None:
         old, new = (
             self._entries(entries, one.key, one.before),
             self._entries(entries, one.key, one.after),
         )
-        left |= {entry: holder for entry, holder in old.items() if entry not in new}
+        left += [(entry, holder) for entry, holder in old.items() if entry not in new]
         entered |= {entry: holder for entry, holder in new.items() if entry not in old}
 
     def _entries(self, entries: Entries, key: bytes, value: bytes | None) -> dict[bytes, bytes]:

@@ -32,6 +32,7 @@ from actors.cluster.leadership import Leadership
 from actors.cluster.member import Life, Member
 from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.pursuit import Follows, Pursuit
+from actors.cluster.remarks import look_for_faults
 from actors.cluster.shippings import Shippings
 from actors.cluster.standing import Standing
 from actors.cluster.taking import Taken, Taking
@@ -112,6 +113,8 @@ class CoordinationActor(LoopActor):
         self._asked: TakeLead | None = None
         """A lead that was asked for by a statement."""
         self._taking = Taking(runtime.clock, committer, member, self._wait)
+        self._remarks: asyncio.Future[None] | None = None
+        """Looks what is wrong with where is asked."""
         self._copied_anew = False
         """Whether the next start copies the store."""
         self._gives_up = False
@@ -150,6 +153,8 @@ class CoordinationActor(LoopActor):
                     async with asyncio.timeout(seconds):
                         await self._woken.wait()
         finally:
+            if self._remarks is not None:
+                await end(self._remarks)
             if member.pursuit is not None:
                 await member.pursuit.end()
 
@@ -351,7 +356,17 @@ class CoordinationActor(LoopActor):
         if self._agreement is None or self._via != policy.via:
             self._agreement, self._via = self._ways.agreement(policy.via), policy.via
             self._seen = 0
+            self._look_for_faults()
         return self._agreement
+
+    def _look_for_faults(self) -> None:
+        if self._remarks is not None:
+            self._remarks.cancel()
+
+        def tell(faults: tuple[str, ...]) -> None:
+            self._member.agreement_faults = faults
+
+        self._remarks = asyncio.ensure_future(look_for_faults(lambda: self._agreement, tell))
 
     async def _heard(self, agreement: Agreement) -> Agreed:
         """What is agreed, once it has changed or some time has gone by."""

@@ -119,6 +119,8 @@ class Member:
         """Whether a commit is the one that a policy comes into force with."""
         self.followers = Followers()
         """Of a node that others copy, as long as no policy stands."""
+        self.agreement_faults: tuple[str, ...] = ()
+        """What is known to be wrong with where the nodes agree, in words."""
         self.news = asyncio.Event()
         """Set, while a policy comes into force, when a follower was heard of."""
 
@@ -369,6 +371,7 @@ class Member:
             "upstream": None if self.standing is None else str(self.standing),
             "upstream_silent": None if pursuit is None else self._silent(pursuit),
             "upstream_why": None if pursuit is None else pursuit.why,
+            "etcd_faults": list(self.agreement_faults),
         }
 
     @property

@@ -59,6 +59,7 @@ class AgreementModel:
     lead: Lead | None = None
     insync: InSync | None = None
     lineage: int = 0
+    known_faults: tuple[str, ...] = ()
     _lead_lease: int = 0
     _leases: dict[int, tuple[int, asyncio.TimerHandle]] = field(default_factory=dict)
     _granted: int = 0
@@ -184,6 +185,9 @@ class ModelAgreement(Agreement):
     async def changed(self, after: int, seconds: float) -> Agreed:
         await _within(self._model.written_after(after), seconds)
         return await self.look()
+
+    async def faults(self) -> tuple[str, ...]:
+        return await self._ask(lambda: self._model.known_faults)
 
     async def close(self) -> None:
         pass

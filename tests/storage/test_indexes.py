@@ -489,6 +489,29 @@ def test_a_unique_index_being_built_refuses_what_it_knows(store: Store) -> None:
     assert store.state("u").state == FAILED
 
 
+@pytest.mark.parametrize("ids", [(0, 9), (9, 0), (0, 1, 9, 10), (10, 9, 1, 0)])
+def test_whoever_replays_a_build_has_no_claim_that_nobody_makes(
+    store: Store, ids: tuple[int, ...]
+) -> None:
+    for id in range(11):
+        store.put(id, a=id % 9)
+    store.define("u", ("a",), unique=True)
+    store.build(slices=1)  # what claims 0 a second time was not visited yet
+    with store.begin() as tx:
+        table = store.table(tx)
+        for id in ids:
+            stored = records.stored(tx, table, id)
+            assert stored is not None
+            records.delete(tx, table, id, stored)
+        store.commit(tx)
+    with store.begin() as tx:
+        there = held(tx, store.table(tx))
+    store.ledger.mark_durable(store.ledger.committed, digests(store.frames))
+    store.die(MemoryEngine())
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == there
+
+
 def rebuild(store: Store, name: str) -> None:
     with store.begin() as tx:
         index_builds.rebuild_index(tx, store.table(tx), store.state(name))

@@ -246,6 +246,23 @@ def test_who_was_named_is_killed_in_the_middle_of_that(request_: str, fate: Fate
     played(main)
 
 
+def test_what_is_wrong_with_etcd_is_named(logbook: Logbook) -> None:
+    logbook.allow("etcd has a known fault fault='it is planted'")
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        assert (await leader.value("INFO FOR NODE"))["etcd_faults"] == []
+        trio.etcd.known_faults = ("it is planted",)
+        await asyncio.sleep(3_700)
+        for each in trio.machines:
+            assert (await each.value("INFO FOR NODE"))["etcd_faults"] == ["it is planted"]
+        assert logbook.names().count("etcd has a known fault") == 3
+        trio.etcd.known_faults = ()
+        await asyncio.sleep(3_700)
+        assert (await leader.value("INFO FOR NODE"))["etcd_faults"] == []
+
+    played(main)
+
+
 def test_a_lease_that_is_renewed_by_who_asks_nobody_is_worth_nothing() -> None:
     """A leader of etcd that hangs answers renewals (etcd's issue 15247): the rest of it has another
     leader, and lets the lease lapse."""

@@ -1,0 +1,69 @@
+"""What is known to be wrong with releases of etcd that a cluster agrees in.
+
+Only what could touch the promises of a cluster, and was mended since: whoever runs one of these can
+have a better one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+Release = tuple[int, int, int]
+
+
+class Fault(NamedTuple):
+    """One, and where it was mended."""
+
+    what: str
+    issue: int
+    """Of etcd-io/etcd."""
+    mended: tuple[Release, ...]
+    """The first release without it, of each line that had it."""
+
+
+LEAST: Final = (3, 4, 0)
+FAULTS: Final = (
+    Fault(
+        "a leader of it that hangs answers renewals, and may end leases that the next one renewed",
+        15247,
+        ((3, 4, 31), (3, 5, 13)),
+    ),
+    Fault(
+        "its revision may go back when it is killed while it compacts",
+        17780,
+        ((3, 4, 32), (3, 5, 14)),
+    ),
+    Fault(
+        "its members may disagree for good after one of them was killed",
+        13766,
+        ((3, 5, 3),),
+    ),
+)
+_NUMBERS: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
+
+
+def known(version: str) -> tuple[str, ...]:
+    """What is known of a release, in words for an operator; of one that says no numbers, nothing.
+
+    :param version: as it says itself: `3.4.23`
+    """
+    numbers = _NUMBERS.match(version)
+    if numbers is None:
+        return ()
+    release = int(numbers[1]), int(numbers[2]), int(numbers[3])
+    if release < LEAST:
+        return (f"etcd {version} is older than any that this was tried with",)
+    return tuple(
+        f"etcd {version}: {fault.what} (issue {fault.issue}; mended in {_shown(fault.mended)})"
+        for fault in FAULTS
+        if _has(release, fault)
+    )
+
+
+def _has(release: Release, fault: Fault) -> bool:
+    return any(release[:2] == mended[:2] and release < mended for mended in fault.mended)
+
+
+def _shown(releases: tuple[Release, ...]) -> str:
+    return " and ".join(".".join(map(str, each)) for each in releases)
