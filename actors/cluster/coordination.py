@@ -463,13 +463,17 @@ class CoordinationActor(LoopActor):
         member.life, self._said = Life.FOLLOWING, None
 
     async def _have_copied(self, leader: str, insync: InSync | None) -> None:
-        """Have the next start copy the store, where the leader's log is there no more that this
+        """Have the store copied anew, where the leader's log is there no more that this
         node lacks. Rule 2: no frame is dropped before this node is out of the set in etcd."""
         member = self._member
         if member.standing is not Standing.COPY_FAILED or self._copied_anew:
             return
-        if insync is None or member.node not in insync.members:
-            self._copied_anew = await self._ways.copy_anew(leader)
+        if insync is not None and member.node in insync.members:
+            self._say("the store has to be copied anew", "this node is in the set still")
+            return
+        self._copied_anew = await self._ways.copy_anew(leader)
+        if not self._copied_anew:
+            self._say("the store has to be copied anew", f"nothing says where {leader} is reached")
 
     async def _follow_nobody(self) -> None:
         pursuit, self._member.pursuit = self._member.pursuit, None

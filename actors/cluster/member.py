@@ -102,6 +102,9 @@ class Member:
         self.memory = memory
         self.copy_anew = copy_anew
         self.only_looks = only_looks
+        self.begins_anew = asyncio.Event()
+        """Set once what the directory holds is no store any more: its node has to be started again,
+        and copies the store first."""
         self.kept: Kept | None = None
         """The policy, as it was last looked at."""
         alone = memory.stands is None

@@ -57,11 +57,13 @@ def begin_member(
 
     async def copy_anew(sources: Sequence[Source]) -> None:
         await ask(place.ref, CopyAnew(roles.node_id, sources))
-        log.warning("the store is copied anew at the next start", sources=sources)
+        log.warning("the store is copied anew: the node begins again", sources=sources)
+        member.begins_anew.set()
 
     memory = Memory(save, cluster)
     store = str(directory.store_id)
-    return Member(runtime.clock, committer, roles, rights, store, memory, copy_anew, only_looks)
+    member = Member(runtime.clock, committer, roles, rights, store, memory, copy_anew, only_looks)
+    return member
 
 
 def begin_coordination(

@@ -58,14 +58,23 @@ def main(words: Sequence[str] | None = None) -> int:
     heap.collect_less_often()
     writer = logs.LineWriter(logs.STANDARD_ERROR)
     try:
-        return _main(words, writer)
+        code = _main(words, writer)
     except BrokenPipeError:
         return REFUSED  # whoever asked no longer reads the answer
     finally:
         writer.close()
+    return _again() if code is None else code
 
 
-def _main(words: Sequence[str], writer: logs.LineWriter) -> int:
+def _again() -> int:
+    """Become the same command anew: nothing of this process is left but its number."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # what is ignored would be so there too
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _main(words: Sequence[str], writer: logs.LineWriter) -> int | None:
+    """The exit code; None: the same is to be begun anew."""
     console = _console(words, writer)
     try:
         command = understand(words, os.environ)
@@ -107,8 +116,9 @@ def _log_end(
     writer.close()
 
 
-def _run(command: Command, console: Console) -> int:
+def _run(command: Command, console: Console) -> int | None:
     from surfaces.command.opening import NotOpened  # here: --help needs none of the node
+    from surfaces.command.serving import BeginsAnew
 
     # Also a command that serves nothing closes the store when it is told to end, and at once: what
     # it does may be one long piece of work, so the loop's own handler would hear of it too late.
@@ -117,6 +127,8 @@ def _run(command: Command, console: Console) -> int:
         signal.signal(number, _interrupt)
     try:
         return WELL if asyncio.run(_work(command, console)) else REFUSED
+    except BeginsAnew:
+        return None
     except NotOpened as refused:
         console.complain(str(refused))
     except KeyboardInterrupt:

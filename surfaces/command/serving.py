@@ -44,11 +44,17 @@ FIRST_PASSWORD: Final = "FIRST-PASSWORD"
 """In the store's directory, with mode 0600: the generated password of the first owner."""
 
 
+class BeginsAnew(Exception):
+    """The node has ended in order, and has to be started again: its directory is no store any more,
+    and what it lacks comes from who leads before it serves."""
+
+
 async def serve(command: Serve, environment: Mapping[str, str], console: Console) -> bool:
     """Serve until SIGTERM, SIGINT or a failure of the node. False after a failure.
 
     :raises NotOpened: an address, a certificate, a folder, a key or the store can't be used;
         nothing has been changed on disk
+    :raises BeginsAnew: see there
     """
     doors = system_doors()
     await join_first(command, doors, console)
@@ -103,8 +109,12 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                 notify.notify(environment, notify.READY)
                 await _until_over(node, signals, renewal.at_each(hang_ups))
             finally:
-                notify.notify(environment, notify.STOPPING)
+                begins_anew = node.member.begins_anew.is_set() and not signals.asked.is_set()
+                if not begins_anew:
+                    notify.notify(environment, notify.STOPPING)
                 await drain(node, surfaces)
+    if begins_anew and node.failure is None and not signals.asked.is_set():
+        raise BeginsAnew
     return node.failure is None
 
 
@@ -210,7 +220,8 @@ def _renewed(node: Node, surfaces: Sequence[AnySurface], certificate: Certificat
 async def _until_over(
     node: Node, signals: StopSignals, beside: Coroutine[Any, Any, NoReturn]
 ) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in (signals.asked, node.failed)]
+    ends = signals.asked, node.failed, node.member.begins_anew
+    waits = [asyncio.create_task(event.wait()) for event in ends]
     meanwhile = asyncio.create_task(beside)
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,68 @@
+"""A node that was away for longer than its leader keeps the log copies the store anew, by itself.
+Real processes, sockets and certificates."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import NodeProcess
+from tests.reliability import faulty
+from tests.reliability.rigs import free_port
+
+FAULTS = {faulty.FAULTS: "small"}
+
+
+def value(node: NodeProcess, text: str) -> Any:
+    """What a statement answers."""
+    answer = node.script(text)
+    assert "error" not in answer, answer
+    return answer["results"][-1].get("value")
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[NodeProcess]:
+    words = ("--http", "127.0.0.1:0", "--peer", f"127.0.0.1:{free_port()}")
+    found = NodeProcess(tmp_path / "leader", words, FAULTS, module=faulty.MODULE).start()
+    value(found, "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t")
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+def test_who_was_away_for_too_long_is_back_by_itself(tmp_path: Path, leader: NodeProcess) -> None:
+    value(leader, "DEFINE REPLICA n2 PEER 'n2.example:8002'")
+    token = tmp_path / "token"
+    token.write_text(value(leader, "CREATE JOIN TOKEN FOR n2")["token"])
+    at = ("--http", f"127.0.0.1:{free_port()}", "--peer", f"127.0.0.1:{free_port()}")
+    node = NodeProcess(tmp_path / "new", (*at, "--join", str(token))).start()
+    try:
+        id = value(node, "INFO FOR NODE")["id"]
+        assert node.stop() == 0
+        token.unlink()
+        lacks = value(leader, "INFO FOR NODE")["sequence"] + 1
+        number = 0
+        while value(leader, "INFO FOR NODE")["log_begins"] <= lacks:
+            number += 1
+            value(leader, f"USE n.d; CREATE t:{number}")
+        node = NodeProcess(tmp_path / "new", at).start()
+        process = node.process.pid
+        assert node.wait_line("the store is copied anew: the node begins again") is not None
+        node.lines.clear()
+        assert node.wait_line("ready") is not None
+        assert any("joined store" in line["event"] for line in node.lines)
+        assert node.process.pid == process and node.process.poll() is None
+        there = value(leader, "INFO FOR STATE")
+        while (found := value(node, "INFO FOR STATE"))["sequence"] < there["sequence"]:
+            pass
+        assert found == there
+        assert value(node, "INFO FOR NODE")["id"] == id
+        node.signal(signal.SIGTERM)  # heard as by any other
+        assert node.process.wait() == 0
+    finally:
+        node.end()
