@@ -16,7 +16,7 @@ A reader takes what has more fields than it knows, so that a later version may a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Annotated, Final, NamedTuple, Protocol
 
@@ -87,6 +87,30 @@ class Refused(Struct, tag=True, array_like=True, frozen=True):
     """Of the catalogue (`protocol/errors.py`)."""
     message: Text
     detail: dict[str, Detail] = {}
+
+
+class Leads(NamedTuple):
+    """Who leads, as one says of it who does not: it asks whoever was refused to go there."""
+
+    node: str
+    """Its id."""
+    peer: str
+    """`host:port`, where other nodes reach it."""
+    pins: tuple[str, ...]
+    """The fingerprints of which it shows one."""
+
+    @property
+    def detail(self) -> dict[str, Detail]:
+        """As a refusal has it."""
+        return {"leads": self.node, "peer": self.peer, "pins": list(self.pins)}
+
+    @classmethod
+    def of(cls, detail: Mapping[str, object]) -> Leads | None:
+        """What a refusal says of it; None: nothing."""
+        node, peer, pins = (detail.get(name) for name in ("leads", "peer", "pins"))
+        if not isinstance(node, str) or not isinstance(peer, str) or not isinstance(pins, list):
+            return None
+        return cls(node, peer, tuple(map(str, pins))) if pins else None
 
 
 class Frames(Struct, tag=True, array_like=True, frozen=True):

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from enum import Enum
 from hashlib import sha256
+from itertools import product
 from typing import Final
 from uuid import UUID
 
@@ -36,6 +37,7 @@ from protocol.links import (
     CopyBegins,
     CopyEnds,
     Frames,
+    Leads,
     Link,
     LinkClosed,
     Links,
@@ -67,7 +69,14 @@ PASSING: Final = frozenset({"Busy", "DiskFull", "Draining", "LogPruned", "NotWri
 
 
 class NotGiven(Exception):
-    """Another node has refused, for now."""
+    """Another node has refused, for now.
+
+    :ivar source: who leads, as that one has said
+    """
+
+    def __init__(self, why: str, leads: Leads | None = None) -> None:
+        super().__init__(why)
+        self.source = None if leads is None else Source(leads.node, (leads.peer,), leads.pins)
 
 
 class Place(Enum):
@@ -218,19 +227,21 @@ class Joiner:
     async def _redeem(self, invited: Invitation) -> None:
         """Have this node trusted, and note of which store it will be one."""
         problem: Exception = NotGiven("no address is known")
-        for address in invited.where.addresses:
-            try:
-                store, node = await self._redeemed(address, invited)
-            except (LinkClosed, NotGiven, TimeoutError) as failed:
-                problem = failed
-            else:
-                where = invited.where
-                source = Source(node, tuple(where.addresses), (where.fingerprint,))
-                self._joining.note(UUID(store), (source,))
-                return
+        where = invited.where
+        sources = [Source("", tuple(where.addresses), (where.fingerprint,))]
+        for source in sources:  # one more for each who says that another leads
+            for address, pin in product(source.addresses, source.pins):
+                try:
+                    store, node = await self._redeemed(address, pin, invited)
+                except (LinkClosed, NotGiven, TimeoutError) as failed:
+                    problem = failed
+                    _go_on_to(failed, sources)
+                else:
+                    self._joining.note(UUID(store), (replace(source, node=node),))
+                    return
         raise problem
 
-    async def _redeemed(self, address: str, invited: Invitation) -> tuple[str, str]:
+    async def _redeemed(self, address: str, pin: str, invited: Invitation) -> tuple[str, str]:
         """The store, and the node that was asked. A token that this very node has used, and did
         not hear so, is answered again.
 
@@ -238,11 +249,11 @@ class Joiner:
         """
         asked = Redeem(VERSION, invited.secret, str(self._joining.now.node))
         try:
-            found = await self._links.redeem(address, invited.where.fingerprint, asked)
+            found = await self._links.redeem(address, pin, asked)
         except Refusal as refusal:
             if refusal.code not in PASSING:
                 raise
-            raise NotGiven(refusal.message) from refusal
+            raise NotGiven(refusal.message, Leads.of(refusal.detail)) from refusal
         return found.store, found.node
 
     # --- the parts ------------------------------------------------------------------------------
@@ -253,12 +264,15 @@ class Joiner:
         if parts is not None and parts.synced == parts.size:
             return  # before this process began
         problems: list[Exception] = []
-        for source in self._joining.now.sources:
+        sources = list(self._joining.now.sources)
+        for source in sources:
             for address in source.addresses:
                 try:
                     await self._fetch_from(address, source.pins)
                 except (LinkClosed, NotGiven, TimeoutError) as failed:
                     problems.append(failed)
+                    if _go_on_to(failed, sources):
+                        self._note_sources(sources)
                 else:
                     return
         if all(isinstance(one, NotKnown) for one in problems):
@@ -354,6 +368,12 @@ class Joiner:
         assert store is not None, "parts are of some store"
         self._joining.note(store, parts=parts)
 
+    def _note_sources(self, sources: Sequence[Source]) -> None:
+        """Who leads is asked first from now on."""
+        store = self._joining.now.store
+        assert store is not None, "a source is of some store"
+        self._joining.note(store, (sources[-1], *sources[:-1]), self._joining.now.parts)
+
     def _begin_anew(self) -> None:
         """Nothing that came is of use. The file is cut when the next parts come."""
         self._note(None)
@@ -406,6 +426,18 @@ class _Coming:
         self.size = 0
 
 
+def _go_on_to(refused: Exception, sources: list[Source]) -> bool:
+    """Ask who leads as well, where who was asked has said who does; False: nothing new was said.
+    A node is asked once in a row, whatever others say of it."""
+    source = refused.source if isinstance(refused, NotGiven) else None
+    if source is None or len(sources) > limits.REPLICAS:
+        return False
+    if any(source.node == one.node or source.addresses == one.addresses for one in sources):
+        return False
+    sources.append(source)
+    return True
+
+
 async def _next(link: Link) -> Message:
     """The next that is said, signs of life aside.
 
@@ -419,7 +451,9 @@ async def _next(link: Link) -> Message:
             message = await link.receive()
         if isinstance(message, Refused):
             why = f"{message.code}: {message.message}"
-            raise NotGiven(why) if message.code in PASSING else CopyFailed(why)
+            if message.code not in PASSING:
+                raise CopyFailed(why)
+            raise NotGiven(why, Leads.of(message.detail))
         if not isinstance(message, Frames):
             return message
 

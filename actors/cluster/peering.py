@@ -6,7 +6,7 @@ one door: so the leader alone can make them, and everybody else refuses with `No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -18,11 +18,12 @@ from actors.runtime import Runtime
 from actors.statements import Statements
 from actors.tries import Tries
 from protocol.doors import Rng
-from protocol.errors import NotImplementedHere, Refusal, SignInRefused, Unknown
+from protocol.errors import NotImplementedHere, NotWritable, Refusal, SignInRefused, Unknown
 from protocol.links import (
     VERSION,
     Accept,
     Hello,
+    Leads,
     Link,
     Links,
     Peer,
@@ -49,8 +50,8 @@ PEERS: Final = By("", "peer")
 _TRIED: Final = "join token"
 """Under which name guesses are counted: they are one kind, whatever row they name."""
 
-Leader = Callable[[], tuple[str, Collection[str]] | None]
-"""The address of who leads, and what it may show; None: nobody, or this node."""
+Leader = Callable[[], Leads | None]
+"""Who leads; None: nobody, or this node."""
 
 
 async def accept_nobody(link: Link) -> None:
@@ -163,6 +164,10 @@ class Peering:
         try:
             row = await self._redeemed(asked, certificate, expires, address)
             attempt.succeeded()
+        except NotWritable as refusal:
+            # It has brought a token that opens something: it may hear where.
+            leads = self.leader()
+            raise NotWritable(refusal.message, **({} if leads is None else leads.detail)) from None
         except SignInRefused as refusal:
             self._statements.came("redeem join token", "", "peer", address, refusal.code)
             await attempt.failed()

@@ -197,7 +197,7 @@ class RenewingActor(LoopActor):
         leader, links = self._peering.leader(), self._peering.links
         if leader is None or links is None:
             return
-        link = await links.connect(*leader)
+        link = await links.connect(leader.peer, leader.pins)
         try:
             link.send(Renew(one.fingerprint, one.expires))
             async with asyncio.timeout(ANSWER_SECONDS):

@@ -13,7 +13,7 @@ from actors.cluster.tasks import end
 from actors.cluster.window import Window
 from protocol.doors import Clock
 from protocol.errors import BadRequest, NotWritable, Refusal
-from protocol.links import Attach, Copy, Link, LinkClosed, Refused
+from protocol.links import Attach, Copy, Leads, Link, LinkClosed, Refused
 
 if TYPE_CHECKING:
     from actors.cluster.member import Member
@@ -86,12 +86,20 @@ class Shippings:
     """On the loop only.
 
     :param begin: makes one for a link
+    :param leads: who leads, where that is another one
     """
 
-    def __init__(self, clock: Clock, member: Member, begin: Begin) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        member: Member,
+        begin: Begin,
+        leads: Callable[[], Leads | None] = lambda: None,
+    ) -> None:
         self._clock = clock
         self._member = member
         self._begin = begin
+        self._leads = leads
         self.copies: Copies | None = None
         """What gives nodes a copy of the store that hold nothing yet; None: nothing does."""
         self._by_node: dict[str, tuple[Ships, asyncio.Task[None]]] = {}
@@ -132,6 +140,10 @@ class Shippings:
                 await self.copies.serve(link, asked)
             else:
                 raise BadRequest("a node that links begins with Attach or Copy")
+        except NotWritable as refusal:
+            leads = self._leads()
+            detail = {} if leads is None else leads.detail
+            link.send(Refused(refusal.code, refusal.message, detail))
         except Refusal as refusal:
             link.send(Refused(refusal.code, refusal.message))
         except LinkClosed as closed:

@@ -26,7 +26,7 @@ from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, ask
 from protocol.agreement import Agreement
 from protocol.doors import Rng
-from protocol.links import Link, LinkClosed
+from protocol.links import Leads, Link, LinkClosed
 from storage.cluster_file import Cluster, Upstream
 from storage.directory import StoreDirectory
 from storage.joining import Source
@@ -107,10 +107,11 @@ def begin_coordination(
         await member.copy_anew((source,))
         return True
 
-    shippings = Shippings(runtime.clock, member, ship)
+    led_by = partial(_leader, member, peering)
+    shippings = Shippings(runtime.clock, member, ship, led_by)
     member.look_at_rows()
     peering.accept = shippings.accept
-    peering.leader = partial(_leader, member, peering)
+    peering.leader = led_by
     ways = Ways(lambda via: agree(via, member.store), follow, leads, compare, copy_anew)
     place = supervise(
         lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
@@ -119,13 +120,13 @@ def begin_coordination(
     return Desk(runtime.clock, committer, member, shippings, place)
 
 
-def _leader(member: Member, peering: Peering) -> tuple[str, Collection[str]] | None:
+def _leader(member: Member, peering: Peering) -> Leads | None:
     """Where who leads is reached, and what it may show; None: nobody does that is known of."""
     leader = member.leader
     row = None if leader is None else member.row_of(leader)
     if leader is None or leader == member.node or row is None:
         return None
-    return row.peer, peering.trust.pins_of(leader)
+    return Leads(leader, row.peer, tuple(peering.trust.pins_of(leader)))
 
 
 async def _connect(member: Member, peering: Peering, node: str, upstream: Upstream | None) -> Link:

@@ -17,7 +17,7 @@ from actors.cluster.peering import accept_nobody
 from actors.cluster.trust import Trust
 from actors.doors import Doors, SystemClock, system_doors
 from protocol.errors import BadRequest, NotWritable, SignInRefused
-from protocol.links import VERSION, Attach, Link, LinkClosed, NotKnown, Redeem, Redeemed
+from protocol.links import VERSION, Attach, Leads, Link, LinkClosed, NotKnown, Redeem, Redeemed
 from storage import join_tokens, peer_identity, replicas
 from storage.join_tokens import Invitation
 from storage.peer_identity import Identity
@@ -416,7 +416,7 @@ async def test_a_follower_has_its_leader_put_the_next_one_into_its_row(
         while (await follower.row("n2"))["certificate"] != first.fingerprint:
             await asyncio.sleep(0.005)
         await follower.here.value("DEFINE NODE ROLES serving")
-        follower.here.node.peering.leader = lambda: (at(leader.surface), [leader.shown])
+        follower.here.node.peering.leader = lambda: Leads("", at(leader.surface), (leader.shown,))
         follower.here.node.peering.will_show(second)
         while len((await leader.cluster())["trusted"]) < 3:
             await asyncio.sleep(0.005)
