@@ -6,21 +6,25 @@ import asyncio
 
 from actors.commits import Origin
 from actors.node import Node
-from actors.spaces import Answers, Names, Who
+from actors.spaces import SEQ, Answers, Names, Who
 from protocol.requests import Surface
 from protocol.spaces import KeyOperation, Room
 
 
 class Asking:
-    """An asker whose answers are awaited."""
+    """An asker whose answers are awaited: the operations' own fields, and apart from them at which
+    commits they were done."""
 
     def __init__(self, who: Who, request: str) -> None:
         self.surface: Surface = "http" if isinstance(who, bytes) else who.surface
         self.origin = Origin(request, self.surface, "192.0.2.1:1")
         self.heard: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        self.commits: list[int | None] = []
 
     def told(self, answer: Answers | None, lost: BaseException | None) -> None:
         if answer is not None:
+            for one in answer:
+                self.commits.append(one.pop(SEQ, None) if type(one) is dict else None)
             self.heard.set_result(answer)
         else:
             assert lost is not None

@@ -53,7 +53,7 @@ from storage.spaces import Keys
 from storage.transactions import Transaction
 from tests.actors import nodes
 from tests.actors.nodes import ANA, OWNER
-from tests.keys import ask_keys
+from tests.keys import Asking, ask_keys
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock
 
@@ -594,3 +594,20 @@ class TestRoom:
         for operation in (GetKey("a key with a long name 1"), ListKeys()):
             assert len(await here.run(operation, operation, room=Room(1))) == 1
         assert len(await here.run(*[SetKey("n", 1)] * 100, room=Room(1))) == 100
+
+
+async def test_what_has_changed_something_says_at_which_commit(here: Desk) -> None:
+    asking = Asking(ANA, "r-1")
+    operations: list[KeyOperation] = [
+        SetKey("a", 1), GetKey("a"), SetKey("a", 2, when="ABSENT"), IncrKey("b"),
+        LockKey("l", "h", 1_000_000), LockKey("l", "h", 1_000_000), DeleteKey("none"),
+    ]  # fmt: skip
+    found = here.node.spaces.run(asking, ANA, ("a", "b", "c"), operations)
+    if found is not None:
+        asking.told(found, None)
+    await asking.heard
+    last = here.node.committer.released_upto
+    first = last - 1  # a lock that is acquired again has a commit of its own
+    set_a, got, absent, counted, *_ = asking.commits
+    assert (set_a, got, counted) == (first, None, first) and absent in (None, first)
+    assert max(each or 0 for each in asking.commits) == last
