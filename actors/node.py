@@ -50,8 +50,9 @@ from actors.scripts.moments import Moments
 from actors.scripts.plans import Plans
 from actors.scripts.running import Running
 from actors.scripts.services import Services
-from actors.sessions import LetGo, Sessions, SessionsActor, end_with_users
+from actors.sessions import Sessions, end_with_users
 from actors.settings import FirstOwner, NodeSettings
+from actors.sign_ins import LetGo, SessionsActor
 from actors.spaces import Spaces
 from actors.statements import Statements
 from actors.store import Store

@@ -1,14 +1,11 @@
-"""Who a caller is: sign-in, tokens, and Basic on every request.
+"""What is kept of callers that were let in: open sessions, and passwords that were right.
 
 - Of a token only its SHA-256 is kept, in memory: a restart signs everyone out. It ends 12 h after
   it was given, after an hour without use, at sign-out, and when its user is dropped or changed.
-- A refused sign-in has one text and takes one time, whether the user exists or not; what it costs
-  those that follow is told in `tries.py`. Nobody is locked out.
 - A user and password that were right may be remembered for a minute, under a hash keyed with a
   secret of this process.
-- A hash takes long and everything else goes on meanwhile. So a user is read again after it, in the
-  turn of the loop in which the answer is made: one that was dropped or changed in between is let in
-  by nobody's password. A session keeps the user and the users' version of that reading.
+- A session keeps the user, and the users' version, as they were read in the turn of the loop that
+  let it in. How somebody is let in is told in `sign_ins.py`.
 
 All times here are monotonic: no step of the wall clock ends or prolongs a session.
 """
@@ -17,38 +14,21 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from hashlib import blake2b, sha256
 from typing import Final, Protocol
 
-from actors.commits import NODE, Committer, Promise
-from actors.passwords import Asker, Passwords, check_password
-from actors.runtime import LoopActor, Runtime, handles
-from actors.statements import Statements
-from actors.tries import Tries, Try, network
+from actors.commits import Committer
 from protocol import limits
 from protocol.doors import Clock, Rng
 from protocol.errors import (
-    Busy,
-    DiskFull,
-    Refusal,
     SessionEnded,
-    SignInRefused,
 )
 from protocol.requests import (
-    AuthenticatePassword,
     AuthenticateToken,
     Caller,
-    ChangePassword,
-    Session,
-    SignIn,
-    SignOut,
     Surface,
 )
-from protocol.values import instant
 from storage import users
 from storage.transactions import Transaction
 from storage.users import User
@@ -59,12 +39,8 @@ REMEMBERED: Final = 10_000
 """Credentials that were right, kept at once; the oldest go first."""
 CALLERS: Final = 256
 """Connections of one session whose callers are kept at once: clients pool some tens."""
-REFUSED: Final = "user and password do not match"
 UNSETTLED: Final = -1
 """No version of the users."""
-READINGS: Final = 4
-"""How often a password is hashed for one sign-in, each time against the hash that took the place of
-the one before it."""
 
 
 @dataclass(slots=True)
@@ -104,7 +80,7 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     """A user as one reading found it."""
 
     user: User | None
@@ -178,7 +154,7 @@ class Sessions:
         token = urlsafe_b64encode(self._rng.bytes(limits.TOKEN_BYTES)).rstrip(b"=").decode()
         digest = token_digest(token)
         now = self._clock.monotonic_us()
-        caller = _caller(user, digest[:6].hex(), surface, address)
+        caller = caller_of(user, digest[:6].hex(), surface, address)
         session = _Open(caller, user, now + limits.SESSION_SECONDS * _SECOND_US, now, users_version)
         while len(self._open) >= limits.SESSIONS:
             self._make_room()
@@ -239,7 +215,7 @@ class Sessions:
         """
         session = self._use(digest)
         if session.users_version != tx.users_version:
-            seen = _read(tx, session.caller.user)
+            seen = read_user(tx, session.caller.user)
             self.check(session, seen.user)
             session.users_version = seen.users_version
         return session.caller
@@ -365,16 +341,17 @@ class _Nothing:
         pass
 
 
-def _read(tx: Transaction, name: str) -> _Seen:
+def read_user(tx: Transaction, name: str) -> Seen:
+    """A user as it is stored, in flight or not."""
     user = users.find(tx, name)
     since = tx.users_version
     # A version in flight counts among what the transaction saw.
-    return _Seen(user, since if since > tx.saw else UNSETTLED, tx.saw)
+    return Seen(user, since if since > tx.saw else UNSETTLED, tx.saw)
 
 
 def _is_another(user: User | None, known: User) -> bool:
     """Whether what is stored of a user is not what it was at its sign-in."""
-    return user is None or user.passhash != known.passhash or not _same(user, known)
+    return user is None or user.passhash != known.passhash or not same_user(user, known)
 
 
 def end_with_users(sessions: Sessions, committer: Committer) -> None:
@@ -388,228 +365,14 @@ def end_with_users(sessions: Sessions, committer: Committer) -> None:
     committer.on_users_followed.append(look)
 
 
-def _same(one: User, other: User) -> bool:
+def same_user(one: User, other: User) -> bool:
     """Whether two readings found one user with the same rights. One that was dropped and declared
     again is another, whatever it has in common with the first."""
     return (one.created, one.role, one.space) == (other.created, other.role, other.space)
 
 
-@dataclass(frozen=True, slots=True)
-class LetGo:
-    """Said when the node begins to stop."""
-
-
-Aside = Callable[[Surface], AbstractContextManager[None]]
-
-
-class _Origin(Protocol):
-    """Where something was asked."""
-
-    @property
-    def surface(self) -> Surface: ...
-
-    @property
-    def address(self) -> str: ...
-
-
-class SessionsActor(LoopActor):
-    """Answers who a credential stands for."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        sessions: Sessions,
-        committer: Committer,
-        passwords: Passwords,
-        rng: Rng,
-        statements: Statements,
-        aside: Aside = lambda _surface: nullcontext(),
-    ) -> None:
-        """:param aside: entered for as long as a sign-in waits for a hash or its answer"""
-        super().__init__(runtime)
-        self._sessions = sessions
-        self._committer = committer
-        self._passwords = passwords
-        self._statements = statements
-        self._aside = aside
-        self._tries = Tries(runtime.clock, rng, self.after)
-
-    @handles(SignIn)
-    async def sign_in(self, message: SignIn) -> Session:
-        """A token for a password."""
-        with self._aside(message.surface):
-            seen = await self._verified(message, message.user, message.password)
-        # Nothing is awaited between that reading and this.
-        user, surface, address = seen.known, message.surface, message.address
-        token, session = self._sessions.begin(user, surface, address, seen.users_version)
-        self._statements.came("sign in", user.name, surface, address)
-        expires = instant(self.runtime.clock.wall_us()) + timedelta(seconds=limits.SESSION_SECONDS)
-        return Session(token, expires, limits.SESSION_IDLE_SECONDS, session.caller)
-
-    @handles(SignOut)
-    def sign_out(self, message: SignOut) -> None:
-        """End a session."""
-        caller = self._sessions.end(message.token)
-        self._statements.came("sign out", caller.user, caller.surface, caller.address)
-
-    @handles(AuthenticateToken)
-    def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
-        """Who a token stands for, as stored now."""
-        users_version = self._committer.ledger.users_version
-        return self._sessions.unchanged(message, users_version) or self._checked_again(message)
-
-    async def _checked_again(self, message: AuthenticateToken) -> Caller:
-        """Declarations have changed since this session was last used: perhaps its user."""
-        name = self._sessions.use(message.token).caller.user
-        seen = await self._settled(name)
-        session = self._sessions.use(message.token)  # it may have ended meanwhile
-        self._sessions.check(session, seen.user)
-        session.users_version = seen.users_version
-        return session.caller_at(message.surface, message.address)
-
-    @handles(AuthenticatePassword)
-    def authenticate_password(self, message: AuthenticatePassword) -> Caller | Awaitable[Caller]:
-        """Who a user and password are. Right ones are remembered for a minute."""
-        seen = self._look(message.user)
-        if self._may_show(seen) and self._remembers(seen, message.password):
-            return _caller(seen.known, None, message.surface, message.address)
-        return self._authenticated(message)
-
-    async def _authenticated(self, message: AuthenticatePassword) -> Caller:
-        seen = await self._settled(message.user)
-        if not self._remembers(seen, message.password):
-            with self._aside(message.surface):
-                seen = await self._verified(message, message.user, message.password)
-            self._sessions.remember(seen.known, message.password)
-            self._statements.came("sign in", message.user, message.surface, message.address)
-        return _caller(seen.known, None, message.surface, message.address)
-
-    def _remembers(self, seen: _Seen, password: str) -> bool:
-        return seen.user is not None and self._sessions.remembers(seen.user, password)
-
-    @handles(ChangePassword)
-    async def change_password(self, message: ChangePassword) -> None:
-        """A user's own password; its other sessions end."""
-        caller = message.caller
-        check_password(message.new)
-        with self._aside(caller.surface):
-            user = (await self._verified(caller, caller.user, message.old)).known
-            asker = Asker(caller.user, network(caller.address))
-            passhash = await self._passwords.hash(message.new, asker)
-        if message.session is not None and not self._sessions.is_open(message.session):
-            raise SessionEnded("the session has ended: sign in again")
-        with self._committer.begin() as tx:
-            stored = users.find(tx, user.name)
-            if stored is None or stored.passhash != user.passhash or not _same(stored, user):
-                raise SignInRefused(REFUSED)  # somebody else changed it meanwhile
-            users.alter(tx, stored, passhash=passhash)
-            statement = f"ALTER USER {user.name} SET PASSWORD '...'"
-            entry = self._statements.of_itself(tx, caller)
-            promise = self._committer.commit(tx, caller, statement, None, entry)
-        self._sessions.end_all(user.name, but=message.session or "")
-        await self._kept(user, passhash, promise)
-
-    # --- users ----------------------------------------------------------------------------------
-
-    def _look(self, name: str) -> _Seen:
-        with self._committer.begin() as tx:
-            return _read(tx, name)
-
-    def _may_show(self, seen: _Seen) -> bool:
-        """Whether a reading rests on nothing that may yet be taken back."""
-        return seen.saw <= self._committer.released_upto
-
-    async def _settled(self, name: str) -> _Seen:
-        """A user as it is in the turn of the loop that hears this, and durably so.
-
-        :raises DiskFull: what it was about to become was taken back
-        """
-        committer = self._committer
-        seen = self._look(name)
-        while not self._may_show(seen):
-            await committer.released(committer.promise(seen.saw))
-            before, seen = seen, self._look(name)
-            if before.user == seen.user:
-                break  # what is in flight now is about others
-        return seen
-
-    async def _kept(self, user: User, passhash: str, promise: Promise) -> None:
-        """Have a user's sessions go on under a new hash, once that is durable.
-
-        :raises DiskFull: it never came to be, and they go on under the old one
-        """
-        self._sessions.renew(user.name, passhash)
-        try:
-            await self._committer.released(promise)
-        except DiskFull:
-            self._sessions.renew(user.name, user.passhash)
-            raise
-
-    # --- passwords ------------------------------------------------------------------------------
-
-    async def _verified(self, origin: _Origin, name: str, password: str) -> _Seen:
-        """The user as it is in the turn of the loop that hears this, when the password is right.
-
-        :param origin: where it was asked
-        :raises SignInRefused: after a while, when it is not or there is no such user
-        :raises SessionEnded: it was right, and the user was changed while that was being found out
-        :raises TooManyTries: after very many failures of this user from this address
-        :raises Busy: too many passwords wait to be hashed, or this one's hash is changed all along
-        """
-        surface, address = origin.surface, origin.address
-        one = await self._tries.begin(name, address)
-        try:
-            seen = await self._checked(one, password)
-            if seen is None:
-                await one.failed()
-                self._statements.came("sign in", name, surface, address, SignInRefused.__name__)
-                raise SignInRefused(REFUSED)
-            one.succeeded()
-        finally:
-            one.end()
-        return seen
-
-    async def _checked(self, one: Try, password: str) -> _Seen | None:
-        """The user as `_verified` says; None when the password is wrong, or there is no user."""
-        asker = Asker(one.user, one.network, one.rank)
-        for _ in range(READINGS):
-            before = (await self._settled(one.user)).user
-            passhash = before.passhash if before is not None else None
-            verdict = await self._passwords.verify(password, passhash, asker)
-            if before is None or not verdict.matches:
-                return None
-            if verdict.renewed is not None:
-                before = await self._renewed(before, verdict.renewed)
-            seen = await self._settled(one.user)
-            if seen.user is None:
-                return None
-            if not _same(seen.user, before):
-                raise SessionEnded("the user was changed while it signed in: sign in again")
-            if seen.user.passhash == before.passhash:
-                return seen
-        raise Busy("the password of this user is being changed again and again")
-
-    @handles(LetGo)
-    def let_go(self, _message: LetGo) -> None:
-        """The node stops: nobody is made to wait for a refusal any more."""
-        self._tries.drain()
-
-    async def _renewed(self, user: User, passhash: str) -> User:
-        """Store a hash with today's parameters; the user with the hash that is stored now."""
-        try:
-            with self._committer.begin() as tx:
-                if users.find(tx, user.name) != user:
-                    return user
-                renewed = users.alter(tx, user, passhash=passhash)
-                promise = self._committer.commit(tx, NODE, reason="stronger hash parameters")
-            await self._kept(user, passhash, promise)
-        except Refusal:
-            # A node that takes no writes keeps the old hash, and the next sign-in tries again.
-            return user
-        return renewed
-
-
-def _caller(user: User, session: str | None, surface: Surface, address: str) -> Caller:
+def caller_of(user: User, session: str | None, surface: Surface, address: str) -> Caller:
+    """The caller that a user is, come over a surface and from an address."""
     return Caller(user.name, user.role, user.space, session, surface, address)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from actors.rights import Names, untold
+from actors.rights import Names
 from actors.scripts import calling
 from actors.scripts.announcing import announce
 from actors.scripts.judging import judged
@@ -22,6 +22,7 @@ from actors.scripts.services import Services
 from actors.scripts.turned_away import turned_away
 from actors.scripts.turns import Turn
 from actors.topics import HandedOut, Queue, Wait
+from actors.untold import untold
 from language import tree
 from language.select import SelectPlan, plan_select
 from protocol import limits

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from actors.rights import untold
 from actors.scripts.execution import Execution
 from actors.scripts.fields import conform, conform_new
 from actors.scripts.handlers import OnRecords, When, Work, claims_of, compiles
 from actors.scripts.plans import rowless
 from actors.scripts.reading import names_record, one_record, rows
+from actors.untold import untold
 from language import tree
 from language.blame import of_record
 from language.budget import Budget

@@ -20,7 +20,7 @@ import structlog
 from actors.commits import Promise
 from actors.passwords import Asker
 from actors.runtime import LoopActor, handles
-from actors.sessions import LetGo
+from actors.sign_ins import LetGo
 from actors.tries import Tries, Try
 from actors.vaults.keyring import Keyring
 from actors.vaults.parts import Parts

@@ -24,7 +24,8 @@ from actors.passwords import Cost, Passwords
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, Supervised, stop
-from actors.sessions import Sessions, SessionsActor
+from actors.sessions import Sessions
+from actors.sign_ins import SessionsActor
 from actors.statements import Statements
 from protocol.doors import Clock, Scheduler
 from protocol.errors import Refusal

@@ -11,7 +11,8 @@ from time import perf_counter_ns
 import pytest
 
 from actors.commits import NODE as SYSTEM
-from actors.rights import Rights, Standing, noun_of, untold
+from actors.rights import Rights, Standing, noun_of
+from actors.untold import untold
 from protocol.errors import (
     Conflict,
     Duplicate,

@@ -13,7 +13,7 @@ import pytest
 from actors import tries
 from actors.passwords import PasswordActor
 from actors.runtime import ask, tell
-from actors.sessions import LetGo, SessionsActor
+from actors.sign_ins import LetGo, SessionsActor
 from actors.tries import KNOWN_NETWORKS, TRIES, Known, Rank, Tries, network
 from protocol import limits
 from protocol.errors import Busy, SignInRefused, TooManyTries

@@ -490,7 +490,7 @@ def sign_ins_see_what_was_first() -> None:
     """A sign-in takes its user as it was before the hash, and the session for one of today."""
     from dataclasses import replace
 
-    from actors.sessions import SessionsActor
+    from actors.sign_ins import SessionsActor
 
     async def checked(self: SessionsActor, one: Any, password: str) -> Any:
         before = await self._settled(one.user)
