@@ -3,15 +3,11 @@ of it as of all that is committed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from actors.indexes import Indexes
 from actors.restores import Unfinished
+from actors.spaces import Spaces
+from actors.topics import Topics
 from actors.vaults import Vaults
-
-if TYPE_CHECKING:
-    from actors.spaces import Spaces
-    from actors.topics import Topics
 
 
 class Timers:

@@ -5,7 +5,7 @@ Everything here runs inside the script's greenlet and is synchronous; see `turns
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from actors.commits import Promise
 from actors.scripts.attempts import Attempts
 from actors.scripts.execution import Execution, Returned
 from actors.scripts.plans import Plans, Step
+from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
@@ -94,7 +95,7 @@ class ScriptRun(Execution):
         """
         request = self.request
         if request.keep_us is not None:
-            _check_keep(request)
+            check_keep(request)
         if request.timeout_us is not None:
             self.turn.push_deadline(request.timeout_us)
         after = request.after or 0
@@ -139,7 +140,7 @@ class ScriptRun(Execution):
             self._check_variables(len(self.variables))
         self.plan = plan = self._plans.get(self.request.script, self.tick)
         if self.request.hands_over:
-            _check_handed_over(plan.script, self.request.hands_over)
+            check_handed_over(plan.script, self.request.hands_over)
         if not plan.about_node_only:
             self.services.roles.check_answering(self.caller)
 
@@ -588,22 +589,3 @@ class ScriptRun(Execution):
         refusal.detail.setdefault("line", line)
         refusal.detail.setdefault("column", column)
         return refusal
-
-
-def _check_handed_over(script: tree.Script, forms: Sequence[str]) -> None:
-    """:raises BadRequest: it is no single backup of one of these forms, or has a name for it"""
-    statements = script.statements
-    backup = statements[0] if len(statements) == 1 else None
-    if not isinstance(backup, tree.Backup) or backup.form not in forms or backup.to is not None:
-        raise BadRequest(
-            f"what is handed over is one statement, BACKUP {' or '.join(forms)}, without TO"
-        )
-
-
-def _check_keep(request: RunScript) -> None:
-    """:raises BadRequest: it is to keep no moment, or one for too long"""
-    most = limits.MOMENT_KEEP_SECONDS
-    if request.moment is None:
-        raise BadRequest("keep says how long a moment is kept: name one, or 'new'")
-    if not 0 <= (request.keep_us or 0) <= most * 1_000_000:
-        raise BadRequest(f"a moment is kept for 0 to {most} seconds", limit=most)

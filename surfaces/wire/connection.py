@@ -57,7 +57,7 @@ from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.scripts import Scripts
 from surfaces.wire.shared import Wire
 from surfaces.wire.signing import Signing
-from surfaces.wire.times import FrameTime, Linger
+from surfaces.wire.times import FrameTime, Linger, TakingTime
 from surfaces.wire.vaults import Vaults
 from surfaces.wire.watches import Watches
 
@@ -115,11 +115,7 @@ class WireConnection(asyncio.Protocol):
         self._reading = True
         self._frame = FrameTime(self.talk, self._frame_is_late)
         self._linger = Linger(self.outgoing)
-        self._watched = False
-        """Whether the surface looks whether the peer takes what there is for it."""
-        self._took = 0
-        self._took_at = 0.0
-        """What it had taken, and when on the loop's clock, as it was last seen to take some."""
+        self._taking = TakingTime(self.outgoing)
         wire.made += 1
         wire.coming.add(self)
         self._number = wire.made
@@ -427,9 +423,7 @@ class WireConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """The peer has answers to take: count them, and see whether it takes any."""
-        if not self._watched:
-            self._watched = True
-            self._took, self._took_at = self.outgoing.taken, self._loop.time()
+        if self._taking.begin():
             self.wire.watch(self)
         self._count_unsent()
 
@@ -444,20 +438,18 @@ class WireConnection(asyncio.Protocol):
 
     def is_slow(self) -> bool:
         """As `Connected.is_slow`."""
-        self._watched = False
+        self._taking.runs = False
         if self.gone:
             return False
-        waited, taken = self._waits, self.outgoing.taken
-        if taken != self._took:
-            self._took, self._took_at = taken, self._loop.time()
-        elif self._loop.time() - self._took_at >= limits.WRITE_SECONDS:
+        waited = self._waits
+        if self._taking.ran_out():
             self.abort()
             return False
         self._count_unsent()
         if waited or self._stand_still:
             self._go_on(waited)
-        self._watched = self.outgoing.unsent > 0
-        return self._watched
+        self._taking.runs = self.outgoing.unsent > 0
+        return self._taking.runs
 
     def _go_on(self, waited: int) -> None:
         """Something was answered, or taken: see whether that ends the reasons to wait that there

@@ -1,4 +1,5 @@
-"""The times that a peer has: for a frame to come whole, and for the last word to be read."""
+"""The times that a peer has: for a frame to come whole, to take answers, and for the last word to
+be read."""
 
 from __future__ import annotations
 
@@ -46,6 +47,38 @@ class FrameTime:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+class TakingTime:
+    """A peer that has answers to take has a time to take some, from when it last did.
+
+    :param outgoing: what there is to take
+    """
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._loop = asyncio.get_running_loop()
+        self.runs = False
+        """Whether somebody looks, now and then, whether it is over."""
+        self._took = 0
+        self._took_at = 0.0
+
+    def begin(self) -> bool:
+        """It runs from now on; False: it did already."""
+        if self.runs:
+            return False
+        self.runs = True
+        self._took, self._took_at = self._outgoing.taken, self._loop.time()
+        return True
+
+    def ran_out(self) -> bool:
+        """Whether the peer has taken nothing for as long as it may. If it has taken some, its time
+        begins anew."""
+        taken = self._outgoing.taken
+        if taken != self._took:
+            self._took, self._took_at = taken, self._loop.time()
+            return False
+        return self._loop.time() - self._took_at >= limits.WRITE_SECONDS
 
 
 class Linger:

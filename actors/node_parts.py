@@ -1,0 +1,394 @@
+"""What a node consists of, and in which order it is started: each part after those it asks.
+
+First what a change goes through, and what keeps log and state in order; then who is asked by the
+surfaces. When that happens, and what becomes of it, is told in `node.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from pykka import ActorRef
+
+from actors.backups.starting import begin as begin_backups
+from actors.backups.taking import Backups
+from actors.certificates import CertificatesActor, Look
+from actors.checkpoints import CheckpointsActor, FlushActor
+from actors.cluster import copying, renewing
+from actors.cluster.copying import Copies
+from actors.cluster.desk import Desk
+from actors.cluster.member import Member
+from actors.cluster.peering import Peering
+from actors.cluster.starting import begin_coordination, begin_member
+from actors.commits import CommitsActor, Committer
+from actors.doors import Doors
+from actors.facts import Facts, Listening
+from actors.feeds import Feeds, FeedsActor
+from actors.forgetting import ForgettingActor
+from actors.indexes import Indexes, IndexesActor
+from actors.log import LogActor, LogFigures, has_room
+from actors.log_checks import LogChecksActor
+from actors.log_pins import Pins
+from actors.log_reads import LogChecks, LogReadActor, LogReads
+from actors.messages.engine import MessageEngine
+from actors.passwords import Passwords
+from actors.restores import Unfinished
+from actors.rights import Rights
+from actors.roles import Roles
+from actors.runtime import Runtime, Supervised, tell
+from actors.scripts.actor import ScriptsActor
+from actors.scripts.moments import Moments
+from actors.scripts.plans import Plans
+from actors.scripts.running import Running
+from actors.scripts.services import Services
+from actors.sessions import Sessions, end_with_users
+from actors.settings import NodeSettings
+from actors.sign_ins import SessionsActor
+from actors.spaces import Spaces
+from actors.statements import Statements
+from actors.store import Store
+from actors.timers import Timers
+from actors.topics import Topics
+from actors.vaults import Parts as VaultParts
+from actors.vaults import begin as begin_vaults
+from protocol.errors import NotWritable
+from protocol.requests import AuthenticateToken, Caller, Surface
+from storage import rebuilding
+from storage.engine import Engine
+from storage.peer_identity import Identity
+from storage.reserve import Headroom
+
+
+class NodeParts:
+    """The parts of a node.
+
+    :param runtime: runs its actors
+    :param facts: what INFO FOR NODE shows
+    """
+
+    backups: Backups
+    cluster: Desk
+    committer: Committer
+    member: Member
+    open_feeds: Feeds
+    roles: Roles
+    passwords: Passwords
+    peering: Peering
+    """What other nodes ask of this one, and whom it trusts."""
+    reads: LogReads
+    running: Running
+    spaces: Spaces
+    topics: Topics
+
+    def __init__(
+        self, settings: NodeSettings, doors: Doors, runtime: Runtime, facts: Facts
+    ) -> None:
+        self.settings = settings
+        self.doors = doors
+        self.runtime = runtime
+        self.facts = facts
+        self.facts.settings["directory"] = settings.data_dir
+        self.rights = Rights()
+        """Judges what callers may do."""
+        self.store = Store(settings, doors)
+        self._log_figures = LogFigures()
+        self.log_checks = LogChecks()
+        """What was found in older segments since the start."""
+        self._log_ref: ActorRef[LogActor] | None = None
+        self._commits: ActorRef[CommitsActor] | None = None
+        self._places: list[Supervised[Any]] = []
+        self._passwords: Passwords | None = None
+        self._roles: Roles | None = None
+        self.copies: Copies | None = None
+        """What gives copies of the store to nodes that join; None: it is linked with none."""
+        self._spaces: Spaces | None = None
+        self._topics: Topics | None = None
+
+    def start_parts(self) -> None:
+        """All of them. The store is open, and the state brought up to the log."""
+        self._start_writing()
+        self._start_letting_in()
+        self._start_keys_and_messages()
+        self._start_feeds()
+        self._start_vaults_and_backups()
+        self._start_coordination()
+        self._start_scripts()
+
+    def _supervise(
+        self, begin: Callable[[], ActorRef[Any]], *, refoldable: bool
+    ) -> Supervised[Any]:
+        place: Supervised[Any] = Supervised(begin, refoldable=refoldable)
+        self._places.append(place)
+        return place
+
+    # --- what a change goes through ---------------------------------------------------------------
+
+    def _start_writing(self) -> None:
+        runtime, committer, serves = self.runtime, self.committer, self.settings.serves
+        directory, opened, engine = self.store.parts
+        unflushed = partial(_unflushed_bytes, engine, committer)
+        self._commits = commits = CommitsActor.start(runtime, committer)
+        self._log_ref = log_ref = LogActor.start(
+            runtime,
+            opened,
+            commits,
+            unflushed,
+            engine.flushed_sequence if serves else None,
+            self._log_figures,
+            lambda count: engine.holds(committer.unsettled_bytes + count),
+            pins := Pins(runtime.clock, opened.first),
+        )
+        self._roles = self.roles = Roles(runtime, directory, self.settings.writes)
+        committer.has_room = partial(has_room, opened, unflushed)
+        self.member = member = begin_member(
+            runtime, committer, self.roles, self.rights, directory, self.store.cluster,
+            self._supervise, only_looks=not (serves and self.settings.writes),
+        )  # fmt: skip
+        committer.attach(committer.ledger, commits, log_ref, member.check_writable)
+        committer.check_replicated = member.check_replicated
+        self._start_keeping_order(log_ref, pins)
+
+    def _start_keeping_order(self, log_ref: ActorRef[LogActor], pins: Pins) -> None:
+        """What flushes the state, prunes the log, and reads and checks what is in it."""
+        runtime, committer, serves = self.runtime, self.committer, self.settings.serves
+        directory, opened, engine = self.store.parts
+        headroom = Headroom(self.doors.fs, directory.state_path, directory.tmp_path)
+        note = partial(rebuilding.note, directory)
+        self._flush = self._supervise(
+            lambda: FlushActor.start(runtime, engine, headroom, note), refoldable=False
+        )
+        self._checkpoints = self._supervise(
+            lambda: CheckpointsActor.start(
+                runtime,
+                committer,
+                self._flush.ref,
+                log_ref,
+                keep=self.settings.keep_log if serves else None,
+                flushed=engine.flushed_sequence,
+                newest_segment=lambda: opened.newest,
+            ),
+            refoldable=False,
+        )
+        reader = self._supervise(
+            lambda: LogReadActor.start(runtime, opened, self.log_checks), refoldable=True
+        )
+        self.reads = LogReads(committer, opened, reader, pins)
+        committer.may_follow(opened, self.reads.stored)
+        if self.store.cluster is not None:
+            committer.follow_first(NotWritable("this node is in a cluster, and has no leader yet"))
+        if serves:
+            self._supervise(
+                lambda: LogChecksActor.start(runtime, committer, reader), refoldable=True
+            )
+
+    # --- who is asked by the surfaces -------------------------------------------------------------
+
+    def _start_letting_in(self) -> None:
+        """Who finds out who somebody is, caller or node, and what is under way for them."""
+        runtime, committer = self.runtime, self.committer
+        self._passwords = self.passwords = Passwords(
+            runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
+        )
+        self.running = Running(committer)
+        self.statements = statements = Statements(runtime, committer, self.rights)
+        self.peering = Peering(
+            runtime, committer, statements, self.roles.node_id, self.store.id, self.doors.rng
+        )
+        self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
+        sessions.rests = self.running
+        end_with_users(sessions, committer)
+        self._sessions = self._supervise(
+            lambda: SessionsActor.start(
+                runtime, sessions, committer, self.passwords, self.doors.rng, statements,
+                self._sign_in_aside,
+            ),
+            refoldable=True,
+        )  # fmt: skip
+
+    def _start_keys_and_messages(self) -> None:
+        """What holds keys and messages, and what builds indexes."""
+        runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
+        self._spaces = self.spaces = Spaces(
+            runtime, committer, self.roles, sessions, self.rights, self.statements
+        )
+        self._topics = self.topics = Topics(runtime, committer, self.roles, self.rights)
+        self.unfinished = Unfinished(committer, self.spaces, self.topics)
+        self._index_builds = indexes = Indexes()
+        self._indexes = self._supervise(
+            lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
+        )
+        self.messages = MessageEngine(
+            runtime, committer, self.roles, self.rights, sessions, self.topics, self.running,
+            self.statements, lambda: self.scripts,
+        )  # fmt: skip
+        committer.on_withdraw.append(self.topics.waits.taken_back)
+
+    def _start_feeds(self) -> None:
+        """Who reads on in a moment, and who follows tables."""
+        runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
+        self.moments = Moments(runtime, committer)
+        self.open_feeds = feeds = Feeds(
+            runtime, committer, self.reads, self.rights, sessions, self.running
+        )
+        self._feeds = self._supervise(
+            lambda: FeedsActor.start(
+                runtime,
+                feeds,
+                committer,
+                self.rights,
+                sessions,
+                self.roles,
+                self.running,
+                self.store.id,
+            ),
+            refoldable=True,
+        )
+
+    def _start_vaults_and_backups(self) -> None:
+        runtime, committer = self.runtime, self.committer
+        vaults = VaultParts(
+            runtime, committer, self.rights, self.passwords, self._open_sessions, self.statements,
+            self.doors.rng, self.settings.vaults,
+        )  # fmt: skip
+        self._sealed, self._vaults = begin_vaults(vaults)
+        self._places.append(self._vaults)
+        self.backups, writing_and_reading = begin_backups(
+            runtime, committer, self.reads, self.store, self.settings, self.doors
+        )
+        self._places += writing_and_reading
+
+    def _start_coordination(self) -> None:
+        """Who leads, and what only who leads does."""
+        self._timers = Timers(
+            self.spaces, self.topics, self._index_builds, self._sealed,
+            self.unfinished if self.settings.serves else None,
+        )  # fmt: skip
+        self.cluster = begin_coordination(
+            self.runtime, self.committer, self.member, self.reads, self.peering, self.doors.rng,
+            self.settings.agree, self._timers.leads, self._supervise,
+        )  # fmt: skip
+
+    def _start_scripts(self) -> None:
+        """Who runs scripts, with all that statements ask; and what forgets what they were."""
+        runtime, committer = self.runtime, self.committer
+        services = Services(
+            committer=committer,
+            roles=self.roles,
+            rights=self.rights,
+            passwords=self.passwords,
+            sessions=self._open_sessions,
+            spaces=self.spaces,
+            topics=self.topics,
+            vaults=self._sealed,
+            unfinished=self.unfinished,
+            running=self.running,
+            moments=self.moments,
+            statements=self.statements,
+            indexes=self._index_builds,
+            clock=self.doors.clock,
+            facts=self.facts,
+            reads=self.reads,
+            backups=self.backups,
+            peering=self.peering,
+            cluster=self.cluster,
+            store_id=self.store.id,
+            slow_us=self.settings.slow_us,
+        )
+        if self.settings.serves:
+            keep = self.settings.keep_statements
+            self._supervise(
+                lambda: ForgettingActor.start(runtime, committer, keep), refoldable=True
+            )
+        plans = Plans()
+        self._scripts = self._supervise(
+            lambda: ScriptsActor.start(runtime, services, plans), refoldable=True
+        )
+        self._certificates = self._supervise(
+            lambda: CertificatesActor.start(runtime, self.facts), refoldable=True
+        )
+
+    def _sign_in_aside(self, surface: Surface) -> AbstractContextManager[None]:
+        """A sign-in that waits does not count among what its surface runs: many wrong ones are
+        answered late, and must not take the places of others' requests. Over the wire it never
+        did."""
+        return self.running.aside(surface) if surface == "http" else nullcontext()
+
+    # --- what hears of the world outside ---------------------------------------------------------
+
+    def listens(self, surfaces: tuple[Listening, ...]) -> None:
+        """Where the surfaces listen and what they present, from now on: said when they begin, and
+        again with each certificate. INFO FOR NODE and /metrics show it, and the log warns of what
+        expires."""
+        self.facts.listening = surfaces
+        tell(self._certificates.ref, Look())
+
+    async def begin_peering(self, listens_at: str, given: Identity | None) -> None:
+        """Be known to other nodes from now on, by a certificate: that of the directory, or a given
+        one. Who listens for them is a surface.
+
+        :param listens_at: where it does
+        :raises StoreDamaged, OSError: of the file that has the certificate
+        """
+        directory = self.store.parts.directory
+        self._places += await renewing.begin(
+            self.runtime, self.peering, self.committer, directory, listens_at, given
+        )
+        self.copies = copying.begin(
+            self.runtime, self.committer, self.reads, self.store, self.settings, self.doors,
+            partial(self._supervise, refoldable=True),
+        )  # fmt: skip
+        self.cluster.copy_with(self.copies)
+
+    # --- who is asked ----------------------------------------------------------------------------
+
+    @property
+    def scripts(self) -> ActorRef[Any]:
+        """Asked to run scripts."""
+        return self._scripts.ref
+
+    @property
+    def feeds(self) -> ActorRef[Any]:
+        """Asked to have a table followed."""
+        return self._feeds.ref
+
+    @property
+    def sessions(self) -> ActorRef[Any]:
+        """Asked who a caller is."""
+        return self._sessions.ref
+
+    @property
+    def vaults(self) -> ActorRef[Any]:
+        """Asked to unseal vaults."""
+        return self._vaults.ref
+
+    def caller(self, asked: AuthenticateToken) -> Caller | None:
+        """Who a token stands for, without asking an actor; None: `sessions` has to be asked.
+
+        :raises SessionEnded:
+        """
+        return self._open_sessions.unchanged(asked, self.committer.ledger.users_version)
+
+    @property
+    def checkpoints(self) -> ActorRef[Any]:
+        """Asked to flush the state now."""
+        return self._checkpoints.ref
+
+    def _supervised(self) -> list[Supervised[Any]]:
+        places = list(self._places)
+        if self._passwords is not None:
+            places += self._passwords.actors
+        if self._roles is not None:
+            places.append(self._roles.actor)
+        if self._spaces is not None:
+            places += self._spaces.sweepers.places.values()
+        if self._topics is not None:
+            places += self._topics.places.values()
+        return places
+
+
+def _unflushed_bytes(engine: Engine, committer: Committer) -> int:
+    """What the state has to write yet."""
+    return engine.unflushed_bytes() + committer.unsettled_bytes

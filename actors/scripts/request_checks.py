@@ -1,0 +1,29 @@
+"""What is refused of a request before its script is begun, whatever the script does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from language import tree
+from protocol import limits
+from protocol.errors import BadRequest
+from protocol.requests import RunScript
+
+
+def check_handed_over(script: tree.Script, forms: Sequence[str]) -> None:
+    """:raises BadRequest: it is no single backup of one of these forms, or has a name for it"""
+    statements = script.statements
+    backup = statements[0] if len(statements) == 1 else None
+    if not isinstance(backup, tree.Backup) or backup.form not in forms or backup.to is not None:
+        raise BadRequest(
+            f"what is handed over is one statement, BACKUP {' or '.join(forms)}, without TO"
+        )
+
+
+def check_keep(request: RunScript) -> None:
+    """:raises BadRequest: it is to keep no moment, or one for too long"""
+    most = limits.MOMENT_KEEP_SECONDS
+    if request.moment is None:
+        raise BadRequest("keep says how long a moment is kept: name one, or 'new'")
+    if not 0 <= (request.keep_us or 0) <= most * 1_000_000:
+        raise BadRequest(f"a moment is kept for 0 to {most} seconds", limit=most)
