@@ -4,7 +4,8 @@
   while the set is as large as was promised.
 - A member that has been silent for too long is asked out of the set. Nothing is released without it
   before that is answered.
-- A follower that holds all that is released is asked into the set.
+- A follower that holds all that was ever released is asked into the set: behind the leader's own
+  first frame, that is all that it has released; before that, whoever holds that frame.
 - While what was asked for has no answer, both sets are waited for; the set that it had is asked for
   then, for an answer to that ends the doubt whichever of both was written.
 - Whoever hears that another leads, or nobody, is deposed.
@@ -95,7 +96,7 @@ class Leading:
     @property
     def is_settled(self) -> bool:
         """Whether its own first frame is released: it knows what is, and may answer reads as
-        current and add members."""
+        current."""
         return self.released >= self.own
 
     # --- what it hears ----------------------------------------------------------------------------
@@ -123,9 +124,12 @@ class Leading:
     # --- the set ----------------------------------------------------------------------------------
 
     def may_add(self, follower: str) -> bool:
-        """Whether a set with a follower may be asked for."""
-        holds_all = dict(self.held).get(follower, -1) >= self.released
-        return self.asked is None and follower not in self.members and self.is_settled and holds_all
+        """Whether a set with a follower may be asked for: one that holds all that was ever
+        released. A new leader does not know what was; it had all of it before its own first frame,
+        and so has who holds that. So one that comes back makes the set large enough again, where
+        another is gone that would have to hold that frame."""
+        holds_all = dict(self.held).get(follower, -1) >= max(self.released, self.own)
+        return self.asked is None and follower not in self.members and holds_all
 
     def may_remove(self, member: str) -> bool:
         """Whether a set without a member may be asked for. One that is too small could release

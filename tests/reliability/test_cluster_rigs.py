@@ -90,6 +90,22 @@ def test_another_leads_while_the_leader_does_not_hear_etcd(tmp_path: Path, figur
     figure("a leader that does not hear etcd", clients.figures)
 
 
+def test_another_leads_while_the_leader_hears_nobody(tmp_path: Path, figure: Figure) -> None:
+    """It asks followers out of the set that are silent to it, and is heard: so the next one may
+    lead with a set in which it is alone with the one that is cut off, until another holds all."""
+    with cluster(tmp_path) as found, asked(found) as clients:
+        for _ in range(2):
+            changes_are_taken(found, clients)
+            before, began = found.led(), time.monotonic()
+            found.cut(*to_it(found, before))
+            after = found.led(but=before)
+            changes_are_taken(found, clients)
+            gap = clients.probe.longest(began)
+            again = healed(found, clients)
+            print(f"{before.name} hears nobody: {after.name} leads; {gap:.1f} and {again:.1f} s")
+    figure("a leader that hears nobody", clients.figures)
+
+
 def test_writes_go_on_without_a_follower_that_is_not_heard_or_does_not_hear(
     tmp_path: Path, figure: Figure
 ) -> None:

@@ -141,6 +141,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "a crash": {"changes": 0, "crashes": 1},
     "three epochs": {"frames": 3, "epochs": 3, "changes": 0},
     "one must hold it too": {"changes": 1, "acks": 1, "repeats": True},
+    "another takes a place": {"changes": 2, "acks": 1},
 }
 
 

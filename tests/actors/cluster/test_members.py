@@ -268,6 +268,26 @@ def test_who_is_silent_leaves_the_set_and_comes_back() -> None:
     played(main)
 
 
+def test_who_comes_back_takes_the_place_of_a_leader_that_does_not() -> None:
+    """One is away while the leader dies: the new one is alone in the set with the dead one, until
+    the one that was away holds all that it has."""
+
+    async def main(trio: Trio) -> None:
+        leader, other = await trio.led(), trio.named("c")
+        other.cut()
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+        await trio.in_sync("a", "b")
+        await leader.kill()
+        new = trio.named("b")
+        await trio.until(lambda: trio.etcd.lead is not None and trio.etcd.lead.node == new.id)
+        other.mend()
+        await trio.in_sync("b", "c")
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+        await shows(trio, other, 2)
+
+    played(main)
+
+
 def test_whose_disk_is_full_leaves_the_set_though_it_attaches_again_and_again() -> None:
     """It comes back with nothing more than it had: that is no word from it."""
 
