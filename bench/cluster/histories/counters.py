@@ -40,9 +40,9 @@ class Counters(History):
         self._add(Operation(key, "incr", (), number, began, time.monotonic()))
 
     def _read(self, asking: Asking, node: NodeAt, key: str) -> None:
-        after, began = asking.newest, time.monotonic()
+        began = time.monotonic()  # before it is looked what is newest: nothing ends in between
         params = {"key": key}
-        found = asking.read(node, "GET $key FROM counter", params=params, after=after)
+        found = asking.read(node, "GET $key FROM counter", params=params, after=asking.newest)
         if found is not None:
             self._saw(key, found.values[-1], began)
 

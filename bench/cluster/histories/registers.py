@@ -94,8 +94,8 @@ class Registers(History):
             self._saw(key, found.values[0], began)
 
     def _read(self, asking: Asking, node: NodeAt, key: str) -> None:
-        after, began = asking.newest, time.monotonic()
-        found = asking.read(node, READ, params={"key": key}, after=after)
+        began = time.monotonic()  # before it is looked what is newest: nothing ends in between
+        found = asking.read(node, READ, params={"key": key}, after=asking.newest)
         if found is not None:
             self._saw(key, found.values[-1], began)
 
