@@ -21,7 +21,7 @@ from bench.processes import environment
 
 ROOT: Final = Path(__file__).parents[2]
 NETWORK: Final = "network"
-WAIT_SECONDS: Final = 60
+WAIT_SECONDS: Final = 120
 """What is not there after so long does not come."""
 
 

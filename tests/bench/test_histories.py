@@ -249,7 +249,7 @@ def test_a_read_without_after_counts_from_who_leads_alone() -> None:
                 assert "after" not in fields
                 return Answered([[7], {"lease": {"$dur": lease}}], 9, None)
             if text.startswith("SELECT"):
-                raise Unknown("a read with after")
+                raise Unknown("a read of another kind")
             raise Refused({"code": "Busy", "message": ""})
 
         return says
@@ -262,11 +262,14 @@ def test_a_read_without_after_counts_from_who_leads_alone() -> None:
 
 
 def test_a_read_asks_for_what_was_newest_when_it_began() -> None:
-    history, asked = Registers(), list[int]()
+    history, asked, current = Registers(), list[int](), list[str]()
     sequence = 0
 
     def says(text: str, fields: dict[str, Any]) -> Answered:
         nonlocal sequence
+        if text.endswith("CURRENT"):
+            current.append(text)
+            assert "after" not in fields
         if "after" in fields:
             asked.append(fields["after"])
             assert fields["after"] == sequence
@@ -276,6 +279,7 @@ def test_a_read_asks_for_what_was_newest_when_it_began() -> None:
 
     acting(history, says)
     assert len(asked) > 10
+    assert len(current) > 10
 
 
 def test_money_is_looked_at_in_one_moment() -> None:

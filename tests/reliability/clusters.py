@@ -31,7 +31,7 @@ from tests.processes import PASSWORD, USER, environment
 PLACE = {"ns": "a", "db": "b"}
 LEASE_SECONDS = 2
 BEHIND_SECONDS = 1
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 """Until something happens that has to happen; a limit on the wait, not a figure to reach."""
 SHOWN_BYTES = 2_000
 """Of what a node said last, where a test has failed."""

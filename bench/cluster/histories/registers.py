@@ -1,7 +1,7 @@
 """Registers: records of one value each, which are written, compared and set, and read: anywhere,
-with `after` the newest sequence that anyone has seen, and without it on who leads.
+with CURRENT or with `after` the newest sequence that anyone has seen; with neither, on who leads.
 
-A read without `after` counts where the same script says behind it that the node leads, by a lease
+A read with neither counts where the same script says behind it that the node leads, by a lease
 that has not run out: by what is promised, none but that is current.
 """
 
@@ -63,8 +63,10 @@ class Registers(History):
             if seen == ABSENT:
                 seen = 0  # which is nowhere
             self._change(asking, node, key, "swap", (seen, next(self._values)))
-        elif kind < 0.7:
+        elif kind < 0.6:
             self._read_by_lease(asking, node, key)
+        elif kind < 0.8:
+            self._read_current(asking, chance.choice(asking.nodes), key)
         else:
             self._read(asking, chance.choice(asking.nodes), key)
 
@@ -96,6 +98,12 @@ class Registers(History):
     def _read(self, asking: Asking, node: NodeAt, key: str) -> None:
         began = time.monotonic()  # before it is looked what is newest: nothing ends in between
         found = asking.read(node, READ, params={"key": key}, after=asking.newest)
+        if found is not None:
+            self._saw(key, found.values[-1], began)
+
+    def _read_current(self, asking: Asking, node: NodeAt, key: str) -> None:
+        began = time.monotonic()
+        found = asking.read(node, f"{READ} CURRENT", params={"key": key})
         if found is not None:
             self._saw(key, found.values[-1], began)
 
