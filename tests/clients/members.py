@@ -81,11 +81,12 @@ class Member(FakeNode):
     ) -> ScriptAnswer:
         results = () if refusal is not None else (Result(value, "value", 0, 1500),)
         place = request.namespace, request.database
+        moment = None if request.moment is None else f"m-of-{self.name}"
         committed = 0
         if refusal is not None:
             committed = int(refusal.detail.get("committed", 0))  # type: ignore[call-overload]
         return ScriptAnswer(
-            results, self.shows, self.store, self.cluster.epoch, *place, refusal, committed
+            results, self.shows, self.store, self.cluster.epoch, *place, refusal, committed, moment
         )
 
     async def _keys(

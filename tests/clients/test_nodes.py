@@ -517,6 +517,22 @@ async def test_moments_and_what_is_kept_are_the_leaders(three: Cluster) -> None:
             assert found == {"n0"}, fields
 
 
+async def test_a_moment_is_read_where_it_was_made(three: Cluster) -> None:
+    async with reading(three) as client:
+        made = await client.run("SELECT 1", moment="new")
+        assert (made.value, made.moment) == ("n0", "m-of-n0")
+        three.leader = three.members[2]
+        assert (await client.run("CREATE t:1")).value == "n2"
+        for _ in range(3):
+            assert (await client.run("SELECT 1", moment=made.moment)).value == "n0"
+        assert (await client.run("SELECT 1", moment="new")).moment == "m-of-n2"
+        await three.members[0].surface.close()
+        assert (await client.run("SELECT 1", moment=made.moment, repeatable=True)).value == "n2"
+        for number in range(200):
+            client._remember_maker(f"m-{number}", client._nodes._nodes[0])
+        assert len(client._makers) == 64
+
+
 async def test_what_a_follower_refuses_the_leader_answers(three: Cluster) -> None:
     async with reading(three) as client:
         for member in three.members[1:]:
@@ -570,6 +586,31 @@ async def test_a_request_comes_after_what_its_caller_says(three: Cluster) -> Non
             await client.query("SELECT 1", after=11)
         assert late.value.detail == {"after": 11, "seq": 10}
         assert [one.after for one in three.members[0].requests] == [10, 11]
+
+
+async def test_what_is_to_be_current_is_asked_of_the_leader(three: Cluster) -> None:
+    """Any node can find it out; who leads does so without asking another."""
+    async with reading(three) as client:
+        for member in three.members:
+            member.requests.clear()
+        db = client.database("a", "b")
+        found = {await client.query("SELECT 1", current=True) for _ in range(6)}
+        found |= {(await db.run("SELECT 1", current=True)).value for _ in range(6)}
+        assert found == {"n0"}
+        assert [one.current for one in three.members[0].requests] == [True] * 12
+        await client.query("SELECT 1")
+        assert not all(one.current for member in three.members for one in member.requests)
+
+
+async def test_an_old_node_is_not_asked_for_what_is_current(
+    monkeypatch: pytest.MonkeyPatch, three: Cluster
+) -> None:
+    """It would answer without having looked."""
+    monkeypatch.setattr("surfaces.wire.bodies.MINOR", 7)
+    async with client_of(three) as client:
+        with pytest.raises(errors.VersionNotSupported, match="current"):
+            await client.query("SELECT 1", current=True)
+        assert not three.members[0].requests
 
 
 async def test_nodes_of_a_version_before(monkeypatch: pytest.MonkeyPatch, three: Cluster) -> None:

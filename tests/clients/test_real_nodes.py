@@ -294,6 +294,17 @@ async def test_a_planted_client_reads_what_is_old_of_it(
             await _own_writes(both, client, 0, 30)
 
 
+async def test_a_moment_is_read_on_when_the_lead_moves(tmp_path: Path) -> None:
+    async with followed(tmp_path) as both, at_both(both) as client:
+        await client.run("CREATE t CONTENT { n: 0 }")
+        async with client.database("shop", "main").moment() as then:
+            for turn in (1, 0, 1):
+                await both.lead(turn)
+                await client.run("CREATE t CONTENT { n: $n }", {"n": turn})
+                assert await then.query("SELECT VALUE n FROM t") == [0]
+        assert len(await client.query("SELECT VALUE n FROM t")) == 4
+
+
 async def test_a_real_leader_that_moves_is_followed_and_nothing_is_done_twice(
     tmp_path: Path,
 ) -> None:

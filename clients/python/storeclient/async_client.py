@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Final, Self, TypeVar, get_args
 
 from storeclient import faults
 from storeclient.answers import Answer, Fields
@@ -49,6 +49,8 @@ from storeclient.values import duration
 from storeclient.vaults import AsyncSeal, AsyncVault
 
 T = TypeVar("T")
+MAKERS_KEPT: Final = 64
+"""Moments of which it is remembered which node has made them."""
 
 
 class AsyncClient:
@@ -101,6 +103,8 @@ class AsyncClient:
         self._nodes = Nodes(settings, on_connection)
         self._reads = reads
         self._seen = Seen()
+        self._makers: dict[str, Node] = {}
+        """Which node has made a moment, by the names of the newest."""
         self._timeout = duration(timeout)
         self.ns = ns
         self.db = db
@@ -193,7 +197,10 @@ class AsyncClient:
         wait = None if limit is None else limit.total_seconds() + GRACE_SECONDS
         spread = self._reads_anywhere and seems_to_read(script) and not belongs_to_home(body)
         try:
-            answer = await self._ask(Kind.RUN, body, wait, repeatable, stop, waits, spread)
+            answer = await self._ask(
+                Kind.RUN, body, wait, repeatable, stop, waits, spread,
+                self._makers.get(body.get("moment", "")),
+            )  # fmt: skip
         except OutcomeUnknown:
             self._seen.untold()
             raise
@@ -418,9 +425,13 @@ class AsyncClient:
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
         spread: bool = False,
+        at: Node | None = None,
     ) -> object:
-        """:param spread: any node may be asked, that shows all that this client has seen"""
-        attempts = Attempts(self._nodes, repeatable, spread, stop)
+        """
+        :param spread: any node may be asked, that shows all that this client has seen
+        :param at: the node to ask while its connection stands
+        """
+        attempts = Attempts(self._nodes, repeatable, spread, stop, at)
         seen = self._seen
 
         async def ask(node: Node, connection: Connection) -> object:
@@ -431,11 +442,20 @@ class AsyncClient:
             reply = await connection.ask(kind, sent, wait, stop, waits)
             if isinstance(reply, Answer):
                 self._answered(node, reply, mark)
+                if reply.moment is not None and self._nodes.are_several:
+                    self._remember_maker(reply.moment, node)
             elif isinstance(reply, Fields) and kind is not Kind.VAULT and node.knows_sequences:
                 reply = reply.with_own_seq()
             return reply
 
         return await self._go(ask, body, attempts, waits)
+
+    def _remember_maker(self, moment: str, node: Node) -> None:
+        """Another node knows nothing of a moment, whichever of them leads by then."""
+        self._makers.pop(moment, None)
+        self._makers[moment] = node
+        if len(self._makers) > MAKERS_KEPT:
+            del self._makers[next(iter(self._makers))]
 
     def _behind_what_was_seen(
         self, body: dict[str, Any] | None, node: Node

@@ -35,6 +35,7 @@ class Attempts:
     :param repeatable: doing it twice does no harm
     :param spread: whether it is asked of any node, as long as none fails
     :param stop: ends the request: it is not asked again then
+    :param at: the node to ask for as long as its connection stands, whichever takes changes
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class Attempts:
         repeatable: bool,
         spread: bool = False,
         stop: asyncio.Future[None] | None = None,
+        at: Node | None = None,
     ) -> None:
         self.spread = spread
+        self._at = at
         self._nodes = nodes
         self._repeatable = repeatable
         self._stop = stop
@@ -59,6 +62,8 @@ class Attempts:
 
     async def node(self) -> Node:
         """Whom to ask next. Raises as `Nodes.home`."""
+        if self._at is not None and self._at.is_usable:
+            return self._at
         return await (self._nodes.near() if self.spread else self._nodes.home())
 
     async def not_sent(self, node: Node, connection: Connection) -> None:
