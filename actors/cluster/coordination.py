@@ -344,7 +344,8 @@ class CoordinationActor(LoopActor):
         agreement, known = self._reach(policy), self._memory.now
         try:
             agreed = await self._heard(agreement)
-            await self._go_on(agreement, policy, agreed, known)
+            member.look_at_rows()  # the policy may have become another while that was waited for
+            await self._go_on(agreement, member.policy or policy, agreed, known)
         except NotAnswered as silence:
             self._say("etcd does not answer", str(silence))
             if member.life in (Life.WAITING, Life.FOUNDING):

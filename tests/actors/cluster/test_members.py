@@ -365,6 +365,25 @@ def test_a_node_is_out_of_the_set_before_it_is_dropped() -> None:
 # --- who takes over -------------------------------------------------------------------------------
 
 
+def test_a_policy_that_was_heard_of_counts_before_the_next_look_at_etcd() -> None:
+    """A node that waits for news of etcd goes by what its store says once these come."""
+
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await old.value(POLICY.format(1, "MANUAL"))
+
+        for each in trio.machines:
+            async with asyncio.timeout(60):
+                while (await each.value("INFO FOR CLUSTER"))["failover"]["promote"] == "AUTO":
+                    await asyncio.sleep(0.01)
+        await old.stop()
+        await trio.until(lambda: trio.etcd.lead is None)
+        await asyncio.sleep(10)
+        assert trio.leader is None
+
+    played(main)
+
+
 def test_with_promote_manual_a_node_waits_to_be_told() -> None:
     async def main(trio: Trio) -> None:
         old, other = await trio.led(), trio.named("b")
