@@ -82,6 +82,8 @@ class Roles:
         self._directory = directory
         self._writes = writes
         self._facts = load_node(directory)
+        self.words = self._in_force()
+        """The roles in force."""
         self._defining = asyncio.Lock()
         self.check_told: Callable[[Caller | None], None] | None = None
         """Asks whether a node of a cluster knows what was released; None: it is in none."""
@@ -97,9 +99,7 @@ class Roles:
         """The roles that it was told; None: none ever."""
         return self._facts.roles
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The roles in force."""
+    def _in_force(self) -> tuple[str, ...]:
         words = UNDECLARED if self._facts.roles is None else self._facts.roles
         return words if self._writes else tuple(word for word in words if word != WRITABLE)
 
@@ -184,6 +184,7 @@ class Roles:
                 facts = replace(facts, origins=origins)
             await ask(self.actor.ref, SaveFacts(facts))
             self._facts = facts
+            self.words = self._in_force()
 
     def info(self) -> dict[str, Value]:
         """The facts, for INFO FOR NODE."""

@@ -256,13 +256,15 @@ def _settled(value: Any, depth: int) -> Any:
     for at, part in items:
         # Most parts are one of these: a call for each would be most of the work.
         kind = type(part)
+        if kind in _SETTLED:
+            continue
         if kind is int:
             if not _INT_MIN <= part <= _INT_MAX:
                 raise Unsettled
         elif kind is float:
             if part - part != 0.0:  # no number, or an infinity
                 raise Unsettled
-        elif kind not in _SETTLED:
+        else:
             value[at] = _settled(part, depth + 1)
     return value
 

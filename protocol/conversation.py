@@ -83,8 +83,13 @@ class Conversation:
 
     @property
     def quiet(self) -> bool:
-        """Whether requests are let in and none is open, and no byte of a next one has come."""
-        return self.state is State.OPEN and not self.open and not self._reader.begins
+        """Whether requests are let in, those open hold too little to be counted, and no byte of a
+        next one has come."""
+        return (
+            self.state is State.OPEN
+            and self.asked <= limits.UNCOUNTED_BYTES
+            and not self._reader.begins
+        )
 
     @property
     def ahead(self) -> int:

@@ -166,6 +166,8 @@ class ScriptAnswer(Struct, frozen=True):
     """The moment that it read and that is kept, by its name."""
     file: HeldFile | None = None
     """What it hands over; to be closed."""
+    size: int | None = None
+    """What the results take as msgpack, about; None: nobody has counted it."""
 
 
 class RunScript(Struct, Request[ScriptAnswer], frozen=True):

@@ -90,6 +90,8 @@ def is_large(value: Any, most: int = PACE, longest: float = LONG) -> bool:
     while True:
         for part in parts:
             kind = type(part)
+            if kind in _ALWAYS_SMALL:
+                continue
             if kind is str or kind is bytes:
                 if len(part) > longest:
                     return True
@@ -394,6 +396,7 @@ def _deeper(value: Any, tick: Tick | None) -> Any:
 
 
 _HOLDERS: Final = frozenset({dict, list})
+_ALWAYS_SMALL: Final = frozenset({int, float, bool, type(None), datetime, timedelta, UUID})
 _LITTLE: Final = 8
 """Parts of an array or object that may be looked through without a tick."""
 _INT_MIN: Final = limits.INT_MIN

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from surfaces.logs import SparingLog
+
+Then = Callable[[asyncio.Future[Any]], None]
+"""What follows when something is done."""
 
 
 class UnderWay:
@@ -32,10 +36,14 @@ class UnderWay:
         task.add_done_callback(self._report)
         return task
 
-    def follow(self, future: asyncio.Future[Any]) -> None:
-        """Count `future` among what is under way until it is done."""
+    def follow(self, future: asyncio.Future[Any], then: Then | None = None) -> None:
+        """Count `future` among what is under way until it is done.
+
+        :param then: called with it when it is, before it counts no more: each callback of a future
+            takes a turn of the loop
+        """
         self._futures.add(future)
-        future.add_done_callback(self._ended)
+        future.add_done_callback(self._ended if then is None else partial(self._go_on, then))
 
     def cancel(self) -> None:
         """End all of it."""
@@ -45,6 +53,12 @@ class UnderWay:
     async def ended(self) -> None:
         """Wait until all that is under way has ended, however it did."""
         await asyncio.gather(*self._futures, return_exceptions=True)
+
+    def _go_on(self, then: Then, future: asyncio.Future[Any]) -> None:
+        try:
+            then(future)
+        finally:
+            self._ended(future)
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._futures.discard(future)

@@ -124,6 +124,7 @@ class ScriptsActor(LoopActor):
             execution.committed,
             execution.kept_moment,
             execution.file,
+            execution.size,
         )
 
     @handles(CancelScript)

@@ -37,7 +37,7 @@ from protocol.errors import (
     after,
 )
 from protocol.requests import NEW_MOMENT, Result, ResultKind, RunScript
-from protocol.values import NONE, Value, is_large
+from protocol.values import NONE, Value, is_low
 
 log = structlog.get_logger("scripts")
 
@@ -50,8 +50,6 @@ ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
 """What all results of one script may hold."""
 BESIDE_BYTES: Final = 64
 """What an answer says of a result beside its value, at most."""
-SMALL: Final = 256
-"""Parts of a result up to which it is measured in one go."""
 
 TEXT_CHARACTERS: Final = 512
 """Of a slow statement's text that stand in the log."""
@@ -576,11 +574,17 @@ class ScriptRun(Execution):
 
         for result in self.results[known:]:
             size += BESIDE_BYTES
-            if is_large(result.value, SMALL):
-                pack_in_steps(result.value, self.tick, add)
-            else:
+            if is_low(result.value):
                 add(pack(result.value))
+            else:
+                pack_in_steps(result.value, self.tick, add)
         return len(self.results), size
+
+    @property
+    def size(self) -> int | None:
+        """What its results take in the answer, about; None: nobody has counted all of them."""
+        known, size = self._answers
+        return size if known and known == len(self.results) else None
 
     def _located(self, refusal: Refusal, number: int) -> Refusal:
         statement = self.plan.script.statements[number]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct
 
 from actors.runtime import ask_now
 from actors.scripts.administering import administers
@@ -24,12 +25,11 @@ from surfaces.http.head import Head
 from surfaces.http.running import RunningDelegate
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct):
     """What the body and the head of a request ask to be run."""
 
     script: str
-    parameters: dict[str, Value] = field(default_factory=dict)
+    parameters: dict[str, Value] = {}
     namespace: str | None = None
     database: str | None = None
     timeout_us: int | None = None
@@ -169,19 +169,13 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:
         check_name(database, "database")
         if namespace is None:
             raise BadRequest("a database is named together with its namespace")
-    record = asked.record or _flag(head, b"store-record")
+    asked.namespace, asked.database = namespace, database
+    asked.record = asked.record or _flag(head, b"store-record")
     after = _after(head)
-    if asked.after is not None:
-        after = asked.after
-    current = asked.current or _flag(head, b"store-current")
-    return replace(
-        asked,
-        namespace=namespace,
-        database=database,
-        record=record,
-        after=after,
-        current=current,
-    )
+    if asked.after is None:
+        asked.after = after
+    asked.current = asked.current or _flag(head, b"store-current")
+    return asked
 
 
 _DIGITS: Final = re.compile("[0-9]{1,16}")

@@ -43,8 +43,7 @@ class Askers:
                 then(asked)
                 return
             self.starting = asked
-            link.wire.under_way.follow(asked)
-            asked.add_done_callback(partial(self._judged, name, then, refused))
+            link.wire.under_way.follow(asked, partial(self._judged, name, then, refused))
 
     def _judged(
         self, name: str, then: Then, refused: Refused, asked: asyncio.Future[Caller]

@@ -248,7 +248,7 @@ class WireConnection(asyncio.Protocol):
             and self._reading
             and not (self._waits or self._requests.counted or self._goodbye_over)
         ):
-            return  # all that was read is answered: there is nothing to count, await or end
+            return  # there is nothing to count, await or end
         self._count()
         self._steer()
         if not self.over:

@@ -112,8 +112,7 @@ class Scripts:
             self._run_as(batch, asked)
         else:
             self.starting = asked
-            self._link.wire.under_way.follow(asked)
-            asked.add_done_callback(partial(self._run_as, batch))
+            self._link.wire.under_way.follow(asked, partial(self._run_as, batch))
 
     def _run_as(self, batch: list[_Script], asked: asyncio.Future[Caller]) -> None:
         try:
@@ -149,8 +148,7 @@ class Scripts:
             if isinstance(found, ScriptAnswer):
                 self._found(script, found)
             else:
-                self._link.wire.under_way.follow(found)
-                found.add_done_callback(partial(self._came, script))
+                self._link.wire.under_way.follow(found, partial(self._came, script))
 
     def _came(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
         """A promised answer is there."""
@@ -166,7 +164,10 @@ class Scripts:
             self._found(script, found)
 
     def _found(self, script: _Script, found: ScriptAnswer) -> None:
-        large = is_large([result.value for result in found.results], SMALL, SMALL_STRING)
+        # What takes few bytes has few parts, and none that is long.
+        large = (found.size is None or found.size > SMALL) and is_large(
+            [result.value for result in found.results], SMALL, SMALL_STRING
+        )
         script.committed = found.committed
         if found.refusal is None:
             kind, body = Kind.ANSWER, bodies.answer(found)
