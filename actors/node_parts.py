@@ -55,7 +55,7 @@ from actors.topics import Topics
 from actors.vaults import Parts as VaultParts
 from actors.vaults import begin as begin_vaults
 from protocol.errors import NotWritable
-from protocol.requests import AuthenticateToken, Caller, Surface
+from protocol.requests import Caller, Surface
 from storage import rebuilding
 from storage.engine import Engine
 from storage.peer_identity import Identity
@@ -364,12 +364,14 @@ class NodeParts:
         """Asked to unseal vaults."""
         return self._vaults.ref
 
-    def caller(self, asked: AuthenticateToken) -> Caller | None:
+    def caller(self, digest: bytes, surface: Surface, address: str) -> Caller | None:
         """Who a token stands for, without asking an actor; None: `sessions` has to be asked.
 
+        :param digest: `token_digest` of the token
         :raises SessionEnded:
         """
-        return self._open_sessions.unchanged(asked, self.committer.ledger.users_version)
+        version = self.committer.ledger.users_version
+        return self._open_sessions.unchanged(digest, surface, address, version)
 
     @property
     def checkpoints(self) -> ActorRef[Any]:

@@ -25,7 +25,6 @@ from protocol.errors import (
     SessionEnded,
 )
 from protocol.requests import (
-    AuthenticateToken,
     Caller,
     Surface,
 )
@@ -220,18 +219,21 @@ class Sessions:
             session.users_version = seen.users_version
         return session.caller
 
-    def unchanged(self, asked: AuthenticateToken, users_version: int) -> Caller | None:
+    def unchanged(
+        self, digest: bytes, surface: Surface, address: str, users_version: int
+    ) -> Caller | None:
         """Who a token stands for; None when declarations have changed since its user was looked at.
 
+        :param digest: `token_digest` of the token
         :param users_version: the users' version now
         :raises SessionEnded:
         """
-        session = self.use(asked.token)
+        session = self._use(digest)
         if session.users_version != users_version:
             return None
         caller = session.caller
-        if caller.address != asked.address or caller.surface != asked.surface:
-            session.caller = caller = session.caller_at(asked.surface, asked.address)
+        if caller.address != address or caller.surface != surface:
+            session.caller = caller = session.caller_at(surface, address)
         return caller
 
     def check(self, session: _Open, user: User | None) -> None:

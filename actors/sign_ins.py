@@ -18,7 +18,14 @@ from typing import Final, Protocol
 from actors.commits import NODE, Committer, Promise
 from actors.passwords import Asker, Passwords, check_password
 from actors.runtime import LoopActor, Runtime, handles
-from actors.sessions import Seen, Sessions, caller_of, read_user, same_user
+from actors.sessions import (
+    Seen,
+    Sessions,
+    caller_of,
+    read_user,
+    same_user,
+    token_digest,
+)
 from actors.statements import Statements
 from actors.tries import Tries, Try, network
 from protocol import limits
@@ -105,8 +112,9 @@ class SessionsActor(LoopActor):
     @handles(AuthenticateToken)
     def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
         """Who a token stands for, as stored now."""
-        users_version = self._committer.ledger.users_version
-        return self._sessions.unchanged(message, users_version) or self._checked_again(message)
+        version, digest = self._committer.ledger.users_version, token_digest(message.token)
+        known = self._sessions.unchanged(digest, message.surface, message.address, version)
+        return known or self._checked_again(message)
 
     async def _checked_again(self, message: AuthenticateToken) -> Caller:
         """Declarations have changed since this session was last used: perhaps its user."""

@@ -99,6 +99,9 @@ class Committer(Promises):
         was nothing to do may find something now."""
         self.on_users_followed: list[Callable[[], None]] = []
         """Called when commits of another node have changed who may do what, and that is shown."""
+        self.on_told: list[Callable[[], None]] = []
+        """Called when all have been told who waited for what is released now: their answers can
+        leave together, before anything else is done."""
         self.on_return: list[Callable[[], None]] = []
         """Called when the log has returned a batch, its answers said: the next one can go."""
         self._settling = False
@@ -456,6 +459,8 @@ class Committer(Promises):
             for told in waiters.pop(sequence, ()):
                 self._tell(told, None)
         self.arrivals.reached(upto)
+        for follow_up in self.on_told:
+            follow_up()
 
     def _settle_part(self) -> None:
         """Bring a part of what is released to the engine; the rest after others had their turn.

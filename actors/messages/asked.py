@@ -194,14 +194,14 @@ class Asked(Waiter):
     def _rested(self) -> None:
         """Its time is over."""
         self._timer_of_rest = None
-        if self.is_late(self._engine.monotonic_us()):
+        if self.is_late():
             self.tell(self.out_of_time())
         elif self.wait_in_line is not None:
             self.wait_in_line.end()
 
-    def is_late(self, now_us: int) -> bool:
+    def is_late(self) -> bool:
         """Whether its own time is over."""
-        return self._due_us is not None and now_us >= self._due_us
+        return self._due_us is not None and self._engine.monotonic_us() >= self._due_us
 
     # --- waiting for the disk -------------------------------------------------------------------
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
-
-from msgspec import Struct
 
 from actors.runtime import ask_now
 from actors.scripts.administering import administers
@@ -25,11 +24,12 @@ from surfaces.http.head import Head
 from surfaces.http.running import RunningDelegate
 
 
-class Asked(Struct):
+@dataclass(slots=True)
+class Asked:
     """What the body and the head of a request ask to be run."""
 
     script: str
-    parameters: dict[str, Value] = {}
+    parameters: dict[str, Value] = field(default_factory=dict)
     namespace: str | None = None
     database: str | None = None
     timeout_us: int | None = None

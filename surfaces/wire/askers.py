@@ -33,7 +33,7 @@ class Askers:
         link = self._link
         assert link.token is not None, "something was begun for nobody"
         try:
-            asked = link.wire.gate.caller(link.token, link.address)
+            asked = link.wire.gate.caller(link.token, link.who, link.address)
         except Refusal as refusal:
             refused(refusal)
         except Exception:

@@ -95,6 +95,7 @@ class WireConnection(asyncio.Protocol):
         self.outgoing = Outgoing(Account(wire.answers))
         self.address = "unknown"
         self.token: str | None = None
+        self.who = b""
         self.minor = 0
         self._loop = asyncio.get_running_loop()
         self._requests = Account(wire.requests)

@@ -53,9 +53,12 @@ class Gate(Protocol):
     async def sign_in(self, user: str, password: str, address: str) -> Session:
         """Open a session."""
 
-    def caller(self, token: str, address: str) -> Caller | asyncio.Future[Caller]:
+    def caller(self, token: str, who: bytes, address: str) -> Caller | asyncio.Future[Caller]:
         """Who a token stands for now; refused once its session has ended. A future, when it has to
-        be looked at again."""
+        be looked at again.
+
+        :param who: the digest of the token
+        """
 
     async def sign_out(self, token: str) -> None:
         """End a session that this surface opened; one that has ended by itself is well."""
@@ -113,6 +116,9 @@ class Gate(Protocol):
     def waiting(self) -> int:
         """How many of this surface's scripts only wait for messages."""
 
+    def when_told(self, call: Callable[[], None]) -> None:
+        """Have something called each time that all have been told who waited for the same disk."""
+
     def status(self) -> NodeStatus:
         """What the node says of itself."""
 
@@ -129,9 +135,11 @@ class NodeGate:
     async def sign_in(self, user: str, password: str, address: str) -> Session:
         return await ask(self._node.sessions, SignIn(user, password, "wire", address))
 
-    def caller(self, token: str, address: str) -> Caller | asyncio.Future[Caller]:
-        asked = AuthenticateToken(token, "wire", address)
-        return self._node.caller(asked) or ask_now(self._node.sessions, asked)
+    def caller(self, token: str, who: bytes, address: str) -> Caller | asyncio.Future[Caller]:
+        known = self._node.caller(who, "wire", address)
+        if known is not None:
+            return known
+        return ask_now(self._node.sessions, AuthenticateToken(token, "wire", address))
 
     async def sign_out(self, token: str) -> None:
         # Asked, not told: a refusal must come back here, where it means nothing.
@@ -186,6 +194,9 @@ class NodeGate:
 
     def waiting(self) -> int:
         return self._node.running.waiting("wire")
+
+    def when_told(self, call: Callable[[], None]) -> None:
+        self._node.committer.on_told.append(call)
 
     def status(self) -> NodeStatus:
         return self._node.status()

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from actors.commits import Origin
-from actors.sessions import token_digest
 from actors.spaces import SEQ, Answers, Names
 from protocol.errors import Refusal, SignInRefused
 from protocol.frames import Kind, Message
@@ -69,9 +68,6 @@ class Keys:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self._token: str | None = None
-        self._who = b""
-        """The digest of that token."""
         self._read: list[_Part] = []
         """What has been read and is not asked for yet."""
         self._filling: dict[Names, _Part] = {}
@@ -110,14 +106,10 @@ class Keys:
         """Ask for all that one read has brought."""
         if not self._read:
             return
-        token = self.link.token
-        assert token is not None, "a KV was begun for nobody"
-        if token is not self._token:
-            self._token, self._who = token, token_digest(token)
         read, self._read = self._read, []
         self._filling.clear()
         for part in read:
-            part.who = self._who
+            part.who = self.link.who
         self._ask(read)
 
     def go_on(self) -> None:

@@ -39,6 +39,8 @@ class Link(Protocol):
     """The one agreed on."""
     token: str | None
     """Of who is signed in."""
+    who: bytes
+    """The digest of that token."""
 
     @property
     def choked(self) -> bool:

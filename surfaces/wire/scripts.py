@@ -99,10 +99,10 @@ class Scripts:
         if not self._batch:
             return
         batch, self._batch = self._batch, []
-        token = self._link.token
-        assert token is not None, "a script was begun for nobody"
+        link = self._link
+        assert link.token is not None, "a script was begun for nobody"
         try:
-            asked = self._link.wire.gate.caller(token, self._link.address)
+            asked = link.wire.gate.caller(link.token, link.who, link.address)
         except Refusal as refusal:
             self._refuse_all(batch, refusal)
             return

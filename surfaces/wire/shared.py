@@ -53,6 +53,8 @@ class Wire:
         self._none_left = asyncio.Event()
         self._long_work: LongWork | None = None
         self._unsaid: list[Connected] = []
+        """Those that have something to say by the end of this turn of the loop, or sooner."""
+        gate.when_told(self._flush)
         self._slow: set[Connected] = set()
         self._slow_timer: asyncio.TimerHandle | None = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from actors.sessions import token_digest
 from protocol import limits
 from protocol.errors import BadRequest, Refusal
 from protocol.frames import Message
@@ -134,7 +135,7 @@ class Signing:
         token, own, caller = None, False, None
         if credential is not None and credential.token is not None:
             token = credential.token
-            found = gate.caller(token, link.address)
+            found = gate.caller(token, token_digest(token), link.address)
             caller = found if isinstance(found, Caller) else await found
         elif credential is not None and credential.user is not None:
             session = await gate.sign_in(credential.user, credential.password or "", link.address)
@@ -146,6 +147,7 @@ class Signing:
         if self._own_session and link.token is not None:
             self._sign_out(link.token)
         link.token, self._own_session = token, own
+        link.who = b"" if token is None else token_digest(token)
         return caller
 
     def _sign_out(self, token: str) -> None:

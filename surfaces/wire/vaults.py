@@ -52,7 +52,7 @@ class Vaults:
         else:
             admission.begin()
             try:
-                asked = link.wire.gate.caller(link.token, link.address)
+                asked = link.wire.gate.caller(link.token, link.who, link.address)
             except Refusal as refusal:
                 admission.end()
                 link.refuse(message.id, refusal)

@@ -91,7 +91,7 @@ class FakeNode:
         self.sessions[token] = caller
         return Session(token, datetime.now(UTC), 3600, caller)
 
-    def caller(self, token: str, address: str) -> asyncio.Future[Caller]:
+    def caller(self, token: str, who: bytes, address: str) -> asyncio.Future[Caller]:
         return asyncio.ensure_future(self._caller(token, address))
 
     async def _caller(self, token: str, address: str) -> Caller:
@@ -160,6 +160,9 @@ class FakeNode:
         elif operation.wait_us is None:
             asyncio.get_running_loop().call_soon(asked.tell, [])
         return asked
+
+    def when_told(self, call: Callable[[], None]) -> None:
+        """Nobody waits for a disk here."""
 
     async def vaults(self, asked: Any) -> Any:
         """Sealed, whatever is asked."""
