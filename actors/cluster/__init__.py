@@ -22,10 +22,13 @@ log is ours, and nobody votes.
 | `memory.py` | what a node remembers on its disk: the file CLUSTER |
 | `member.py` | what this node is at the moment: who asks before writing or answering asks here |
 | `coordination.py` | the actor that asks etcd and moves the node from one life to the other |
-| `founding.py` | DEFINE FAILOVER, step by step |
+| `orders.py` | what that is asked for |
+| `founding.py` | DEFINE FAILOVER, until etcd is asked for something |
+| `taking.py` | taking a lead that nobody has: as a member, as who founds, by order |
 | `present.py`, `rounds.py` | whether what a node shows is current, asked of all who may lead |
 | `leadership.py`, `holding.py` | one leadership: what it releases; its lease, its sets, its end |
 | `pursuit.py`, `shippings.py` | whom this node follows; who follows it |
+| `remarks.py`, `tasks.py` | what is known to be wrong with etcd; ending what runs beside |
 | `desk.py`, `starting.py` | what statements use of it; how it is put together |
 
 The first five are values without time, disk or network: whatever is heard makes the next one. So

@@ -531,8 +531,9 @@ class CoordinationActor(LoopActor):
         # Rule 7: a frame of its own epoch stands before everything that it commits.
         own = await committer.begin_leading(leadership.epoch)
         member.look_at_rows()
-        if not leadership.by_order and member.policy is not None:
-            leadership.goes_by(member.policy)
+        policy = member.policy
+        if policy is not None:
+            leadership.goes_by(policy._replace(acks=0) if leadership.by_order else policy)
         member.life, self._said = Life.LEADING, None
         leadership.begun(own.sequence)
         members = sorted(leadership.leading.members)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import coordination
+from actors.cluster import coordination, remarks
 from actors.cluster.leadership import Leadership
 from actors.cluster.leading import Leading
 from protocol.errors import Busy, NotEnoughReplicas, NotImplementedHere, NotWritable
@@ -293,18 +293,21 @@ def test_who_was_named_is_killed_in_the_middle_of_that(request_: str, fate: Fate
     played(main)
 
 
-def test_what_is_wrong_with_etcd_is_named(logbook: Logbook) -> None:
+def test_what_is_wrong_with_etcd_is_named(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remarks, "LOOK_SECONDS", 5.0)
     logbook.allow("etcd has a known fault fault='it is planted'")
 
     async def main(trio: Trio, leader: Machine) -> None:
         assert (await leader.value("INFO FOR NODE"))["etcd_faults"] == []
         trio.etcd.known_faults = ("it is planted",)
-        await asyncio.sleep(3_700)
+        await asyncio.sleep(6)
         for each in trio.machines:
             assert (await each.value("INFO FOR NODE"))["etcd_faults"] == ["it is planted"]
         assert logbook.names().count("etcd has a known fault") == 3
         trio.etcd.known_faults = ()
-        await asyncio.sleep(3_700)
+        await asyncio.sleep(6)
         assert (await leader.value("INFO FOR NODE"))["etcd_faults"] == []
 
     played(main)
