@@ -274,6 +274,8 @@ class Receiving:
         """
         if self._over or self.epoch == 0:
             raise _detached()
+        while self._asking and self._asking[0][1].done():
+            self._asking.popleft()  # who has asked has given up
         self._asks += 1
         asking: asyncio.Future[int] = self._loop.create_future()
         self._asking.append((self._asks, asking))

@@ -48,6 +48,8 @@ class Rounds:
         if self._ended is not None:
             done.set_exception(self._ended.also())
             return done
+        while self._waiting and self._waiting[0][1].done():
+            self._waiting.popleft()  # who waited for it has given up
         if not self._begins:
             self._begins = True
             self.number += 1

@@ -208,7 +208,8 @@ class ScriptRun(Execution):
                 seq=shown,
             ) from None
         finally:
-            found.cancel()
+            if not found.cancel() and not found.cancelled():
+                found.exception()  # seen, also where the script was ended meanwhile
         return found.result()
 
     def _await_rights(self) -> None:

@@ -13,7 +13,14 @@ from actors.cluster import desk, present
 from actors.cluster.rounds import Rounds
 from actors.runtime import ask
 from protocol import limits
-from protocol.errors import BadRequest, Busy, Refusal, StatementTimeout
+from protocol.errors import (
+    BadRequest,
+    Busy,
+    Cancelled,
+    Draining,
+    Refusal,
+    StatementTimeout,
+)
 from protocol.requests import RunScript, ScriptAnswer
 from tests.actors.cluster.whole import Machine, Trio, cluster
 from tests.actors.nodes import ANA
@@ -250,5 +257,27 @@ def test_without_a_time_of_its_own_it_waits_as_after_does(
         began = asyncio.get_running_loop().time()
         assert isinstance(await outcome(ids(old, current=True)), StatementTimeout)
         assert asyncio.get_running_loop().time() - began < 2
+
+    played(main)
+
+
+def test_what_waits_can_be_killed() -> None:
+    async def main(trio: Trio) -> None:
+        old, _ = await usurped(trio)
+        reading = asyncio.ensure_future(ids(old, current=True, timeout_us=3_600 * SECONDS))
+        leadership = old.runs.member.leadership
+        assert leadership is not None
+        await trio.until(lambda: bool(leadership.rounds._waiting))
+        (one,) = [one for one in await old.value("INFO FOR RUNNING") if one["id"].startswith("c-")]
+        assert one["waiting"]
+        await old.value(f"KILL '{one['id']}'")
+        assert isinstance(await outcome(reading), Cancelled)
+        await asyncio.sleep(0.1)
+        again = asyncio.ensure_future(ids(old, current=True, timeout_us=3_600 * SECONDS))
+        await trio.until(lambda: any(not done.done() for _, done in leadership.rounds._waiting))
+        assert len(leadership.rounds._waiting) == 1, "who has given up is forgotten"
+        old.runs.running.end_all(Draining("the node is stopping"))
+        leadership.rounds.end(Busy("it leads no more"))
+        assert isinstance(await outcome(again), Draining)
 
     played(main)
