@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bench import (
     backups,
+    clusters,
     feeds,
     history,
     indexes,
@@ -34,7 +35,7 @@ RESULTS = Path("bench", "results.json")
 STORES = Path("build")
 """Not the system's folder for temporary files, which may be memory."""
 WIDTH = 140
-SOURCES = (records, indexes, spaces, topics, feeds, history, backups, vaults, stores)
+SOURCES = (records, indexes, spaces, topics, feeds, history, backups, vaults, clusters, stores)
 """Modules of rows."""
 
 

@@ -368,6 +368,14 @@ def _take_http(kept: bytearray, any_status: bool = False) -> bool:
     return True
 
 
+def _put_etcd(number: int, load: Load) -> bytes:
+    value = base64.b64encode(json.dumps(person(number)).encode()).decode()
+    key = base64.b64encode(f"person:{number}".encode()).decode()
+    body = json.dumps({"key": key, "value": value}).encode()
+    head = f"POST /v3/kv/put HTTP/1.1\r\nHost: {load.address}\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}\r\n".encode() + body
+
+
 KINDS: Final = {
     "create": _Kind(connect_wire, _create, _take_frame),
     "read": _Kind(connect_wire, _read, _take_frame),
@@ -382,5 +390,6 @@ KINDS: Final = {
     "vault-reveal-http": _Kind(_connect_http, _reveal_secret_http, _take_http),
     "bao-write": _Kind(_connect_bao, _write_bao, _take_http),
     "bao-reveal": _Kind(_connect_bao, _read_bao, _take_http),
+    "etcd-put": _Kind(_open, _put_etcd, _take_http),
     "vault-others": _Kind(connect_wire, _read_other, _take_frame),
 }

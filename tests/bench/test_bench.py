@@ -15,11 +15,14 @@ from bench import __main__ as command
 from bench import (
     backups,
     builds,
+    clusters,
+    etcds,
     feeds,
     figures,
     history,
     indexes,
     jetstream,
+    jetstreams,
     load,
     machine,
     openbao,
@@ -276,3 +279,33 @@ def test_every_row_about_feeds_is_measured(tmp_path: Path) -> None:
     for row in found.values():
         assert row.sides[NODE][0] > 0
         assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(900)
+def test_every_row_about_a_cluster_is_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.005)
+    found = {row.name: row for row in clusters.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(clusters.NAMES)
+    for row in found.values():
+        assert row.sides[NODE][0] > 0
+        assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
+
+
+@pytest.mark.hard
+def test_peers_of_three_go_on_without_one(tmp_path: Path) -> None:
+    if etcds.missing() is None:
+        with etcds.etcds(tmp_path / "etcds") as members:
+            leader = members.leader()
+            leader.kill()
+            members.put_anywhere()
+            assert members.leader() is not leader
+            asked = load.Load("etcd-put", f"127.0.0.1:{members.leader().port}", 2, 6, processes=1)
+            assert load.run(asked).requests == 6
+    if jetstream.missing() is None:
+        name = next(iter(jetstreams.NAMES))
+        with jetstreams.jetstreams(tmp_path / "jetstreams", name) as stream:
+            assert stream.publish(clients=2, requests=6).requests == 6
+            stream.leader().kill()
+            stream.publish_anywhere()
+            assert stream.leader().process is not None

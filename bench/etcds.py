@@ -1,0 +1,137 @@
+"""etcd with three members, and puts over its JSON gateway: what there is of it without a library.
+
+A put is answered once two of the members have synced it. The member that leads is asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from bench.processes import START_SECONDS, PeerNotStarted, free_port
+
+NAME: Final = "etcd, 3 members"
+MEMBERS: Final = 3
+ASKED_SECONDS: Final = 2.0
+
+
+def missing() -> str | None:
+    """Why there is no peer on this machine, or None."""
+    return None if shutil.which("etcd") else "not installed (apt-get install etcd-server)"
+
+
+class Member:
+    """One of them, as a process."""
+
+    def __init__(self, directory: Path, name: str, port: int, peer: int, all_of: str) -> None:
+        self.port = port
+        directory.mkdir(parents=True)
+        at = f"http://127.0.0.1:{port}"
+        among = f"http://127.0.0.1:{peer}"
+        self._said = directory / "log"
+        self._words = (
+            "etcd", "--name", name, "--data-dir", str(directory / "data"),
+            "--listen-client-urls", at, "--advertise-client-urls", at,
+            "--listen-peer-urls", among, "--initial-advertise-peer-urls", among,
+            "--initial-cluster", all_of, "--log-level", "error",
+        )  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        with self._said.open("ab") as said:
+            self.process = subprocess.Popen(self._words, stdout=said, stderr=said)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """One request. :raises OSError: nothing good came"""
+        asked = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ASKED_SECONDS)
+        try:
+            asked.request("POST", path, json.dumps(body))
+            answer = asked.getresponse()
+            data = answer.read()
+        except http.client.HTTPException as error:
+            raise OSError(str(error)) from error
+        finally:
+            asked.close()
+        if answer.status != 200:
+            raise OSError(data.decode(errors="replace"))
+        found: dict[str, Any] = json.loads(data)
+        return found
+
+    def put(self, key: str = "k") -> None:
+        """Write something. :raises OSError: it was not answered well"""
+        self.ask("/v3/kv/put", {"key": encoded(key), "value": encoded("v")})
+
+
+class Etcds:
+    """All members."""
+
+    def __init__(self, members: list[Member]) -> None:
+        self.members = members
+
+    def leader(self) -> Member:
+        """Who leads, as soon as that is said. :raises PeerNotStarted: nobody does"""
+        late = time.monotonic() + START_SECONDS
+        while time.monotonic() < late:
+            for member in self.members:
+                with suppress(OSError, KeyError):
+                    told = member.ask("/v3/maintenance/status", {})
+                    if told["leader"] == told["header"]["member_id"]:
+                        return member
+            time.sleep(0.02)
+        raise PeerNotStarted("etcd: nobody leads")
+
+    def put_anywhere(self) -> None:
+        """Write something, wherever that is taken, as soon as it is."""
+        while True:
+            for member in self.members:
+                if member.process is None:
+                    continue
+                with suppress(OSError):
+                    member.put()
+                    return
+
+
+@contextmanager
+def etcds(directory: Path) -> Iterator[Etcds]:
+    """Three members that have a leader."""
+    ports = [(free_port(), free_port()) for _ in range(MEMBERS)]
+    names = [f"m{number}" for number in range(1, MEMBERS + 1)]
+    all_of = ",".join(
+        f"{name}=http://127.0.0.1:{peer}" for name, (_, peer) in zip(names, ports, strict=True)
+    )
+    found = Etcds(
+        [
+            Member(directory / name, name, port, peer, all_of)
+            for name, (port, peer) in zip(names, ports, strict=True)
+        ]
+    )
+    try:
+        for member in found.members:
+            member.start()
+        found.leader()
+        found.put_anywhere()
+        yield found
+    finally:
+        for member in found.members:
+            member.kill()
+
+
+def encoded(text: str) -> str:
+    """As the gateway has keys and values."""
+    return base64.b64encode(text.encode()).decode()

@@ -1,0 +1,154 @@
+"""Three nodes of one store, each a process, and the etcd in which they agree who leads.
+
+They are linked directly, over TLS as always; etcd is one member. What one waits for is the same as
+on three machines, but for the way between: processors and the disk are shared by all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from bench.nodes import PASSWORD, USER, NodeFailed, NodeProcess
+from bench.processes import free_port
+from bench.spaces import etcd
+from storeclient import Client, StoreError
+
+NODES: Final = 3
+LEASE_SECONDS: Final = 3
+BEHIND_SECONDS: Final = 2
+ROLES: Final = "serving, writable, coordinating"
+WAIT_SECONDS: Final = 120
+"""What is not there after so long does not come."""
+
+
+class Trio:
+    """:param directory: everything of it is kept there
+    :param held: ends them
+    """
+
+    def __init__(self, directory: Path, held: ExitStack) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory
+        self._held = held
+        self._via = f"http://127.0.0.1:{held.enter_context(etcd(directory / 'etcd'))}"
+        self.nodes: list[NodeProcess] = []
+        first = self._begin(1, peer := _free())
+        row = f"DEFINE REPLICA n1 PEER '{peer}' NODE '{info(first)['id']}' ROLES {ROLES}"
+        self._ask(first, row)
+        for number in range(2, NODES + 1):
+            self.join(number)
+        self.lead()
+
+    def _begin(self, number: int, peer: str, *flags: str) -> NodeProcess:
+        """A node that others reach at an address, and its start."""
+        node = NodeProcess(self._directory / f"n{number}", flags=("--peer", peer, *flags))
+        self._held.enter_context(node)
+        self.nodes.append(node)
+        return node
+
+    def join(self, number: int) -> NodeProcess:
+        """One node more, with an empty directory; returns once it has copied the store and is
+        ready. Its `start_seconds` are how long that took."""
+        leader, peer = self._leads() or self.nodes[0], _free()
+        self._ask(leader, f"DEFINE REPLICA n{number} PEER '{peer}' ROLES {ROLES}")
+        token = self._ask(leader, f"CREATE JOIN TOKEN FOR n{number}")["token"]
+        path = self._directory / f"n{number}.token"
+        path.write_text(token)
+        return self._begin(number, peer, "--join", str(path))
+
+    def leave(self) -> None:
+        """The node that was begun last belongs to the store no more, and is gone."""
+        node = self.nodes.pop()
+        self._ask(self.leader(), f"DROP REPLICA n{len(self.nodes) + 1}")
+        node.stop()
+        shutil.rmtree(node.directory)
+
+    def lead(self, acks: int = 1) -> None:
+        """Have a policy with so many acknowledgements, and wait until all are in sync by it."""
+        node = self._leads() or self.nodes[0]
+        wait_for("followers", lambda: info(node)["followers"] == len(self.nodes) - 1)
+        self._ask(
+            node,
+            f"DEFINE FAILOVER VIA '{self._via}' LEASE {LEASE_SECONDS}s ACKS {acks}"
+            f" BEHIND {BEHIND_SECONDS}s PROMOTE AUTO",
+        )
+        self.tell_endpoints()
+        self.in_sync()
+
+    def tell_endpoints(self) -> None:
+        """Have each row say where clients reach its node: ports are others after each start."""
+        leader = self.leader()
+        for number, node in enumerate(self.nodes, 1):
+            at = f"'{node.wire}', '{node.http}'"
+            self._ask(leader, f"ALTER REPLICA n{number} SET ENDPOINTS {at}")
+
+    def in_sync(self) -> None:
+        """Wait until all nodes that were begun are in the set and lack nothing."""
+        wait_for("all in sync", self._is_whole)
+
+    def _is_whole(self) -> bool:
+        node = self._leads()
+        if node is None:
+            return False
+        told = info(node)
+        in_set = [one["in_set"] for one in told["downstream"]]
+        return in_set == [True] * (len(self.nodes) - 1) and told["furthest_lag"] == 0
+
+    def leader(self) -> NodeProcess:
+        """Who leads, as soon as somebody does."""
+        wait_for("a leader", lambda: self._leads() is not None)
+        found = self._leads()
+        assert found is not None, "it led a moment ago"
+        return found
+
+    def _leads(self) -> NodeProcess | None:
+        for node in self.nodes:
+            if node.process.poll() is None and info(node).get("life") == "leading":
+                return node
+        return None
+
+    @property
+    def followers(self) -> list[NodeProcess]:
+        """All others."""
+        leader = self.leader()
+        return [node for node in self.nodes if node is not leader]
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all nodes together."""
+        return sum(node.cpu_seconds() for node in self.nodes)
+
+    def client(self) -> Client:
+        """A client that knows where all are, and finds who leads."""
+        return Client([node.wire for node in self.nodes], user=USER, password=PASSWORD)
+
+    def _ask(self, node: NodeProcess, script: str) -> Any:
+        with Client(node.wire, user=USER, password=PASSWORD) as client:
+            return client.run(script).value
+
+
+def info(node: NodeProcess) -> dict[str, Any]:
+    """What a node says of itself; empty: it says nothing."""
+    try:
+        with Client(node.wire, user=USER, password=PASSWORD, connect_timeout=2) as client:
+            found: dict[str, Any] = client.query("INFO FOR NODE")
+    except StoreError:
+        return {}
+    return found
+
+
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    """:raises NodeFailed: it never came"""
+    late = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        if time.monotonic() > late:
+            raise NodeFailed(f"never: {what}")
+        time.sleep(0.02)
+
+
+def _free() -> str:
+    return f"127.0.0.1:{free_port()}"
