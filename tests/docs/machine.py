@@ -185,6 +185,11 @@ def sudo(*words: str) -> int:
     return subprocess.run(words, check=False).returncode
 
 
+def pip(*_words: str) -> int:
+    """What runs here is this tree, whatever is installed."""
+    return 0
+
+
 def chown(*_words: str) -> int:
     """There are no other users here."""
     return 0
@@ -192,7 +197,7 @@ def chown(*_words: str) -> int:
 
 COMMANDS: dict[str, Callable[..., int]] = {
     function.__name__: function
-    for function in (systemctl, ssh, scp, poweroff, storenode, sudo, chown)
+    for function in (systemctl, ssh, scp, poweroff, storenode, pip, sudo, chown)
 }
 
 if __name__ == "__main__":

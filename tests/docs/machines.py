@@ -39,7 +39,11 @@ PATHS: Final = re.compile(r"(?<![\w.}:/])/(?=(?:etc|var|opt|backups)/)")
 LOOPBACK: Final = "subjectAltName=IP:127.0.0.1,"
 """On the loopback all connections come from there, and etcd holds its peers' certificates against
 where they come from."""
+INSTALLED: Final = "/opt/storenode/.venv/bin/"
+"""Where a machine has its commands; here they are those of this tree, and nothing is installed."""
 COMMAND_SECONDS: Final = 120
+IMPATIENT: Final = ("storenode: no connection yet; trying for 10 s, Ctrl-C gives up",)
+"""What is said on a machine that is slower than others."""
 MASKS: Final = (
     (re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"), "<id>"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<time>"),
@@ -109,7 +113,7 @@ class Machines:
         page are free there."""
         self._bin = root / "bin"
         self._bin.mkdir(parents=True)
-        for name in ("systemctl", "ssh", "scp", "storenode", "sudo", "chown", "poweroff"):
+        for name in ("systemctl", "ssh", "scp", "storenode", "pip", "sudo", "chown", "poweroff"):
             self._put(self._bin / name, f'#!/bin/sh\nexec "{sys.executable}" -m '
                       f'tests.docs.machine {name} "$@"\n')  # fmt: skip
 
@@ -126,7 +130,7 @@ class Machines:
 
     def here(self, text: str, machine: str) -> str:
         """A text of the page as it is on this machine."""
-        text = text.replace("subjectAltName=", LOOPBACK)
+        text = text.replace("subjectAltName=", LOOPBACK).replace(INSTALLED, "")
         return PATHS.sub(f"{self.root}/{machine}/", text.replace(NETWORK, self._network))
 
     def there(self, text: str) -> str:
@@ -168,7 +172,8 @@ class Machines:
             said.seek(0)
             text = said.read()
         del ended
-        return [line.rstrip() for line in self.there(text).splitlines()]
+        lines = [line.rstrip() for line in self.there(text).splitlines()]
+        return [line for line in lines if line not in IMPATIENT]
 
     def end(self) -> None:
         """End all that runs on them."""

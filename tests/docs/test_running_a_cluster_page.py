@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ import pytest
 from language.parser import parse
 from tests.actors.agreement.etcds import needs_etcd
 from tests.architecture.sources import ROOT
-from tests.docs.machines import BLOCK, Machines, play, rewritten, same, steps
+from tests.docs.machines import BLOCK, FILE, Machines, play, rewritten, same, steps
 
 PATH = ROOT / "docs" / "running-a-cluster.md"
 PAGE = PATH.read_text(encoding="utf-8")
-ASKED = re.compile(r"ask 10\.0\.0\.1[\w$]* (?:\"([^\"]*)\"|'([^']*)')")
+ASKED = re.compile(r"ask [\w$:.,]+ (?:\"([^\"]*)\"|'([^']*)')")
+POLICY = {"$via": "VIA 'https://a'", "$policy": "LEASE 5s ACKS 1 BEHIND 2s PROMOTE AUTO"}
 NEEDED = ("etcd", "etcdctl", "openssl")
 
 
@@ -27,12 +29,15 @@ def asked(page: str) -> list[str]:
     """The statements that a page has asked of nodes."""
     commands = [step.command for block in BLOCK.findall(page) for step in steps(block)]
     found = [one or other for text in commands for one, other in ASKED.findall(text)]
-    return [text.replace("$all", "ROLES serving").replace("$n", "1") for text in found]
+    values = {"$roles": "ROLES serving", "$1": "n1", "$id": "1", **POLICY}
+    for name, value in values.items():
+        found = [text.replace(name, value) for text in found]
+    return [text for text in found if text != "$2"]
 
 
 def test_every_statement_is_one() -> None:
     found = asked(PAGE)
-    assert len(found) > 8
+    assert len(found) > 30
     for text in found:
         parse(text)
 
@@ -82,3 +87,25 @@ def test_the_page_is_done(tmp_path: Path) -> None:
         PATH.write_text(rewritten(PAGE, printed), encoding="utf-8")
         pytest.skip("written anew: read the difference")
     assert not wrong, "\n\n".join(wrong)
+
+
+SERIES = re.compile(r"\b(?:store|process)_[a-z_]+")
+
+
+def test_alerts_name_series_that_there_are() -> None:
+    (rules,) = (text for name, text in FILE.findall(PAGE) if name == "alerts.yaml")
+    there = (ROOT / "surfaces" / "http" / "metrics.py").read_text()
+    named = set(SERIES.findall(rules))
+    assert len(named) > 6
+    assert [name for name in named if f'"{name}"' not in there] == []
+
+
+@pytest.mark.hard
+def test_alerts_are_rules_of_prometheus(tmp_path: Path) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("not installed: prometheus")
+    (rules,) = (text for name, text in FILE.findall(PAGE) if name == "alerts.yaml")
+    (tmp_path / "alerts.yaml").write_text(rules)
+    words = ["promtool", "check", "rules", str(tmp_path / "alerts.yaml")]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0 and "8 rules found" in ended.stdout, ended.stdout + ended.stderr
