@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -114,7 +114,13 @@ def replicating(leading: Leading, followers: Followers, now_us: int, behind_us: 
     return sum(member in recent for member in leading.members if member != leading.node)
 
 
-def lagging(followers: Followers, committed: int) -> Iterator[tuple[str, int]]:
-    """By node, the commits that it lacks."""
+def lagging(
+    followers: Followers, named: Collection[str], committed: int
+) -> Iterator[tuple[str, int]]:
+    """By node, the commits that it lacks.
+
+    :param named: the nodes that rows name: one that was dropped lacks nothing that anybody misses
+    """
     for node, one in sorted(followers.by_node.items()):
-        yield node, max(0, committed - one.synced)
+        if node in named:
+            yield node, max(0, committed - one.synced)

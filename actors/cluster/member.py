@@ -389,7 +389,7 @@ class Member:
             epoch=self._committer.ledger.epoch,
             lease_seconds=max(left_us, 0) / 1_000_000,
             followers=len(followers.linked),
-            lags=tuple(lagging(followers, self._committer.durable_upto)),
+            lags=tuple(lagging(followers, self.nodes, self._committer.durable_upto)),
             in_sync=self.standing is Standing.IN_SYNC,
         )
 

@@ -343,6 +343,13 @@ def test_with_too_few_followers_nothing_is_written() -> None:
     played(main)
 
 
+def lags(machine: Machine) -> tuple[tuple[str, int], ...]:
+    """What /metrics shows of those who follow."""
+    figures = machine.runs.member.figures
+    assert figures is not None
+    return figures.lags
+
+
 def outcome_of(check: Callable[[], None]) -> Refusal | None:
     try:
         check()
@@ -354,8 +361,11 @@ def outcome_of(check: Callable[[], None]) -> Refusal | None:
 def test_a_node_is_out_of_the_set_before_it_is_dropped() -> None:
     async def main(trio: Trio) -> None:
         leader = await trio.led()
+        named = {trio.named("b").id, trio.named("c").id}
+        assert {node for node, _ in lags(leader)} == named
         await leader.value("DROP REPLICA c")
         await trio.in_sync("a", "b")
+        await trio.until(lambda: {node for node, _ in lags(leader)} == {trio.named("b").id})
         await refused(leader, "DROP REPLICA b", NotEnoughReplicas)
         await refused(leader, "DROP REPLICA a", BadRequest)
 
