@@ -28,11 +28,11 @@ How they come about:
 - Backups have two: PostgreSQL, a server of its own on files, with `pg_dump` and `pg_restore`; and
   SurrealDB as above, whose Python package exports nothing by itself: all rows are asked for, and
   inserted again.
-- A cluster is three nodes and one etcd on one machine, linked over TLS; its peers are etcd with three
-  members, over its JSON gateway, and JetStream with three servers and a stream of three replicas,
-  once with `sync_interval: always` and once as it comes. Processors and the disk are shared by all
-  three of a side, and there is no way between them: the figures compare what a write costs, and say
-  nothing of three machines. The notes say what each side has done when it answers.
+- A cluster is three nodes and one etcd on one machine, linked over TLS; its peers are etcd with
+  three members, over its JSON gateway, and JetStream with three servers and a stream of three
+  replicas, once with `sync_interval: always` and once as it comes. Processors and the disk are
+  shared by all three of a side, and there is no way between them: the figures compare what a write
+  costs, and say nothing of three machines. The notes say what each side has done when it answers.
 - Sides are measured in turns, after one round for warmth. The median counts; the spread is from the
   least to the most. For the scans node and peer must give the same answer.
 - The line above the table says which interpreter ran the node, and which build of it: `plain`
