@@ -41,7 +41,7 @@ LOOPBACK: Final = "subjectAltName=IP:127.0.0.1,"
 where they come from."""
 INSTALLED: Final = "/opt/storenode/.venv/bin/"
 """Where a machine has its commands; here they are those of this tree, and nothing is installed."""
-COMMAND_SECONDS: Final = 120
+COMMAND_SECONDS: Final = 600
 IMPATIENT: Final = ("storenode: no connection yet; trying for 10 s, Ctrl-C gives up",)
 """What is said on a machine that is slower than others."""
 MASKS: Final = (
