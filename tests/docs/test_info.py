@@ -28,7 +28,9 @@ VAULTS: Final = (ROOT / "docs" / "vaults.md").read_text(encoding="utf-8")
 ROW: Final = re.compile(r"^\| ((?:`[A-Z]+`(?:, )?)+) \| (.*) \|$", re.MULTILINE)
 FIELD: Final = re.compile(r"`([a-z_]+)`")
 
-EVERYTHING: Final = """
+FOLLOWER: Final = "6f3a2c1e-8a54-4be2-9d0a-3a5c0e1f7b11"
+EVERYTHING: Final = (
+    """
 DEFINE TABLE full SCHEMAFULL COMMENT 'c'; DEFINE FIELD f ON full TYPE int DEFAULT 1;
 DEFINE INDEX ready ON full FIELDS f;
 DEFINE TABLE many; INSERT INTO many $rows;
@@ -39,8 +41,12 @@ DEFINE READER r ON bounded; DEFINE GROUP g ON bounded DEADLINE 1s DEAD LETTER de
 PUBLISH INTO bounded VALUE 1;
 DEFINE USER eve ROLE member PASSWORD 'a password of hers';
 DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{hexed}'; REVOKE CERTIFICATE '{other}';
+DEFINE REPLICA n2 PEER 'n2:1' NODE '{follower}';
 BACKUP TO 'all'; DEFINE INDEX built ON many FIELDS n; INFO FOR INDEX built ON many
-""".replace("{hexed}", "ab" * 32).replace("{other}", "cd" * 32)
+""".replace("{hexed}", "ab" * 32)
+    .replace("{other}", "cd" * 32)
+    .replace("{follower}", FOLLOWER)
+)
 ASKED: Final = {
     "STORE": ["STORE"],
     "NAMESPACE": ["NAMESPACE a"],
@@ -115,6 +121,7 @@ async def answered(node: Node) -> dict[str, set[str]]:
     with node.committer.begin() as tx:
         failover.define(tx, node.store.id, POLICY)
         await node.committer.released(node.committer.commit(tx, NODE))
+    node.member.followers = node.member.followers.attached(FOLLOWER, 1, 0)
     node.facts.listening = (Listening("http", "127.0.0.1:1"),)
     for subject, each in ASKED.items():
         for one in each:

@@ -104,7 +104,7 @@ VARIES: Final = (
     (r'"moment":"[^"]*"', '"moment":""'),
     (r"store-request: [^\r\n]*|date: [^\r\n]*", ""),
     (r"content-length: \d+", ""),
-    (r"store-fence: \d+", ""),
+    (r"store-(fence|seq): \d+", ""),
     (r"'fence': \d+", "'fence': 0"),
     (r"'took': datetime.timedelta\([^)]*\)", "'took': 0"),
     (r"'request': '[^']*'", "'request': ''"),
