@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeVar
@@ -123,6 +124,17 @@ class AgreementModel:
         self._write()
         return self.agreed
 
+    def set_back(self, kept: Agreed, cluster: str | None = None) -> None:
+        """It is what it once was, as of a backup: nobody leads, and no lease is left.
+
+        :param cluster: what it calls itself from now on; None: what it did
+        """
+        for _, timer in self._leases.values():
+            timer.cancel()
+        self._leases.clear()
+        self.cluster, self.lead = cluster or self.cluster, None
+        self.revision, self.insync = kept.revision, kept.insync
+
     async def written_after(self, revision: int) -> None:
         """Wait until something was written after a revision."""
         while self.revision <= revision:
@@ -138,7 +150,8 @@ class AgreementModel:
         return self._leases[lease]
 
     def _begin(self, lease: int, seconds: int) -> None:
-        timer = asyncio.get_running_loop().call_later(seconds, self.end, lease)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(seconds, self.end, lease, context=Context())
         self._leases[lease] = seconds, timer
 
     def _write(self) -> int:
@@ -194,19 +207,44 @@ class ModelAgreement(Agreement):
 
     async def _ask(self, work: Callable[[], T]) -> T:
         fate, seconds = self._link()
-        await asyncio.sleep(seconds / 2)
         if fate is Fate.REFUSED:
-            raise NotAnswered("the link is cut", perhaps=False)
-        if fate is Fate.LATE:
-            asyncio.get_running_loop().call_later(GIVES_UP_SECONDS + seconds, _unheard, work)
-        elif fate is Fate.UNHEARD:
-            _unheard(work)
-        elif fate is Fate.ANSWERED:
-            answer = work()
             await asyncio.sleep(seconds / 2)
-            return answer
-        await asyncio.sleep(GIVES_UP_SECONDS)
-        raise NotAnswered("there was no answer", perhaps=True)
+            raise NotAnswered("the link is cut", perhaps=False)
+        # On its way a request is nobody's: it arrives whether or not who asked stands still.
+        loop, way = asyncio.get_running_loop(), Context()
+        answer: asyncio.Future[T] = loop.create_future()
+        if fate is Fate.LATE:
+            loop.call_later(GIVES_UP_SECONDS + seconds, _unheard, work, context=way)
+        elif fate is Fate.UNHEARD:
+            loop.call_later(seconds / 2, _unheard, work, context=way)
+        elif fate is Fate.ANSWERED:
+            loop.call_later(seconds / 2, _answer, work, answer, seconds / 2, context=way)
+        try:
+            async with asyncio.timeout(GIVES_UP_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise NotAnswered("there was no answer", perhaps=True) from None
+
+
+def _answer(work: Callable[[], T], answer: asyncio.Future[T], seconds: float) -> None:
+    """It is done, and the answer is on its way."""
+    loop = asyncio.get_running_loop()
+    try:
+        told = work()
+    except LeaseLapsed as lapsed:
+        loop.call_later(seconds, _lapsed, answer, lapsed, context=Context())
+    else:
+        loop.call_later(seconds, _told, answer, told, context=Context())
+
+
+def _told(answer: asyncio.Future[T], told: T) -> None:
+    if not answer.done():
+        answer.set_result(told)
+
+
+def _lapsed(answer: asyncio.Future[T], lapsed: LeaseLapsed) -> None:
+    if not answer.done():
+        answer.set_exception(lapsed)
 
 
 def _unheard(work: Callable[[], object]) -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from random import Random
 
@@ -58,6 +59,7 @@ class LinksModel:
         """By their addresses."""
         self._cuts: set[tuple[str, str]] = set()
         self._paused: set[str] = set()
+        self._still: set[str] = set()
         self._links: list[tuple[ModelLink, ModelLink]] = []
 
     def node(
@@ -96,8 +98,22 @@ class LinksModel:
         self._paused.discard(address)
         self._go_on()
 
+    def stand(self, address: str) -> None:
+        """The process of a node stands still: what comes for it waits at its machine, and nobody
+        makes a link with it."""
+        self._still.add(address)
+
+    def stands(self, address: str) -> bool:
+        """Whether it does."""
+        return address in self._still
+
+    def walk(self, address: str) -> None:
+        """It goes on."""
+        self._still.discard(address)
+
     def leave(self, address: str) -> None:
         """A node is gone, and its links with it."""
+        self._still.discard(address)
         self.nodes.pop(address).close()
 
     def brings(self, source: str, target: str) -> bool:
@@ -147,6 +163,8 @@ class ModelLinks(Links):
         """Those that are there, and whether what the peer shows was trusted when it was last looked
         at: what this node has dialled need not be."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._context = copy_context()
+        """What it does for others is its own to do."""
 
     async def connect(self, address: str, pins: Collection[str]) -> Link:
         """As `Links.connect`."""
@@ -178,7 +196,8 @@ class ModelLinks(Links):
     def take(self, link: ModelLink) -> None:
         """Another node has made a link."""
         self.links[link] = True
-        task = asyncio.get_running_loop().create_task(self._serve(link))
+        context = self._context.copy()
+        task = asyncio.get_running_loop().create_task(self._serve(link), context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -220,7 +239,7 @@ class ModelLinks(Links):
 
     async def _travel(self, source: str, target: str) -> None:
         await asyncio.sleep(self.model.seconds())
-        if not self.model.brings(source, target):
+        if not self.model.brings(source, target) or self.model.stands(target):
             await asyncio.sleep(limits.GREETING_PEER_SECONDS)
             raise LinkClosed(f"{target} did not answer in time")
 
@@ -348,7 +367,8 @@ class ModelLink(Link):
 
     def _deliver_soon(self) -> None:
         if self._transit and self._timer is None and self._open:
-            self._timer = self._loop.call_at(self._transit[0][0], self._deliver)
+            due = self._transit[0][0]
+            self._timer = self._loop.call_at(due, self._deliver, context=Context())
 
     @property
     def _open(self) -> bool:
@@ -384,7 +404,8 @@ class ModelLink(Link):
     def _watch(self) -> None:
         """A peer that takes nothing for long ends the link."""
         if self._slow is None and (self._unsent or self._transit) and not self.over:
-            self._slow = self._loop.call_later(limits.WRITE_SECONDS, self._judge, self._taken)
+            seconds, taken = limits.WRITE_SECONDS, self._taken
+            self._slow = self._loop.call_later(seconds, self._judge, taken, context=Context())
 
     def _judge(self, before: int) -> None:
         self._slow = None

@@ -100,9 +100,13 @@ def run(
     main: Coroutine[Any, Any, T],
     seed: int | None = None,
     latency: Callable[[], float] | None = None,
+    loop: SteppedLoop | None = None,
 ) -> T:
-    """Run a coroutine to its end on a loop of its own, in virtual time."""
-    loop = SteppedLoop(seed, latency)
+    """Run a coroutine to its end on a loop of its own, in virtual time.
+
+    :param loop: one that was made of seed and latency, in place of another
+    """
+    loop = loop or SteppedLoop(seed, latency)
     try:
         asyncio.set_event_loop(loop)
         return loop.run_until_complete(main)

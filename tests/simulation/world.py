@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 from unittest.mock import patch
 from uuid import UUID
 
@@ -66,11 +66,8 @@ class SmallLog(Log):
     """A log in small segments, so that it rolls and is pruned within one life."""
 
     @classmethod
-    def open(
-        cls, directory: StoreDirectory, sizes: LogSizes | None = None, *, proven: int = 0
-    ) -> Log:
-        small = LogSizes(segment_frames=24, reserve_bytes=4096)
-        return super().open(directory, small, proven=proven)
+    def look(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Self:
+        return super().look(directory, LogSizes(segment_frames=24, reserve_bytes=4096))
 
 
 IMAGE: Final = f"/store/state/{sealed_state.NAME}"

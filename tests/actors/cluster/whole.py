@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from actors.doors import Doors
 from actors.node import Node, start
 from protocol.agreement import Agreed, Agreement, Answered
 from protocol.errors import Refusal
@@ -22,7 +23,7 @@ from storage import cluster_file, node_file
 from storage.cluster_file import Cluster, Upstream
 from storage.directory import StoreDirectory
 from storage.memory import MemoryEngine
-from tests.actors.nodes import run, settings, simulated_doors, value
+from tests.actors.nodes import settings, simulated_doors, value
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
@@ -69,15 +70,21 @@ class Machine:
 
     async def start(self, **told: Any) -> None:
         """Start it, and have it reached by the others."""
-        trio = self.trio
-        doors = simulated_doors("stepped", self.disk, self.engine, seed=len(self.name))
-        self.node = await start(settings(agree=self._agree, **told), doors)
+        self.node = await start(settings(agree=self._agree, **told), self.doors())
         self.id = self.node.roles.node_id
         peering = self.node.peering
-        door = trio.network.node(
+        peering.links = Dial(self.reached_by(self.node))
+
+    def doors(self) -> Doors:
+        """Of its next process."""
+        return simulated_doors("stepped", self.disk, self.engine, seed=len(self.name))
+
+    def reached_by(self, node: Node) -> ModelLinks:
+        """Its door to the others, and theirs to it."""
+        peering = node.peering
+        return self.trio.network.node(
             self.address, lambda: peering.hello, self.name, lambda shown: shown, peering.accept
         )
-        peering.links = _Dial(door)
 
     def _agree(self, via: Sequence[str], store: str) -> Agreement:
         return _Asks(self, via)
@@ -124,6 +131,12 @@ class Trio:
     etcd: AgreementModel = field(default_factory=AgreementModel)
     network: LinksModel = field(default_factory=lambda: LinksModel(1))
     machines: list[Machine] = field(default_factory=list)
+
+    def add(self, name: str, disk: SimulatedDisk, id: str = "") -> Machine:
+        """One more, which does not run yet."""
+        machine = Machine(name, self, disk, MemoryEngine(), id)
+        self.machines.append(machine)
+        return machine
 
     def named(self, name: str) -> Machine:
         return next(each for each in self.machines if each.name == name)
@@ -249,7 +262,7 @@ class _Asks(ModelAgreement):
         return await super().grow(by)
 
 
-class _Dial:
+class Dial:
     """The door of one node to the others. Who is whom is not what is tried: each shows its name."""
 
     def __init__(self, door: ModelLinks) -> None:
@@ -271,9 +284,25 @@ async def cluster(
     :param founded: else a is copied, and no policy stands
     """
     trio = Trio()
-    names = "abcde"[:count]
-    first = Machine("a", trio, SimulatedDisk(), MemoryEngine())
-    trio.machines.append(first)
+    try:
+        policy = POLICY.format(acks, promote) if founded else None
+        await begin(trio, "abcde"[:count], "DEFINE TABLE t", policy)
+        yield trio
+    finally:
+        for machine in trio.machines:
+            if machine.node is not None:
+                await machine.stop()
+
+
+async def begin(trio: Trio, names: str, tables: str, policy: str | None) -> None:
+    """Have a cluster begun: by the first of some nodes, of which the others are copies.
+
+    :param tables: statements that it has run before
+    :param policy: the statement that puts one into force; None: none stands, and others copy the
+        first
+    """
+    first = trio.add(names[0], SimulatedDisk())
+    count = len(names)
     ids = [str(_id(number)) for number in range(count)]
     await first.start()
     rows = "; ".join(
@@ -281,27 +310,17 @@ async def cluster(
         f" NODE '{first.id if number == 0 else ids[number]}' ROLES {ROLES}"
         for number, name in enumerate(names)
     )
-    place = "DEFINE NAMESPACE a; DEFINE DATABASE a.b"
-    answer = await run(first.runs, f"{place}; {rows}", place=(None, None))
-    assert answer.refusal is None, answer.refusal
-    await first.value("DEFINE TABLE t")
+    await first.value(f"DEFINE NAMESPACE a; DEFINE DATABASE a.b; {rows}; USE a.b; {tables}")
     await first.stop()
-    upstream = Upstream(first.id, ("a:1",), PRINT)
+    upstream = Upstream(first.id, (first.address,), PRINT)
     for number, name in enumerate(names[1:], 1):
-        machine = Machine(name, trio, first.disk.killed(), MemoryEngine(), ids[number])
+        machine = trio.add(name, first.disk.killed(), ids[number])
         _made_another(machine.disk, number, upstream)
-        trio.machines.append(machine)
-    try:
-        for machine in trio.machines:
-            await machine.start()
-        if founded:
-            await trio.until_done(lambda: first.value(POLICY.format(acks, promote)))
-            await trio.in_sync(*names)
-        yield trio
-    finally:
-        for machine in trio.machines:
-            if machine.node is not None:
-                await machine.stop()
+    for machine in trio.machines:
+        await machine.start()
+    if policy is not None:
+        await trio.until_done(lambda: first.value(policy))
+        await trio.in_sync(*names)
 
 
 def _made_another(disk: SimulatedDisk, number: int, upstream: Upstream) -> None:

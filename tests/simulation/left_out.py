@@ -1,0 +1,208 @@
+"""The rules of a cluster, each left out at its place in `actors/cluster`: what a simulation of one
+must be able to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from unittest.mock import patch
+
+import actors.cluster.coordination
+import actors.cluster.courses
+import actors.cluster.holding
+import actors.cluster.leadership
+import actors.cluster.shipping
+from actors.cluster.leadership import Leadership
+from actors.cluster.leading import Leading
+from actors.cluster.lease import Lease
+from actors.cluster.memory import Memory
+from actors.cluster.receiving import Receiving
+from actors.commits import Committer
+from protocol.agreement import Agreed, Answered, InSync
+from storage.frames import Frame
+from storage.reigns import History
+from tests.simulation.agreement import AgreementModel
+
+Patches = Sequence[tuple[Any, str, Any]]
+
+
+@contextmanager
+def _patched(patches: Patches) -> Iterator[None]:
+    with ExitStack() as stack:
+        for target, name, value in patches:
+            stack.enter_context(patch.object(target, name, value))
+        yield
+
+
+# --- rule 1: released when it is on all of the set ------------------------------------------------
+
+
+def _alone(leading: Leading) -> frozenset[str]:
+    return frozenset({leading.node})
+
+
+def _always(_leading: Leading) -> bool:
+    return True
+
+
+def _may_remove_any(leading: Leading, member: str) -> bool:
+    return leading.asked is None and member in leading.members and member != leading.node
+
+
+# --- rule 2: the set ------------------------------------------------------------------------------
+
+
+def _asked_set(leading: Leading) -> frozenset[str]:
+    return leading.asked or leading.members
+
+
+def _old_set(leading: Leading) -> frozenset[str]:
+    return leading.members
+
+
+def _adds_early(leading: Leading, follower: str) -> bool:
+    return leading.asked is None and follower not in leading.members and leading.is_settled
+
+
+def _adds_unsettled(leading: Leading, follower: str) -> bool:
+    holds_all = dict(leading.held).get(follower, -1) >= leading.released
+    return leading.asked is None and follower not in leading.members and holds_all
+
+
+_fine_asks = Leadership.asks
+
+
+def _forgets_the_change(leadership: Leadership, trusted: frozenset[str]) -> Any:
+    """A change without an answer has ended, since the set does not show it."""
+    leadership._leading = replace(leadership._leading, asked=None)
+    return _fine_asks(leadership, trusted)
+
+
+# --- rule 3: who takes the lead -------------------------------------------------------------------
+
+
+def _anyone(agreed: Agreed, _node: str) -> bool:
+    return agreed.lead is None and agreed.insync is not None
+
+
+def _takes_any_set(model: AgreementModel, node: str, lease: int, _insync: int) -> Answered:
+    return _fine_take(model, node, lease, model._insync_revision)
+
+
+_fine_take = AgreementModel.take_lead
+
+
+def _changes_for_anybody(
+    model: AgreementModel, epoch: int, insync: int, members: frozenset[str]
+) -> Answered:
+    """The epoch is not compared."""
+    if model._insync_revision != insync:
+        return Answered(False, model.agreed)
+    model.insync = InSync(epoch, members, model._write())
+    return Answered(True, model.agreed)
+
+
+def _changes_any_set(
+    model: AgreementModel, epoch: int, _insync: int, members: frozenset[str]
+) -> Answered:
+    """The set that it was made from is not compared."""
+    if model.lead is None or model.lead.epoch != epoch:
+        return Answered(False, model.agreed)
+    model.insync = InSync(epoch, members, model._write())
+    return Answered(True, model.agreed)
+
+
+# --- rule 4: the deadline -------------------------------------------------------------------------
+
+
+def _never_over(_lease: Lease, _now_us: int) -> bool:
+    return False
+
+
+# --- rule 5: promises, syncing, showing -----------------------------------------------------------
+
+
+def _takes_all(_receiving: Receiving, _epoch: int) -> None:
+    pass
+
+
+async def _promises_nothing(_memory: Memory, _epoch: int) -> None:
+    pass
+
+
+async def _promises_in_memory(memory: Memory, epoch: int) -> None:
+    if memory._stands is not None and epoch > memory.promised:
+        memory._stands = memory._stands._replace(promised=epoch)
+
+
+_fine_receiving_take = Receiving._take
+
+
+def _acknowledges_early(receiving: Receiving, frames: list[Frame], released: int) -> None:
+    _fine_receiving_take(receiving, frames, released)
+    receiving._synced = frames[-1].sequence
+    receiving._acknowledge_soon()
+
+
+_fine_hear_released = Receiving._hear_released
+
+
+def _shows_all(receiving: Receiving, released: int) -> None:
+    _fine_hear_released(receiving, max(released, receiving._synced))
+
+
+_fine_follow_first = Committer.follow_first
+
+
+def _replays_all(committer: Committer, refusal: Any) -> None:
+    _fine_follow_first(committer, refusal)
+    committer.show(committer.log_upto)
+
+
+# --- rule 6: the cut ------------------------------------------------------------------------------
+
+
+def _by_sequence(ours: History, theirs: History) -> int:
+    return min(max((r.last for r in ours), default=0), max((r.last for r in theirs), default=0))
+
+
+async def _cuts_nothing(_committer: Committer, _after: int) -> None:
+    pass
+
+
+_PLACES: Final[dict[str, Patches]] = {
+    "1-members": [(Leading, "waited_for", property(_alone))],
+    "1-acks-late": [
+        (Leading, "is_enough", property(_always)),
+        (Leading, "may_remove", _may_remove_any),
+    ],
+    "2-before": [(Leading, "waited_for", property(_asked_set))],
+    "2-add-early": [(Leading, "may_add", _adds_early)],
+    "2-add-new": [(Leading, "may_add", _adds_unsettled)],
+    "2-union": [(Leading, "waited_for", property(_old_set))],
+    "2-read-ends": [(Leadership, "asks", _forgets_the_change)],
+    "3-anyone": [(actors.cluster.courses, "may_take", _anyone)],
+    "3-set": [(AgreementModel, "take_lead", _takes_any_set)],
+    "3-lead": [(AgreementModel, "change", _changes_for_anybody)],
+    "3-mod": [(AgreementModel, "change", _changes_any_set)],
+    "4-deadline": [(Lease, "is_over", _never_over)],
+    "5-epoch": [
+        (Receiving, "_check_epoch", _takes_all),
+        (Memory, "promise", _promises_nothing),
+    ],
+    "5-seen-memory": [(Memory, "promise", _promises_in_memory)],
+    "5-ack-early": [(Receiving, "_take", _acknowledges_early)],
+    "5-apply-early": [(Receiving, "_hear_released", _shows_all)],
+    "5-replay-all": [(Committer, "follow_first", _replays_all)],
+    "6-no-cut": [(Committer, "cut", _cuts_nothing)],
+    "6-sequence": [(actors.cluster.shipping, "joint", _by_sequence)],
+    "m-shrink": [(Leading, "may_remove", _may_remove_any)],
+}
+
+LEFT_OUT: Final[dict[str, Callable[[], Any]]] = {
+    name: partial(_patched, places) for name, places in _PLACES.items()
+}
+"""Each under its name in the model of the rules: what leaves it out, as a context."""

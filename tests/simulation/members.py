@@ -1,0 +1,521 @@
+"""Machines of one cluster on simulated disks and clocks, and what can happen to each of them.
+
+The nodes are whole: they coordinate, hold the lead, ship, receive and copy by their own code, over
+a model of the network and one of etcd. What is looked at meanwhile is said in `promises.py`; what
+happens, and who asks for what, in `troubles.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from itertools import count
+from typing import Any, Final
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+import actors.store
+from actors.cluster import copying
+from actors.cluster.joining import Joiner
+from actors.cluster.member import Life
+from actors.commits import Committer
+from actors.doors import Doors
+from actors.node import Node, start
+from actors.runtime import ask
+from actors.settings import keep_log
+from protocol.agreement import Agreement
+from protocol.errors import Refusal
+from protocol.links import VERSION, Hello, Link, Redeem, Redeemed
+from protocol.requests import RunScript, ScriptAnswer
+from storage.backups.making import World as Making
+from storage.backups.making import untold
+from storage.directory import is_joining
+from storage.engine import Engine
+from storage.frames import Frame
+from storage.join_tokens import Invitation
+from storage.joining import JoiningDirectory
+from storage.state_hash import state_hash
+from tests.actors import nodes
+from tests.actors.cluster.whole import Dial, Machine, Trio
+from tests.simulation.agreement import AgreementModel, Fate
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.doors import START_US, LoopClock
+from tests.simulation.links import LinksModel, ModelLinks
+from tests.simulation.processes import Process, here, marked_greenlets
+from tests.simulation.promises import Broken, Medium, Promises
+from tests.simulation.world import LossyEngine, SmallLog
+
+PATH: Final = "/store"
+NEVER: Final = datetime(2100, 1, 1, tzinfo=UTC)
+DIED: Final = "the machine died"
+ASKED_SECONDS: Final = 20
+"""Virtual ones, that a client gives a script."""
+
+
+class OwnClock(LoopClock):
+    """A machine's clocks: each goes at a rate of its own, the wall is set now and then, and the
+    monotonic one stands still while the machine is suspended.
+
+    :param rate: of a quartz; what is promised bears some parts in a hundred
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, rate: float, wall_us: int) -> None:
+        super().__init__(loop, wall_us)
+        self._rate = rate
+        self.suspended_us = 0
+
+    def monotonic_us(self) -> int:
+        """Microseconds since an arbitrary start, but for those that the machine was suspended."""
+        return self.boottime_us() - self.suspended_us
+
+    def _passed_us(self) -> int:
+        return round(self._loop.time() * 1_000_000 * self._rate)
+
+
+class Etcd(AgreementModel):
+    """The model of etcd, which tells of all that is written.
+
+    :ivar hears: told, behind each writing
+    """
+
+    hears: Callable[[], None] = staticmethod(lambda: None)
+
+    def _write(self) -> int:
+        revision = super()._write()
+        # Behind it: what was written stands once the caller of this has gone on.
+        asyncio.get_running_loop().call_soon(self.hears)
+        return revision
+
+
+@dataclass(eq=False)
+class Member(Machine):
+    """One of the machines."""
+
+    trio: Members
+    engine: LossyEngine
+    process: Process | None = None
+    clock: OwnClock = field(init=False)
+    medium: Medium = field(init=False)
+    burials: list[asyncio.Task[None]] = field(default_factory=list)
+    told: dict[str, Any] = field(default_factory=dict)
+    """Settings of its processes."""
+    invited: Invitation | None = None
+    """What it joins with, if its directory is new."""
+    opening: Node = field(init=False)
+    """The node of its process, from when that begins to write."""
+    handed: dict[int, bytes] = field(default_factory=dict)
+    """Digests of the frames that its process has committed."""
+
+    def __post_init__(self) -> None:
+        world = self.trio
+        loop, rate = asyncio.get_running_loop(), world.chance.choice(world.shape.rates)
+        self.clock = OwnClock(loop, rate, START_US + world.chance.choice(world.shape.walls_us))
+        self.medium = Medium(self.name)
+        world.media[self.disk] = self
+
+    # --- its processes ----------------------------------------------------------------------------
+
+    async def start(self, **told: Any) -> None:
+        """Start a process, and wait until it answers or has died.
+
+        :raises OSError, Refusal, StoreFault: it does not start
+        """
+        assert self.process is None, f"{self.name} runs"
+        process = self.process = Process()
+        self.handed.clear()
+        starting = process.begin(self._start(process, told))
+        process.dead.add_done_callback(lambda _: self._bury(starting))
+        await asyncio.wait((starting, process.dead), return_when=asyncio.FIRST_COMPLETED)
+        if process.is_dead:
+            return
+        try:
+            self.node = starting.result()
+        except BaseException:
+            self.process = None
+            if self.address in self.trio.network.nodes:
+                self.trio.network.leave(self.address)
+            raise
+
+    async def _start(self, process: Process, told: dict[str, Any]) -> Node:
+        if self.invited is not None or is_joining(self.disk, PATH):
+            await self._join()
+        settings = nodes.settings(
+            agree=partial(self._agree_of, process), accept_clock_jump=True, **self.told, **told
+        )
+        node = await start(settings, self.doors())
+        if process.is_dead:
+            return node
+        node.copies = copying.begin(
+            node.runtime, node.committer, node.reads, node.store, node.settings, node.doors,
+            lambda begin: node._supervise(begin, refoldable=True),
+        )  # fmt: skip
+        node.cluster.copy_with(node.copies)
+        node.peering.links = Dial(self.reached_by(node))
+        return node
+
+    async def _join(self) -> None:
+        """Make the directory a copy of what others have."""
+        doors = self.doors()
+        making = Making(doors.fs, doors.clock, doors.rng, self._open, self._open, untold)
+        with closing(JoiningDirectory.begin(PATH, doors.fs, doors.clock, doors.rng)) as found:
+            hello = Hello(VERSION, "", str(found.now.node))
+            self.id = str(found.now.node)
+            door = self.trio.network.node(
+                self.address, lambda: hello, self.name, lambda _: None, _nobody
+            )
+            try:
+                await Joiner(found, Dial(door), making).join(self.invited)
+            finally:
+                if self.trio.network.nodes.get(self.address) is door:
+                    self.trio.network.leave(self.address)
+        self.invited = None
+
+    def doors(self) -> Doors:
+        """Of its next process."""
+        doors = nodes.simulated_doors("stepped", self.disk, self.engine, self.seed(), self.clock)
+        return replace(doors, open_engine=self._open)
+
+    def _open(self, path: str, **_more: Any) -> Engine:
+        """The state in a directory: an empty one where there are none of its files."""
+        sign = f"{path}/CURRENT"
+        if not self.disk.exists(sign):
+            self.disk.open(sign, create=True).close()
+            self.disk.sync_directory(path)
+            self.engine = LossyEngine()
+        return self.engine
+
+    def seed(self) -> int:
+        """Of what its next process draws."""
+        return self.trio.chance.randrange(1 << 30)
+
+    def reached_by(self, node: Node) -> ModelLinks:
+        """Its door to the others, and theirs to it: those that rows name are let in."""
+        peering, named = node.peering, self.trio.named
+
+        def trusts(shown: str) -> str | None:
+            row = node.member.row_of(named(shown).id)
+            return None if row is None else row.name
+
+        async def redeem(asked: Redeem, shown: str) -> Redeemed:
+            certificate = sha256(f"{shown} {asked.node}".encode()).hexdigest()
+            return await peering.redeem(asked, certificate, NEVER, shown)
+
+        async def accept(link: Link) -> None:
+            await peering.accept(link)
+
+        return self.trio.network.node(
+            self.address, lambda: peering.hello, self.name, trusts, accept, redeem
+        )
+
+    def _agree_of(self, process: Process, via: Sequence[str], store: str) -> Agreement:
+        def fate() -> tuple[Fate, float]:
+            if process.is_dead or self.etcd is not Fate.ANSWERED:
+                return Fate.REFUSED if process.is_dead else self.etcd, 0.01
+            return self.trio.weather(self)
+
+        return self.trio.etcd.door(fate)
+
+    # --- what happens to it -----------------------------------------------------------------------
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is a process that answers now."""
+        return self.node is not None and self.process is not None and not self.process.stands
+
+    def die(self, power: bool) -> None:
+        """The process is killed, or the machine's power cut: nobody hears of what comes after."""
+        process = self.process
+        assert process is not None, f"{self.name} does not run"
+        chance = self.trio.chance
+        self.disk.watch = None
+        left = self.disk.killed()
+        if power:
+            left.cut_power(chance)
+        self.trio.media[left] = self
+        self.medium = self.medium.copy()
+        if self.id:
+            self.trio.promises.media[self.id] = self.medium
+        self.disk, self.engine = left, self.engine.after_crash(chance)
+        if self.address in self.trio.network.nodes:
+            self.trio.network.leave(self.address)
+        self.node = self.process = None
+        process.die()
+
+    def _bury(self, starting: asyncio.Task[Node]) -> None:
+        """What is left of a process is tidied away."""
+
+        async def bury() -> None:
+            await asyncio.wait((starting,))
+            if starting.cancelled() or starting.exception() is not None:
+                return
+            node = starting.result()
+            node.fail(RuntimeError(DIED))
+            await node.stop()
+
+        self.burials.append(asyncio.ensure_future(bury()))
+
+    def die_within(self, operations: int, power: bool) -> None:
+        """It dies at one of the next operations of its disk."""
+        left = [operations]
+
+        def watch(_kind: str, _path: str) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                self.disk.watch = None
+                self.trio.died(self, power)
+
+        self.disk.watch = watch
+
+    async def stop(self) -> None:
+        """Stop it in order."""
+        process, node = self.process, self.runs
+        assert process is not None
+        await asyncio.wait(
+            (process.begin(node.stop()), process.dead), return_when="FIRST_COMPLETED"
+        )
+        if self.process is process:
+            self.node = self.process = None
+            self.trio.network.leave(self.address)
+
+    def pause(self, suspended: bool) -> Callable[[], None]:
+        """The process stands still, or the whole machine does; what has it go on."""
+        process, clock = self.process, self.clock
+        assert process is not None
+        process.pause()
+        self.trio.network.stand(self.address)
+        began_us = clock.boottime_us()
+
+        def resume() -> None:
+            if not process.stands:
+                return
+            if suspended:
+                clock.suspended_us += clock.boottime_us() - began_us
+            self.trio.network.walk(self.address)
+            process.resume()
+
+        return resume
+
+    async def value(self, script: str) -> Any:
+        """As `Machine.value`, in its process."""
+        assert self.process is not None
+        return await self.process.begin(super().value(script))
+
+    async def ask(self, script: str, after: int | None = None) -> ScriptAnswer | Refusal | None:
+        """Have it run a script; None: nobody hears what became of it."""
+        process, node = self.process, self.node
+        if process is None or node is None:
+            return None
+        name = f"q{next(self.trio.requests)}"
+        request = RunScript(
+            nodes.ANA, script, name, namespace="a", database="b", after=after,
+            timeout_us=ASKED_SECONDS * 1_000_000,
+        )  # fmt: skip
+
+        async def answered() -> ScriptAnswer:
+            return await ask(node.scripts, request)
+
+        asking = process.begin(answered())
+        self.trio.asking.add(asking)
+        asking.add_done_callback(self.trio.asking.discard)
+        await asyncio.wait((asking, process.dead), return_when=asyncio.FIRST_COMPLETED)
+        if process.is_dead:
+            asking.cancel()
+            return None
+        try:
+            return asking.result()
+        except Refusal as refusal:
+            return refusal
+
+    # --- how it stands ----------------------------------------------------------------------------
+
+    def committed(self, frame: Frame) -> None:
+        """Its process has made a commit."""
+        self.handed[frame.sequence] = frame.digest()
+        member = self.opening.member
+        leadership = member.leadership
+        settled = member.life is Life.LEADING and leadership is not None and leadership.is_settled
+        if leadership is not None and settled and not self.trio.etcd_lies:
+            self.trio.promises.committed(self.name, leadership.epoch, self.trio.etcd.agreed)
+
+    @property
+    def leads_in(self) -> int | None:
+        """The epoch in which its process may release what is new; None: it may not."""
+        member = self.opening.member
+        if member.life in (Life.ALONE, Life.FOUNDING):
+            return self.opening.committer.ledger.epoch
+        return None if member.leadership is None else member.leadership.epoch
+
+    def look(self) -> None:
+        """See that it is well, and what its state is."""
+        node, promises = self.node, self.trio.promises
+        if node is None or self.process is None or self.process.stands:
+            return
+        if node.failure is not None:
+            raise Broken(f"{self.name} has failed: {node.failure!r}") from node.failure
+        ledger = node.committer.ledger
+        if ledger.flight.layers or ledger.part_settled:
+            return
+        at = self.engine.applied
+        if at != node.committer.released_upto:
+            raise Broken(f"the state of {self.name} stands at {at}")
+        if at not in promises.states or self.trio.chance.random() < 0.2:
+            promises.state(self.name, at, state_hash(self.engine))
+
+
+@dataclass
+class Shape:
+    """How large a world is, and what goes wrong in it.
+
+    :ivar rates: of machines' clocks
+    :ivar walls_us: how far their walls are apart
+    """
+
+    machines: int = 3
+    lease_s: int = 3
+    behind: str = "1s"
+    acks: int = 1
+    promote: str = "AUTO"
+    steps: int = 40
+    clients: int = 3
+    rates: tuple[float, ...] = (1.0,)
+    walls_us: tuple[int, ...] = (0,)
+    keep: int | None = None
+    """Frames of the log that are kept; None: all."""
+
+    def policy(self, acks: int | None = None, behind: str | None = None) -> str:
+        """The statement."""
+        acks = self.acks if acks is None else acks
+        return (
+            f"DEFINE FAILOVER VIA 'http://etcd' LEASE {self.lease_s}s ACKS {acks}"
+            f" BEHIND {behind or self.behind} PROMOTE {self.promote}"
+        )
+
+
+class Members(Trio):
+    """All of them, and who looks on."""
+
+    machines: list[Member]  # type: ignore[assignment]
+
+    def __init__(self, seed: int, shape: Shape) -> None:
+        self.seed, self.shape = seed, shape
+        self.chance = random.Random(seed)
+        self.promises = Promises()
+        self.media: WeakKeyDictionary[SimulatedDisk, Member] = WeakKeyDictionary()
+        etcd = Etcd()
+        etcd.hears = lambda: self.seen(lambda: self.promises.agreed(etcd.agreed))
+        super().__init__(etcd, LinksModel(self.chance.randrange(1 << 30)), [])
+        self.etcd_lies = False
+        """Whether etcd has lost what it knew, and no operator has set that right yet."""
+        self.requests = count()
+        self.asking: set[asyncio.Task[Any]] = set()
+        """What clients wait for."""
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Has the first promise that was found to be broken."""
+
+    def add(self, name: str, disk: SimulatedDisk, id: str = "") -> Member:
+        """One more, which does not run yet."""
+        made = Member(name, self, disk, LossyEngine(), id)
+        self.machines.append(made)
+        if self.shape.keep is not None:
+            made.told["keep_log"] = keep_log(self.shape.keep)
+        return made
+
+    def weather(self, machine: Member) -> tuple[Fate, float]:
+        """What becomes of a machine's next request to etcd."""
+        return Fate.ANSWERED, self.chance.uniform(0.001, 0.02)
+
+    def died(self, machine: Member, power: bool) -> None:
+        """A machine dies here and now."""
+        machine.die(power)
+
+    # --- looking on -------------------------------------------------------------------------------
+
+    def seen(self, look: Callable[[], None]) -> None:
+        """Look, within whatever is being done: what is found ends the world, not what looks."""
+        if self.broken.done():
+            return
+        try:
+            look()
+        except Broken as broken:
+            self.broken.set_exception(broken)
+
+    @contextmanager
+    def looked_on(self) -> Iterator[None]:
+        """What nodes do to their logs, and what they show, is looked at."""
+        world = self
+
+        class Looked(SmallLog):
+            """A log that is looked at."""
+
+            _medium: Medium
+
+            def recover(self, proven: int = 0) -> None:
+                super().recover(proven)
+                disk = self._fs
+                assert isinstance(disk, SimulatedDisk)
+                self._medium = medium = world.media[disk].medium
+                frames = list(self.read(self.first, self.last)) if self.last >= self.first else []
+                world.seen(lambda: world.promises.opened(medium, self.first, frames))
+
+            def append(self, frames: Sequence[Frame], **how: Any) -> list[bytes]:
+                digests = super().append(frames, **how)
+                world.promises.synced(self._medium, frames)
+                return digests
+
+            def cut(self, after: int) -> None:
+                super().cut(after)
+                world.seen(lambda: world.promises.cut(self._medium, after))
+
+        release, hand_over, begin = Committer._release, Committer.hand_over, Node._start_writing
+
+        def releases(committer: Committer, upto: int) -> None:
+            before = committer.released_upto
+            release(committer, upto)
+            process = here()
+            machine = world.whose(process)
+            if machine is not None and upto > before:
+                promises, epoch = world.promises, machine.leads_in
+                world.seen(lambda: promises.released(machine.medium, process, epoch, upto))
+
+        def hands_over(committer: Committer, frame: Frame) -> None:
+            hand_over(committer, frame)
+            machine = world.whose(here())
+            if machine is not None:
+                world.seen(lambda: machine.committed(frame))
+
+        def begins(node: Node) -> None:
+            process = here()
+            machine = world.whose(process)
+            if machine is not None:
+                machine.opening = node
+            begin(node)
+            if machine is not None:
+                machine.id = node.roles.node_id
+                world.promises.media[machine.id] = machine.medium
+
+        with ExitStack() as patches:
+            for target, name, value in (
+                (Node, "_start_writing", begins),
+                (actors.store, "Log", Looked),
+                (Committer, "_release", releases),
+                (Committer, "hand_over", hands_over),
+            ):
+                patches.enter_context(patch.object(target, name, value))
+            patches.enter_context(marked_greenlets())
+            yield
+
+    def whose(self, process: Process | None) -> Member | None:
+        """Whose process it is, unless that has died."""
+        if process is None or process.is_dead:
+            return None
+        return next((each for each in self.machines if each.process is process), None)
+
+
+async def _nobody(_link: Link) -> None:
+    raise Broken("nobody dials a node that joins")
