@@ -42,7 +42,7 @@ from storage.join_tokens import Invitation
 from storage.joining import JoiningDirectory
 from storage.state_hash import state_hash
 from tests.actors import nodes
-from tests.actors.cluster.whole import Dial, Machine, Trio
+from tests.actors.cluster.whole import Asks, Dial, Machine, Trio
 from tests.simulation.agreement import AgreementModel, Fate
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import START_US, LoopClock
@@ -103,6 +103,8 @@ class Member(Machine):
     clock: OwnClock = field(init=False)
     medium: Medium = field(init=False)
     burials: list[asyncio.Task[None]] = field(default_factory=list)
+    slow: dict[str, float] = field(default_factory=dict)
+    """Requests to etcd that take so many seconds, by their names, once each."""
     told: dict[str, Any] = field(default_factory=dict)
     """Settings of its processes."""
     invited: Invitation | None = None
@@ -214,12 +216,7 @@ class Member(Machine):
         )
 
     def _agree_of(self, process: Process, via: Sequence[str], store: str) -> Agreement:
-        def fate() -> tuple[Fate, float]:
-            if process.is_dead or self.etcd is not Fate.ANSWERED:
-                return Fate.REFUSED if process.is_dead else self.etcd, 0.01
-            return self.trio.weather(self)
-
-        return self.trio.etcd.door(fate)
+        return _AsksOnce(self, process, via)
 
     # --- what happens to it -----------------------------------------------------------------------
 
@@ -366,6 +363,24 @@ class Member(Machine):
             raise Broken(f"the state of {self.name} stands at {at}")
         if at not in promises.states or self.trio.chance.random() < 0.2:
             promises.state(self.name, at, state_hash(self.engine))
+
+
+class _AsksOnce(Asks):
+    """The door of one process to etcd."""
+
+    def __init__(self, machine: Member, process: Process, via: Sequence[str]) -> None:
+        super().__init__(machine, via)
+        self._member, self._process = machine, process
+
+    def _fate(self) -> tuple[Fate, float]:
+        machine, name = self._member, self._name
+        fate, seconds = super()._fate()
+        if self._process.is_dead:
+            return Fate.REFUSED, seconds
+        slow = machine.slow.pop(name, None)
+        if slow is not None or fate is not Fate.ANSWERED:
+            return fate, slow or seconds
+        return machine.trio.weather(machine)
 
 
 @dataclass

@@ -87,7 +87,7 @@ class Machine:
         )
 
     def _agree(self, via: Sequence[str], store: str) -> Agreement:
-        return _Asks(self, via)
+        return Asks(self, via)
 
     @property
     def address(self) -> str:
@@ -208,7 +208,7 @@ class Trio:
         return "\n".join(lines)
 
 
-class _Asks(ModelAgreement):
+class Asks(ModelAgreement):
     """A machine's door to etcd: some requests may fare otherwise than the others."""
 
     def __init__(self, machine: Machine, via: Sequence[str]) -> None:

@@ -1,0 +1,182 @@
+"""The shortest bad histories that the model of the rules prints, one for each that is left out:
+scripted for whole members, as far as the rules let them happen. With the rule nothing is lost;
+without it the promise that it stands for is broken, and the simulation sees that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Any, Final
+
+import pytest
+
+from tests import leaks
+from tests.actors.cluster import whole
+from tests.logbook import Logbook
+from tests.simulation import loop as stepped
+from tests.simulation.agreement import Fate
+from tests.simulation.left_out import LEFT_OUT
+from tests.simulation.members import Member, Members, Shape
+from tests.simulation.processes import ProcessLoop
+from tests.simulation.promises import Broken
+
+TABLES: Final = "DEFINE TABLE t"
+BEHIND_SECONDS: Final = 0.5
+SHAPE: Final = Shape(lease_s=2, behind="500ms", acks=0)
+
+
+class Play(Members):
+    """Three members a, b and c, of which a leads and all are in the set; and what is done to
+    them."""
+
+    def __init__(self) -> None:
+        super().__init__(1, SHAPE)
+        self.writing: list[asyncio.Task[Any]] = []
+
+    async def begin(self) -> tuple[Member, Member, Member]:
+        """Have them begun."""
+        await whole.begin(self, "abc", TABLES, self.shape.policy())
+        a, b, c = self.machines
+        return a, b, c
+
+    def write(self, machine: Member) -> asyncio.Task[Any]:
+        """Have something written; nobody waits for the answer."""
+        task = asyncio.ensure_future(machine.ask(f"CREATE t:{len(self.writing)}"))
+        self.writing.append(task)
+        return task
+
+    async def wrote(self, machine: Member) -> None:
+        """Have something written, and answered."""
+        answer = await self.write(machine)
+        assert answer is not None and answer.refusal is None, answer
+
+    def deaf(self, source: Member, target: Member) -> None:
+        """What one says does not come to the other."""
+        self.network.cut(source.address, target.address)
+
+    async def mended(self) -> None:
+        """All that is wrong is over: they come to the same."""
+        for one in self.machines:
+            self.network.resume(one.address)
+            for other in self.machines:
+                self.network.mend(one.address, other.address)
+            if one.process is not None:
+                one.process.resume()
+                self.network.walk(one.address)
+            else:
+                await one.start()
+        await self.in_sync("a", "b", "c")
+        leader = await self.led()
+        await self.until_done(lambda: leader.value("CREATE t:last"))
+        at = leader.runs.committer.released_upto
+        await self.until(lambda: all(one.engine.applied >= at for one in self.machines))
+        for one in self.machines:
+            one.look()
+        for task in self.writing:
+            await task
+
+
+Story = Callable[[Play], Awaitable[None]]
+
+
+async def released_alone(play: Play) -> None:
+    """0 releases what nobody else has; its lease lapses, and another leads."""
+    a, b, c = await play.begin()
+    play.deaf(a, b)
+    play.deaf(a, c)
+    play.write(a)
+    await asyncio.sleep(0.1)
+    a.die(power=False)
+    await play.until(lambda: b.leads or c.leads)
+
+
+async def released_before_the_answer(play: Play) -> None:
+    """One is asked out of the set, and that is under way."""
+    a, b, _ = await play.begin()
+    a.once["change"] = Fate.LATE
+    play.deaf(a, b)
+    play.write(a)
+    await asyncio.sleep(BEHIND_SECONDS + 1)
+
+
+async def released_without_who_may_be_in(play: Play) -> None:
+    """One is asked into the set; it is written, and the answer is lost."""
+    a, _, c = await play.begin()
+    play.network.pause(c.address)
+    await play.in_sync("a", "b")
+    a.once["change"] = Fate.UNHEARD
+    play.network.resume(c.address)
+    await play.in_sync("a", "b", "c")
+    play.deaf(a, c)
+    play.write(a)
+    await asyncio.sleep(1)
+
+
+async def added_before_it_holds_all(play: Play) -> None:
+    """One comes back that lacks something, and whose disk is slow."""
+    a, _, c = await play.begin()
+    c.die(power=False)
+    await play.in_sync("a", "b")
+    await play.wrote(a)
+    await c.start()
+    await asyncio.sleep(3)
+
+
+STORIES: Final[dict[str, Story]] = {
+    "1-members": released_alone,
+    "2-before": released_before_the_answer,
+    "2-add-early": added_before_it_holds_all,
+    "2-union": released_without_who_may_be_in,
+}
+
+SLOW_DISKS: Final = frozenset({"2-add-early"})
+"""Stories in which what is written is synced only after a while."""
+
+
+def played(rule: str, left_out: bool) -> None:
+    """A story, with its rule or without it."""
+
+    async def main() -> None:
+        play = Play()
+
+        async def told() -> None:
+            await STORIES[rule](play)
+            await play.mended()
+
+        with play.looked_on(), LEFT_OUT[rule]() if left_out else nullcontext():
+            telling = asyncio.ensure_future(told())
+            await asyncio.wait((telling, play.broken), return_when=asyncio.FIRST_COMPLETED)
+            if play.broken.done():
+                telling.cancel()
+                play.broken.result()
+            telling.result()
+            for machine in play.machines:
+                await machine.stop()
+                await asyncio.gather(*machine.burials)
+
+    try:
+        latency = (lambda: 0.05) if rule in SLOW_DISKS else None
+        stepped.run(main(), loop=ProcessLoop(1, latency))
+    except BaseException:
+        leaks.end_greenlets()
+        leaks.leaked_actors()  # what broke is left as it is
+        raise
+
+
+@pytest.fixture(autouse=True)
+def any_line(logbook: Logbook) -> None:
+    """Operators hear of much of it."""
+    logbook.allow("")
+
+
+@pytest.mark.parametrize("rule", STORIES)
+def test_what_would_go_wrong_does_not(rule: str) -> None:
+    played(rule, left_out=False)
+
+
+@pytest.mark.parametrize("rule", STORIES)
+def test_without_the_rule_it_goes_wrong(rule: str) -> None:
+    with pytest.raises(Broken):
+        played(rule, left_out=True)
