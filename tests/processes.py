@@ -20,6 +20,7 @@ from typing import IO, Any
 from bench import processes
 from tests import canaries
 from tests.architecture.sources import ROOT
+from tests.forks import Forked
 
 USER = "root"
 PASSWORD = "correct horse battery"
@@ -50,16 +51,35 @@ def environment(**more: str) -> dict[str, str]:
 
 def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    return subprocess.run(
-        command_line(*words),
-        env=environment(**more),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=START_SECONDS,
-        check=False,
-    )
+    with begin(
+        *words, more=more, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def begin(
+    *words: str,
+    more: Mapping[str, str],
+    under: Sequence[str] = (),
+    module: str = COMMAND,
+    cold: bool = False,
+    **streams: Any,
+) -> subprocess.Popen[Any]:
+    """Begin a process of the command, without standard input.
+
+    :param more: of its environment
+    :param under: a program, with its words, that runs the command
+    :param cold: with an interpreter of its own, also where a fork would do
+    """
+    about = {"env": environment(**more), "cwd": ROOT, "stdin": subprocess.DEVNULL, **streams}
+    if cold or under or module != COMMAND or not Forked.may(more):
+        return subprocess.Popen([*under, *command_line(*words, module=module)], **about)
+    return Forked(words, **about)
 
 
 def said(stderr: str) -> str:
@@ -93,6 +113,8 @@ class NodeProcess:
     """A program, with its words, that runs the command: `strace …`."""
     module: str = COMMAND
     """What is run as the command."""
+    cold: bool = False
+    """Whether it has an interpreter of its own, also where a fork would do."""
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self) -> NodeProcess:
@@ -106,11 +128,13 @@ class NodeProcess:
 
     def spawn(self) -> None:
         """Start the process."""
-        self.process = subprocess.Popen(
-            [*self.under, *command_line(str(self.directory), *self.words, module=self.module)],
-            env=environment(**self.more),
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
+        self.process = begin(
+            str(self.directory),
+            *self.words,
+            more=self.more,
+            under=self.under,
+            module=self.module,
+            cold=self.cold,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             bufsize=0,  # a line left in a buffer would be invisible to the wait for the next

@@ -14,7 +14,7 @@ from tests import canaries
 from tests.actors.agreement.etcds import LOGIN, guarded_etcd, needs_etcd
 from tests.certificates import self_signed
 from tests.logbook import Logbook
-from tests.processes import PASSWORD, USER, serving
+from tests.processes import PASSWORD, USER, NodeProcess, serving
 from tests.surfaces.command.test_peers import value
 
 HERE = ("--http", "127.0.0.1:0", "--peer", "127.0.0.1:0")
@@ -55,11 +55,17 @@ def test_a_user_from_the_environment_stands_in_no_list_of_processes(tmp_path: Pa
         *HERE, "--etcd-ca", str(tmp_path / "etcd.pem"),
         "--etcd-cert", str(tmp_path / "node.pem"), "--etcd-key", str(tmp_path / "node.key"),
     )  # fmt: skip
-    with guarded_etcd(tmp_path) as found, serving(tmp_path / "x", *words, **OWNER, **user) as node:
-        value(node, COORDINATES)
-        value(node, POLICY.format(found.endpoint))
-        assert LOGIN[1].encode() not in Path(f"/proc/{node.process.pid}/cmdline").read_bytes()
-        assert node.stop() == 0
+    node = NodeProcess(tmp_path / "x", words, {**OWNER, **user}, cold=True)
+    with guarded_etcd(tmp_path) as found:
+        try:
+            node.start()
+            value(node, COORDINATES)
+            value(node, POLICY.format(found.endpoint))
+            shown = Path(f"/proc/{node.process.pid}/cmdline").read_bytes()
+            assert b"--etcd-key" in shown and LOGIN[1].encode() not in shown
+            assert node.stop() == 0
+        finally:
+            node.end()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,173 @@
+"""Processes of the command that begin as forks of one that has imported it.
+
+Nine tenths of what a run of the command computes is Python's imports, half a second of them; the
+suite begins some four hundred. Here they are done once for each process of tests, by a program that
+then waits to be forked. What it forks runs `python -m surfaces.command.main` from there on: with
+its own words, environment, directory and standard streams, and it is a child of the test's process
+as any other, which signals it and awaits its end.
+
+What it has not done is start an interpreter: hashes have the seed of the one that was forked, and a
+variable that the interpreter, its linker or its libraries read at their start comes too late.
+`Forked.may` says which processes can begin so. Those of tests that begin one by themselves don't.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+COMMAND: Final = "surfaces.command.main"
+IMPORTED: Final = tuple(
+    f"surfaces.command.{name}"
+    for name in (
+        "arguments", "backups", "console", "dumping", "health", "heap", "joining", "key_making",
+        "restoring", "scripts", "serving", "verifying",
+    )
+)  # fmt: skip
+"""What the command imports when it is asked to do something."""
+OWN: Final = "STORE_"
+"""How the variables begin that the command reads itself."""
+LONGEST: Final = 1 << 20
+"""Bytes of what is asked: words and variables."""
+
+_SUBREAPER: Final = 36
+_DIES_WITH_PARENT: Final = 1
+
+
+class Forked(subprocess.Popen[Any]):
+    """A `Popen` of the command, begun by a fork. `args` are the words behind its name."""
+
+    @staticmethod
+    def may(more: Mapping[str, str]) -> bool:
+        """Whether a process can begin so that has these variables beside those of the tests."""
+        return all(name.startswith(OWN) for name in more)
+
+    def _execute_child(  # type: ignore[no-untyped-def]
+        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo,
+        creationflags, shell, read_in, write_in, read_out, write_out, read_err, write_err, *_rest,
+    ) -> None:  # fmt: skip
+        streams = [
+            own if given == -1 else given
+            for own, given in ((0, read_in), (1, write_out), (2, write_err))
+        ]
+        self.pid = _fork([str(word) for word in args], dict(env), str(cwd), streams)
+        self._child_created = True
+        self._close_pipe_fds(read_in, write_in, read_out, write_out, read_err, write_err)  # type: ignore[attr-defined]
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+_mother: subprocess.Popen[bytes] | None = None
+_lock = threading.Lock()
+
+
+def _fork(words: Sequence[str], variables: dict[str, str], cwd: str, streams: list[int]) -> int:
+    """Begin a process; its id."""
+    with _lock:
+        _begin(variables)
+    asked = json.dumps([words, variables, cwd]).encode(errors="surrogateescape")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
+        asking.connect(_address(os.getpid()))
+        socket.send_fds(asking, [asked], streams)
+        return int(asking.recv(64))
+
+
+def _begin(variables: Mapping[str, str]) -> None:
+    """Have the program that is forked run, if it doesn't."""
+    global _mother
+    if _mother is not None and _mother.poll() is None:
+        return
+    _prctl(_SUBREAPER, 1)
+    _mother = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        env={name: value for name, value in variables.items() if not name.startswith(OWN)},
+        cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    assert _mother.stdout is not None
+    with _mother.stdout as said:
+        assert said.readline() == b"ready\n", "what is forked did not start"
+    _mother.stdout = None
+    atexit.register(_end, _mother)
+
+
+def _end(mother: subprocess.Popen[bytes]) -> None:
+    mother.kill()
+    mother.wait()
+
+
+def _address(pid: int) -> str:
+    """Where it is asked, by whoever has this id: a name that is in no folder."""
+    return f"\0storenode-forks-{pid}"
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+# --- being forked ---------------------------------------------------------------------------------
+
+
+def _serve() -> list[str]:
+    """Fork whenever that is asked. Returns in what was forked, with its words."""
+    _prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: that is for the tests
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(_address(os.getppid()))
+        listening.listen()
+        os.write(1, b"ready\n")
+        while True:
+            asking, _ = listening.accept()
+            with asking:
+                words = _forked(asking)
+            if words is not None:
+                return words
+
+
+def _forked(asking: socket.socket) -> list[str] | None:
+    """Fork as somebody asks. None in what is forked again."""
+    asked, streams, _, _ = socket.recv_fds(asking, LONGEST, 3)
+    read, write = os.pipe()
+    between = os.fork()  # whose end makes whoever asks the parent of what it begins
+    if between:
+        os.close(write)
+        os.waitpid(between, 0)
+        with os.fdopen(read, "rb") as told:
+            asking.send(told.read())
+        for stream in streams:
+            os.close(stream)
+        return None
+    pid = os.fork()
+    if pid:
+        os.write(write, str(pid).encode())
+        os._exit(0)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    words, variables, cwd = json.loads(asked.decode(errors="surrogateescape"))
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(cwd)
+    return [str(word) for word in words]
+
+
+if __name__ == "__main__":
+    for module in IMPORTED:
+        import_module(module)
+    sys.argv[1:] = _serve()
+    os.closerange(3, 1024)
+    runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
