@@ -23,6 +23,7 @@ from protocol.errors import (
     DiskFull,
     Draining,
     Failed,
+    NotEnoughReplicas,
     NotWritable,
     UnknownOutcome,
 )
@@ -90,7 +91,7 @@ class IndexesActor(LoopActor):
                 self._unfinished.pop(0)
             try:
                 promise = committer.commit(tx, NODE, reason="index build")
-            except (NotWritable, Conflict, Busy):  # a conflict: somebody's barrier stands
+            except (NotWritable, NotEnoughReplicas, Conflict, Busy):  # a barrier stands, say
                 self._unfinished.clear()  # it was begun with, and nothing of that was kept
                 self._later()
                 return

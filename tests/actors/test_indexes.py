@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from protocol import limits
-from protocol.errors import Duplicate
+from protocol.errors import Duplicate, NotEnoughReplicas
 from tests.nodes import Running, running
 from tests.storage.index_entries import wrong_entries
 
@@ -263,3 +263,25 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
         (found,) = await built(node, "a")
         assert found["state"] == "ready"
         assert await wrong_entries(node.node, "main") == []
+
+
+async def test_a_build_waits_for_the_followers_of_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        tries, committer = list[None](), node.node.committer
+
+        def too_few() -> None:
+            tries.append(None)
+            raise NotEnoughReplicas("too few would have it", followers=0, acks=1)
+
+        await node.values("DEFINE INDEX a ON thing FIELDS a")
+        committer.check_replicated = too_few
+        while len(tries) < 5:
+            await asyncio.sleep(0.001)
+        assert (await node.value("INFO FOR INDEX a ON thing"))["state"] == "building"
+        committer.check_replicated = node.node.member.check_replicated
+        (found,) = await built(node, "a")
+        assert found["state"] == "ready"
