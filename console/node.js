@@ -161,7 +161,7 @@ export function socket(path, query, protocol) {
 export async function probe() {
   const look = async (path) => {
     const answer = await reached('GET', path, { signal: AbortSignal.timeout(PROBE_MS) });
-    return JSON.parse(await answer.text());
+    return JSON.parse(await whole(answer));
   };
   const [health, ready] = await Promise.all([look('/health'), look('/ready')]);
   return { health, ready, at: new Date() };
