@@ -6,6 +6,7 @@ import contextlib
 import resource
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 
 from storage.rocks import RocksEngine
 from tests.processes import (
+    START_SECONDS,
     NodeProcess,
     StartFailed,
+    begin,
     run,
     said,
     serving,
@@ -85,11 +88,14 @@ def test_form_against_a_live_directory_changes_nothing(
     words = [str(held.parent / word) if word == "script" else word for word in form]
     before = tree(held)
     began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    lost = run(str(held), *words)
+    lost = begin(
+        str(held), *words, more={}, cold=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    stdout, stderr = lost.communicate(timeout=START_SECONDS)
     took, spent = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     assert lost.returncode == 1
-    assert lost.stdout == ""
-    assert said(lost.stderr).startswith(f"storenode: {held} is open in another process")
+    assert stdout == b""
+    assert said(stderr.decode()).startswith(f"storenode: {held} is open in another process")
     assert tree(held) == before
     processor = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime
     figure(
