@@ -8,6 +8,7 @@ Looked at with each release, unless something else is said:
 
 - Every member of the set in etcd holds, synced, everything that was ever released. This also with
   each change of the set, each cut of a log and each start.
+- Who takes the lead holds everything that was ever released.
 - Nobody shows another frame at a sequence, nor one that nobody who leads has released.
 - Epochs rise, and one process alone releases what is new in one.
 - What is released is on as many followers' disks as `ACKS` says.
@@ -75,6 +76,8 @@ class Promises:
     """What the policy in force may say, as far as operators know: the least of it is promised."""
     members: frozenset[str] = frozenset()
     """Those of the set in etcd."""
+    led: int = 0
+    """The newest epoch that somebody has taken the lead in."""
     owners: dict[int, object] = field(default_factory=dict)
     """By epoch, the process that has released something new in it."""
     states: dict[int, str] = field(default_factory=dict)
@@ -112,6 +115,11 @@ class Promises:
         """Something was written in etcd."""
         self.members = frozenset() if agreed.insync is None else agreed.insync.members
         self.check_members("the set was written")
+        lead = agreed.lead
+        if lead is not None and lead.epoch > self.led:
+            self.led, medium = lead.epoch, self.media.get(lead.node)
+            if medium is not None and medium.true < len(self.truth) and self.forced is None:
+                raise Broken(f"{medium.name} leads, and does not hold all that was released")
 
     def began_by_force(self, medium: Medium) -> None:
         """A new lineage begins with what one node has."""

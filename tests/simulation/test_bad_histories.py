@@ -24,15 +24,18 @@ from tests.simulation.promises import Broken
 
 TABLES: Final = "DEFINE TABLE t"
 BEHIND_SECONDS: Final = 0.5
-SHAPE: Final = Shape(lease_s=2, behind="500ms", acks=0)
+PATIENT: Final = frozenset({"3-lead"})
+"""Stories in which who is silent stays in the set for three seconds."""
+LATE_SECONDS: Final = 6.0
+"""A request that comes late is done by then."""
 
 
 class Play(Members):
     """Three members a, b and c, of which a leads and all are in the set; and what is done to
     them."""
 
-    def __init__(self) -> None:
-        super().__init__(1, SHAPE)
+    def __init__(self, behind: str) -> None:
+        super().__init__(1, Shape(lease_s=2, behind=behind, acks=0))
         self.writing: list[asyncio.Task[Any]] = []
 
     async def begin(self) -> tuple[Member, Member, Member]:
@@ -56,17 +59,26 @@ class Play(Members):
         """What one says does not come to the other."""
         self.network.cut(source.address, target.address)
 
+    async def leads(self, machine: Member) -> None:
+        """Wait until a certain one leads."""
+        await self.until(lambda: machine.node is not None and machine.leads)
+
+    def go_on(self) -> None:
+        """Nobody stands still."""
+        for one in self.machines:
+            if one.process is not None:
+                self.network.walk(one.address)
+                one.process.resume()
+
     async def mended(self) -> None:
         """All that is wrong is over: they come to the same."""
         for one in self.machines:
             self.network.resume(one.address)
             for other in self.machines:
                 self.network.mend(one.address, other.address)
-            if one.process is not None:
-                one.process.resume()
-                self.network.walk(one.address)
-            else:
+            if one.process is None:
                 await one.start()
+        self.go_on()
         await self.in_sync("a", "b", "c")
         leader = await self.led()
         await self.until_done(lambda: leader.value("CREATE t:last"))
@@ -124,11 +136,59 @@ async def added_before_it_holds_all(play: Play) -> None:
     await asyncio.sleep(3)
 
 
+async def taken_with_an_old_set(play: Play) -> None:
+    """One finds itself in the set, and comes to take the lead when the set is another one."""
+    a, b, c = await play.begin()
+    b.slow |= {"grant": 0.6, "take_lead": 3.0}
+    a.pause(suspended=False)
+    await play.leads(c)
+    await play.in_sync("c")
+    await play.wrote(c)
+    c.die(power=False)
+    await asyncio.sleep(LATE_SECONDS)
+
+
+async def a_set_of_who_is_deposed(play: Play) -> None:
+    """A change of the set arrives when another leads."""
+    a, b, c = await play.begin()
+    play.network.pause(c.address)
+    await play.in_sync("a", "b")
+    a.once["change"] = Fate.LATE
+    play.network.resume(c.address)
+    await play.until(lambda: "change" not in a.once)
+    play.network.pause(c.address)
+    a.die(power=False)
+    a.etcd = Fate.REFUSED
+    await a.start()
+    await play.until(lambda: play.etcd.lead is not None and play.etcd.lead.node == b.id)
+    a.etcd = Fate.ANSWERED
+    await play.leads(b)
+    play.write(b)
+    await asyncio.sleep(LATE_SECONDS)
+
+
+async def a_set_that_was_asked_for_before(play: Play) -> None:
+    """A change of the set arrives when a later one was answered."""
+    a, _, c = await play.begin()
+    play.network.pause(c.address)
+    await play.in_sync("a", "b")
+    a.once["change"], a.slow["change"] = Fate.LATE, 3.0
+    play.network.resume(c.address)
+    await play.until(lambda: "change" not in a.once)
+    play.network.pause(c.address)
+    await asyncio.sleep(6)  # it has given up waiting, and asked for the set that it had
+    play.write(a)
+    await asyncio.sleep(LATE_SECONDS)
+
+
 STORIES: Final[dict[str, Story]] = {
     "1-members": released_alone,
     "2-before": released_before_the_answer,
     "2-add-early": added_before_it_holds_all,
     "2-union": released_without_who_may_be_in,
+    "3-set": taken_with_an_old_set,
+    "3-lead": a_set_of_who_is_deposed,
+    "3-mod": a_set_that_was_asked_for_before,
 }
 
 SLOW_DISKS: Final = frozenset({"2-add-early"})
@@ -139,7 +199,7 @@ def played(rule: str, left_out: bool) -> None:
     """A story, with its rule or without it."""
 
     async def main() -> None:
-        play = Play()
+        play = Play("3s" if rule in PATIENT else "500ms")
 
         async def told() -> None:
             await STORIES[rule](play)
@@ -150,6 +210,7 @@ def played(rule: str, left_out: bool) -> None:
             await asyncio.wait((telling, play.broken), return_when=asyncio.FIRST_COMPLETED)
             if play.broken.done():
                 telling.cancel()
+                play.go_on()
                 play.broken.result()
             telling.result()
             for machine in play.machines:

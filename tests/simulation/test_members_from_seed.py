@@ -118,6 +118,11 @@ SHOWN_BY: dict[str, tuple[int, str]] = {
     "2-before": (1, "is in the set, and holds"),
     "3-anyone": (3, "is in the set, and holds|stranded"),
     "4-deadline": (1, "does not hold the lease"),
+    "5-ack-early": (0, "is in the set, and holds"),
+    "5-apply-early": (0, "which nobody has released"),
+    "5-replay-all": (1, "which nobody has released"),
+    "6-no-cut": (1, "shows another frame|is in the set|leads, and does not hold"),
+    "6-sequence": (3, "is in the set, and holds|shows another frame|leads, and does not hold"),
 }
 """Seeds that show what comes of a rule that is left out, tried before others, and what that is."""
 
