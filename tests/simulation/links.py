@@ -14,6 +14,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from random import Random
+from typing import TypeVar
 
 from protocol import limits
 from protocol.errors import SignInRefused, TooLarge
@@ -32,6 +33,8 @@ from protocol.links import (
     decode,
     encode,
 )
+
+T = TypeVar("T")
 
 TRANSIT_BYTES = 64 * limits.KIB
 """What is on its way at once in one direction; the rest waits at the sender."""
@@ -189,7 +192,8 @@ class ModelLinks(Links):
         other = await self._reach(address, [pin])
         if other.take_token is None:
             raise SignInRefused("the join token opens nothing")
-        answer = await other.take_token(asked, self.fingerprint)
+        taking, context = other.take_token(asked, self.fingerprint), other._context.copy()
+        answer = await asyncio.get_running_loop().create_task(_awaited(taking), context=context)
         await self._travel(other.address, self.address)
         return answer
 
@@ -242,6 +246,10 @@ class ModelLinks(Links):
         if not self.model.brings(source, target) or self.model.stands(target):
             await asyncio.sleep(limits.GREETING_PEER_SECONDS)
             raise LinkClosed(f"{target} did not answer in time")
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
 
 
 def _peer(hello: Hello, fingerprint: str, seen_by: ModelLinks) -> Peer:

@@ -257,6 +257,14 @@ class Member(Machine):
 
         self.burials.append(asyncio.ensure_future(bury()))
 
+    def wipe(self) -> None:
+        """Its disk is another one, with nothing on it; it does not run."""
+        assert self.process is None, f"{self.name} runs"
+        self.trio.promises.media.pop(self.id)
+        self.disk, self.engine, self.id = SimulatedDisk(), LossyEngine(), ""
+        self.medium = Medium(self.name)
+        self.trio.media[self.disk] = self
+
     def die_within(self, operations: int, power: bool) -> None:
         """It dies at one of the next operations of its disk."""
         left = [operations]
@@ -423,7 +431,7 @@ class Members(Trio):
         self.promises = Promises()
         self.media: WeakKeyDictionary[SimulatedDisk, Member] = WeakKeyDictionary()
         etcd = Etcd()
-        etcd.hears = lambda: self.seen(lambda: self.promises.agreed(etcd.agreed))
+        etcd.hears = self._agreed
         super().__init__(etcd, LinksModel(self.chance.randrange(1 << 30)), [])
         self.etcd_lies = False
         """Whether etcd has lost what it knew, and no operator has set that right yet."""
@@ -432,6 +440,11 @@ class Members(Trio):
         """What clients wait for."""
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the first promise that was found to be broken."""
+
+    def _agreed(self) -> None:
+        """Something was written in etcd."""
+        if not self.etcd_lies:
+            self.seen(lambda: self.promises.agreed(self.etcd.agreed))
 
     def add(self, name: str, disk: SimulatedDisk, id: str = "") -> Member:
         """One more, which does not run yet."""

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import pytest
 
+from protocol.agreement import Agreed
+from storage.join_tokens import Invitation, Where
 from tests import leaks
 from tests.actors.cluster import whole
 from tests.logbook import Logbook
@@ -69,6 +71,19 @@ class Play(Members):
             if one.process is not None:
                 self.network.walk(one.address)
                 one.process.resume()
+
+    async def lost(self, found: Agreed) -> None:
+        """Etcd loses what it knew. Nobody leads, until an operator names a node: the first."""
+        first, *others = self.machines
+        self.etcd_lies, self.promises.members = True, frozenset()
+        self.etcd.set_back(found)
+        await self.until(lambda: not any(each.life == "leading" for each in self.machines))
+        await asyncio.sleep(10)
+        assert self.leader is None and self.etcd.lead is None
+        for each in others:
+            each.die(power=False)
+        await first.value("DEFINE NODE LEADS STORE FORCE REASON 'etcd was lost'")
+        self.etcd_lies = False
 
     async def mended(self) -> None:
         """All that is wrong is over: they come to the same."""
@@ -181,6 +196,50 @@ async def a_set_that_was_asked_for_before(play: Play) -> None:
     await asyncio.sleep(LATE_SECONDS)
 
 
+# --- faults beyond those that the rules bear ------------------------------------------------------
+
+
+async def a_member_without_its_disk(play: Play) -> None:
+    """One comes back empty, under the name that it had: it is nobody until it has joined."""
+    a, _, c = await play.begin()
+    await play.wrote(a)
+    c.die(power=True)
+    c.wipe()
+    await a.value(
+        "DEFINE REPLICA OVERWRITE c PEER 'c:1' ENDPOINTS 'c.example:8001'"
+        " ROLES serving, writable, coordinating"
+    )
+    token = (await a.value("CREATE JOIN TOKEN FOR c"))["token"]
+    c.invited = Invitation(token, Where([a.address], a.name))
+    await c.start()
+
+
+async def an_etcd_that_was_emptied(play: Play) -> None:
+    """Nobody leads until an operator has named who holds everything."""
+    a, *_ = await play.begin()
+    await play.wrote(a)
+    await play.lost(Agreed("model", 1, None, None))
+
+
+async def an_etcd_that_was_restored(play: Play) -> None:
+    """It knows an older set, of which one lacks what was released since."""
+    a, _, c = await play.begin()
+    before = play.etcd.agreed
+    play.network.pause(c.address)
+    await play.in_sync("a", "b")
+    await play.wrote(a)
+    await asyncio.sleep(3)  # c hears of the set: who hears nothing since can't notice
+    await play.lost(before)
+
+
+BEYOND: Final[dict[str, Story]] = {
+    "x-wiped": a_member_without_its_disk,
+    "x-etcd-empty": an_etcd_that_was_emptied,
+    "x-etcd-old": an_etcd_that_was_restored,
+}
+"""Faults, under their names in the model."""
+
+
 STORIES: Final[dict[str, Story]] = {
     "1-members": released_alone,
     "2-before": released_before_the_answer,
@@ -202,7 +261,7 @@ def played(rule: str, left_out: bool) -> None:
         play = Play("3s" if rule in PATIENT else "500ms")
 
         async def told() -> None:
-            await STORIES[rule](play)
+            await (STORIES | BEYOND)[rule](play)
             await play.mended()
 
         with play.looked_on(), LEFT_OUT[rule]() if left_out else nullcontext():
@@ -232,7 +291,7 @@ def any_line(logbook: Logbook) -> None:
     logbook.allow("")
 
 
-@pytest.mark.parametrize("rule", STORIES)
+@pytest.mark.parametrize("rule", STORIES | BEYOND)
 def test_what_would_go_wrong_does_not(rule: str) -> None:
     played(rule, left_out=False)
 
