@@ -159,7 +159,12 @@ class Member(Machine):
         )  # fmt: skip
         node.cluster.copy_with(node.copies)
         node.peering.links = Dial(self.reached_by(node))
+        # Rows name nodes here, and no certificates: each shows its name.
+        node.peering.trust.pins_of = self._pins_of  # type: ignore[method-assign]
         return node
+
+    def _pins_of(self, node: str) -> frozenset[str]:
+        return frozenset(each.name for each in self.trio.machines if each.id == node)
 
     async def _join(self) -> None:
         """Make the directory a copy of what others have."""

@@ -42,6 +42,8 @@ EXPECTED = (
     "scripts still running after the drain",
     "this node follows no more",
     "copied anew",
+    "the copy failed",
+    "a copy was",
     "held up",
 )
 """What operators hear of when nodes die, links are cut and disks are full."""

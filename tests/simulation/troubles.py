@@ -22,7 +22,7 @@ from actors.cluster.standing import Standing
 from protocol.errors import Refusal
 from protocol.requests import ScriptAnswer
 from storage.directory import is_joining
-from storage.faults import StoreFault
+from storage.faults import CopyFailed, StoreFault
 from tests import leaks
 from tests.actors.cluster import whole
 from tests.simulation import loop as stepped
@@ -325,14 +325,18 @@ class Troubled(Members):
         try:
             await machine.start()
         except (OSError, Refusal, StoreFault) as why:
-            if machine.disk.capacity == NO_LIMIT:
+            if machine.disk.capacity == NO_LIMIT and not isinstance(why, CopyFailed):
                 raise Broken(f"{machine.name} does not start: {why!r}") from why
-            self._later(1, lambda: self.start(machine))
+            self._later(1, lambda: self._begin(machine))
+
+    async def _begin(self, machine: Member) -> None:
+        """The same, while all goes on: who has to be copied takes a while."""
+        self.has_done(self.start(machine))
 
     def died(self, machine: Member, power: bool) -> None:
         super().died(machine, power)
         self.figures["deaths"] += 1
-        self._later(self.chance.choice((0, 0.2, 2, 8)), lambda: self.start(machine))
+        self._later(self.chance.choice((0, 0.2, 2, 8)), lambda: self._begin(machine))
 
     # --- what goes wrong ------------------------------------------------------------------------
 
@@ -356,7 +360,7 @@ class Troubled(Members):
         machine = self.some()
         if machine is not None:
             await machine.stop()
-            self._later(self.chance.choice((0, 1, 5)), lambda: self.start(machine))
+            self._later(self.chance.choice((0, 1, 5)), lambda: self._begin(machine))
 
     async def _pause(self) -> None:
         """Shorter than the lease, about as long, and longer."""
