@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(os.environ.get("MACHINES", "."))
 MACHINE = os.environ.get("MACHINE", "")
-SECONDS = 60
+SECONDS = 600
 READY = b"READY=1"
 
 
