@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,8 @@ def end_greenlets() -> None:
     here = getcurrent()
     for each in list(_living.values()):
         if each and each is not here:
-            each.throw()
+            with suppress(RuntimeError):  # who waited for it had a loop, which may be closed
+                each.throw()
 
 
 def _new_since(before: dict[int, str]) -> list[str]:

@@ -72,7 +72,7 @@ class Asker:
             connection.request("POST", "/script", body, head)
             answer = json.loads(connection.getresponse().read())
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Unknown(str(error)) from error
+            raise Unknown(f"{node.name} did not answer: {error}") from error
         finally:
             connection.close()
         if "error" in answer:

@@ -10,6 +10,8 @@ from bench.cluster.asking import Asker, Refused, Unknown
 from bench.cluster.plan import NodeAt, Plan
 
 ROLES: Final = "serving, writable, coordinating"
+ANSWER_SECONDS: Final = 30.0
+"""How long each step is waited for: a machine that does much else takes its time."""
 
 
 def build(plan: Plan, said: Callable[[str], None]) -> None:
@@ -20,7 +22,7 @@ def build(plan: Plan, said: Callable[[str], None]) -> None:
     said(f"etcd at http://127.0.0.1:{plan.etcd}")
     first, *others = plan.nodes
     processes.start_node(plan, first)
-    asker = Asker(plan)
+    asker = Asker(plan, ANSWER_SECONDS)
     declare(asker, first, others)
     said(f"{first.name} runs, and {len(plan.nodes)} rows are declared")
     for node in others:
@@ -64,11 +66,13 @@ def _follow(asker: Asker, first: NodeAt, count: int) -> bool:
 
 def _is_in_force(asker: Asker, first: NodeAt) -> bool:
     plan = asker.plan
+    if asker.leader() is not None:
+        return True  # an answer that came too late had done it, and by now another may lead
     try:
         asker.script(first, plan.failover.defined_via(plan.etcd_endpoint))
     except Refused as error:
-        if error.code not in ("NotEnoughReplicas", "Busy"):
-            raise  # a follower that has just come may not be in sync yet; nothing else passes
+        if error.code not in ("NotEnoughReplicas", "Busy", "NotWritable"):
+            raise  # a follower may not be in sync yet, or the lead just go on; nothing else passes
         return False
     except Unknown:
         return False  # it goes on, and answers the next one

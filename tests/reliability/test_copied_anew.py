@@ -50,7 +50,8 @@ def test_who_was_away_for_too_long_is_back_by_itself(tmp_path: Path, leader: Nod
         while value(leader, "INFO FOR NODE")["log_begins"] <= lacks:
             number += 1
             value(leader, f"USE n.d; CREATE t:{number}")
-        node = NodeProcess(tmp_path / "new", at).start()
+        # It begins again as it was begun: with an interpreter of its own.
+        node = NodeProcess(tmp_path / "new", at, cold=True).start()
         process = node.process.pid
         assert node.wait_line("the store is copied anew: the node begins again") is not None
         node.lines.clear()
