@@ -273,6 +273,11 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     @property
+    def ends(self) -> bool:
+        """Whether it is over, or about to be."""
+        return self._why is not None
+
+    @property
     def unsent(self) -> int:
         """Bytes that the system has not taken."""
         waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()

@@ -169,7 +169,10 @@ class PeerSurface:
         more, the one that has been there longest goes, so that a crowd that says nothing keeps
         nobody out who does."""
         unknown = [
-            one for one in self._connections if one.shown is None or not self._is_known(one.shown)
+            one
+            for one in self._connections
+            # Who was cut in this turn of the loop is still among them, and is nobody's any more.
+            if not one.ends and (one.shown is None or not self._is_known(one.shown))
         ]
         at = network(connection.address)
         near = [one for one in unknown if network(one.address) == at]

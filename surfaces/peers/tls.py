@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from weakref import WeakMethod
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -59,7 +60,18 @@ def context(chain: list[x509.Certificate], key: object) -> SSL.Context:
         made.add_extra_chain_cert(one)
     made.use_privatekey(key)  # type: ignore[arg-type]
     made.check_privatekey()
+    made.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _verify)
     return made
+
+
+def _verify(connection: SSL.Connection, *told: Any) -> bool:
+    """Called by OpenSSL for each certificate that is shown: has the channel judge it.
+
+    It is one for all connections, and none holds its channel: in a circle with it each would stay
+    until the collector comes by, which does not know of the ten kilobytes that OpenSSL has of it.
+    """
+    judge = connection.get_app_data()()
+    return judge is not None and bool(judge(*told))
 
 
 class Channel:
@@ -83,8 +95,7 @@ class Channel:
         self.ended = False
         """Whether the other side has said that it sends no more."""
         self._connection = SSL.Connection(own, None)
-        both = SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
-        self._connection.set_verify(both, self._verify)
+        self._connection.set_app_data(WeakMethod(self._verify))
         if serves:
             self._connection.set_accept_state()
         else:
@@ -152,10 +163,8 @@ class Channel:
             raise TlsFailed("the certificate is not the one that was judged")
         self.stands = True
 
-    def _verify(
-        self, _connection: SSL.Connection, shown: X509, _error: int, depth: int, _ok: int
-    ) -> bool:
-        """Called by OpenSSL for each certificate of the chain, and for each thing it finds wrong
+    def _verify(self, shown: X509, _error: int, depth: int, _ok: int) -> bool:
+        """Called for each certificate of the chain, and for each thing that OpenSSL finds wrong
         with it. Only the first is of interest, and what OpenSSL thinks of it is not."""
         if depth > 0:
             return True

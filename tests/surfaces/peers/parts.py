@@ -196,6 +196,7 @@ class Bare:
         reader, writer = await opened(surface)
         if context is None:
             context = SSL.Context(SSL.TLS_METHOD)
+            context.set_verify(SSL.VERIFY_PEER, tls._verify)
             if shown is not None:
                 context = tls.context(shown.chain, shown.private_key)
         channel = tls.Channel(context, False, lambda *_: None, lambda: datetime.now(UTC))

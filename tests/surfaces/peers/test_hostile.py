@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from OpenSSL import SSL
@@ -493,6 +496,51 @@ def test_a_silent_crowd_keeps_nobody_out(book: Logbook) -> None:
     play(a_silent_crowd, book)
 
 
+def test_a_crowd_that_comes_all_at_once_is_no_larger(book: Logbook) -> None:
+    async def scenario(node: Node) -> None:
+        at = node.surface.address
+        # The system takes them, and the node finds them all in one turn of its loop.
+        crowd = [socket.create_connection(at) for _ in range(60)]
+        while node.surface.load().connections < 8:
+            await asyncio.sleep(0)
+        while node.surface.load().connections > 8:
+            await asyncio.sleep(0.005)
+        for one in crowd:
+            one.close()
+
+    book.allow("too many at once")
+    play(scenario, book, Patience(greeting=1_000))
+
+
+def test_who_is_gone_leaves_nothing(book: Logbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor waits for the collector, which looks at so few objects seldom: what OpenSSL holds of each
+    is not among what that counts."""
+    held: WeakSet[SSL.Connection] = WeakSet()
+
+    class Counted(SSL.Connection):
+        def __init__(self, *of: Any) -> None:
+            super().__init__(*of)
+            held.add(self)
+
+    async def scenario(node: Node) -> None:
+        for _ in range(10):
+            _, writer = await opened(node.surface)
+            writer.transport.abort()
+        while node.surface.load().connections or not_collected() > 0:
+            await asyncio.sleep(0.005)
+
+    def not_collected() -> int:
+        return len(held)
+
+    book.allow("")
+    monkeypatch.setattr(SSL, "Connection", Counted)
+    gc.disable()
+    try:
+        play(scenario, book)
+    finally:
+        gc.enable()
+
+
 def test_there_are_no_more_than_may_be(book: Logbook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PEER_CONNECTIONS", 2)
     book.allow("as many connections of other nodes")
@@ -583,7 +631,7 @@ def test_nothing_is_said_to_who_shows_another_certificate(book: Logbook) -> None
 # --- planted --------------------------------------------------------------------------------------
 
 
-def _believes(channel: Any, _connection: Any, shown: Any, *_: Any) -> bool:
+def _believes(channel: Any, shown: Any, *_: Any) -> bool:
     print_of = shown.digest("sha256").decode().replace(":", "").lower()
     channel.shown = tls.Shown(print_of, datetime.max.replace(tzinfo=UTC))
     return True
