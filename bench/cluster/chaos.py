@@ -100,7 +100,10 @@ def differing(plan: Plan) -> list[str]:
 
     def are_compared() -> bool:
         for node in plan.nodes:
-            state = asker.value(node, "INFO FOR STATE")
+            try:
+                state = asker.value(node, "INFO FOR STATE")
+            except (Refused, Unknown):
+                return False  # the lead moves, say: it is asked again
             states[state["sequence"]][state["hash"]].add(node.name)
         return any(
             {name for names in hashes.values() for name in names} == {n.name for n in plan.nodes}
