@@ -16,6 +16,11 @@ from protocol.doors import Clock
 from protocol.errors import Busy
 
 
+def detached() -> Busy:
+    """What who asks for the present is refused with, where nobody who leads is attached to."""
+    return Busy("nobody can say what is current: this node is attached to nobody who leads")
+
+
 class Receives(Protocol):
     """One link to who leads: `receiving.py`."""
 
@@ -91,7 +96,7 @@ class Pursuit:
         """
         receiving = self._follows.receiving
         if receiving is None:
-            raise Busy("nobody can say what is current: this node is attached to nobody who leads")
+            raise detached()
         return receiving.ask_present()
 
     def check(self) -> None:

@@ -29,10 +29,11 @@ import structlog
 
 from actors.cluster.comparing import Compared
 from actors.cluster.lateness import Lateness
+from actors.cluster.pursuit import detached
 from actors.commits import Committer
 from actors.runtime import Runtime
 from protocol import limits
-from protocol.errors import CATALOGUE, BadRequest, Busy, Failed, Stranded
+from protocol.errors import CATALOGUE, BadRequest, Failed, Stranded
 from protocol.links import (
     Acknowledge,
     Attach,
@@ -273,7 +274,7 @@ class Receiving:
         :raises Busy: this node is not attached; the future too, when the link ends before that
         """
         if self._over or self.epoch == 0:
-            raise _detached()
+            raise detached()
         while self._asking and self._asking[0][1].done():
             self._asking.popleft()  # who has asked has given up
         self._asks += 1
@@ -286,7 +287,7 @@ class Receiving:
         while self._asking:
             _, asking = self._asking.popleft()
             if not asking.done():
-                asking.set_exception(_detached())
+                asking.set_exception(detached())
 
     def _hear_released(self, released: int) -> None:
         self.released = max(self.released, released)
@@ -315,10 +316,6 @@ def _frames(message: Frames) -> list[Frame]:
     if any(frame.epoch > message.epoch for frame in frames):
         raise LinkClosed(f"frames of a later epoch than that of their leader, {message.epoch}")
     return frames
-
-
-def _detached() -> Busy:
-    return Busy("nobody can say what is current: this node is attached to nobody who leads")
 
 
 def _no(message: object) -> Exception:

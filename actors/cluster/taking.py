@@ -83,9 +83,9 @@ class Taking:
     def _completed(self, taken: Taken) -> Taken:
         """A lineage whose first leader was stopped before it had said that nothing waits for others
         is gone on with: the set is as it was begun with."""
-        agreed = taken.agreed
-        alone = InSync(agreed.lineage, frozenset({self._member.node}), 0)
-        if agreed.lineage and agreed.insync and agreed.insync._replace(revision=0) == alone:
+        insync, lineage = taken.agreed.insync, taken.agreed.lineage
+        assert insync is not None, "it was taken as a member of it"
+        if lineage and insync.epoch == lineage and insync.members == {self._member.node}:
             return taken._replace(policy=taken.policy._replace(acks=0), by_order=True)
         return taken
 
