@@ -2,7 +2,7 @@
 
 The nodes are whole: they coordinate, hold the lead, ship, receive and copy by their own code, over
 a model of the network and one of etcd. What is looked at meanwhile is said in `promises.py`; what
-happens, and who asks for what, in `troubles.py`.
+happens, and who asks for what, in `troubles.py` and the files beside it.
 """
 
 from __future__ import annotations

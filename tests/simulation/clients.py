@@ -1,0 +1,157 @@
+"""Clients of a cluster that write and read anywhere, and what they were told: it is held against
+what was released, and against what others were told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Final
+
+from protocol.errors import Refusal
+from protocol.requests import ScriptAnswer
+from tests.simulation.course import Course
+from tests.simulation.members import Member
+from tests.simulation.promises import Broken
+
+TABLES: Final = (
+    "DEFINE TABLE t; DEFINE TABLE c; CREATE c:1 SET n = 0; CREATE c:2 SET n = 0;"
+    " DEFINE TOPIC q; DEFINE SPACE s"
+)
+READ: Final = (
+    "BEGIN; LET $t = (SELECT VALUE record::id(id) FROM t); LET $c = (SELECT VALUE n FROM c:1);"
+    " RETURN [$t, $c]; COMMIT"
+)
+PASSING: Final = frozenset(
+    {
+        "NotWritable", "NotEnoughReplicas", "Busy", "DiskFull", "Draining", "UnknownOutcome",
+        "StatementTimeout", "Conflict",
+    }
+)  # fmt: skip
+"""What clients may be refused with while things go wrong."""
+UNDONE: Final = frozenset({"NotWritable", "NotEnoughReplicas", "Busy", "DiskFull", "Draining"})
+"""Those of them that say that nothing was done."""
+
+
+class Clients:
+    """Those who write and read, and what they were told."""
+
+    def __init__(self, world: Course) -> None:
+        self.world = world
+        self.markers = 0
+        self.sure: dict[int, int] = {}
+        """Markers whose commit was acknowledged, and its sequence."""
+        self.never: set[int] = set()
+        """Those that were refused."""
+        self.steps: dict[int, int] = {}
+        """What the counter was told to be, by the sequence of the commit that brought it there."""
+        self.counted = 0
+        """How often it was told to count, whatever came of it."""
+        self.read: dict[int, Any] = {}
+        """What was read, by the sequence that it was read at."""
+        self.newest = 0
+        """The last commit that was acknowledged."""
+
+    async def go_on(self, chance: random.Random) -> None:
+        """One of them, for good."""
+        while True:
+            await asyncio.sleep(chance.choice((0.01, 0.05, 0.2, 1.0)))
+            machine = self.world.some_leader() if chance.random() < 0.8 else None
+            machine = machine or chance.choice(self.world.machines)
+            await chance.choice((self.create, self.create, self.count, self.publish, self.look))(
+                machine
+            )
+
+    async def create(self, machine: Member) -> bool:
+        """A record, of a name that no other has. Answers whether it is there for sure."""
+        self.markers += 1
+        marker = self.markers
+        answer = await machine.ask(f"CREATE t:{marker}")
+        if answer is None:
+            return False
+        refusal = answer if isinstance(answer, Refusal) else answer.refusal
+        if refusal is None:
+            assert isinstance(answer, ScriptAnswer)
+            self._acknowledged(machine, answer)
+            self.sure[marker] = answer.sequence
+            return True
+        self._refused(refusal)
+        if refusal.code in UNDONE and "committed" not in refusal.detail:
+            self.never.add(marker)
+        return False
+
+    async def count(self, machine: Member) -> None:
+        """One more, of a counter that all share."""
+        self.counted += 1
+        answer = await machine.ask("UPDATE c:1 SET n = n + 1 RETURN n")
+        if isinstance(answer, ScriptAnswer) and answer.refusal is None:
+            self._acknowledged(machine, answer)
+            found: Any = answer.results[-1].value
+            self.steps[answer.sequence] = found[0]["n"]
+        elif answer is not None:
+            self._refused(answer if isinstance(answer, Refusal) else answer.refusal)
+
+    async def publish(self, machine: Member) -> None:
+        """A message and a key, in one commit."""
+        self.markers += 1
+        script = f"BEGIN; PUBLISH INTO q VALUE {self.markers}; SET 'k' IN s VALUE 1; COMMIT"
+        answer = await machine.ask(script)
+        if isinstance(answer, ScriptAnswer) and answer.refusal is None:
+            self._acknowledged(machine, answer)
+        elif answer is not None:
+            self._refused(answer if isinstance(answer, Refusal) else answer.refusal)
+
+    async def look(self, machine: Member) -> None:
+        """Read, wherever; sometimes what was written last at least."""
+        after = self.newest if self.world.chance.random() < 0.5 else None
+        lineage = len(self.world.promises.cuts)
+        answer = await machine.ask(READ, after)
+        if answer is None or lineage != len(self.world.promises.cuts):
+            return
+        refusal = answer if isinstance(answer, Refusal) else answer.refusal
+        if refusal is not None:
+            self._refused(refusal)
+            return
+        assert isinstance(answer, ScriptAnswer)
+        if after is not None and answer.sequence < after:
+            raise Broken(f"{machine.name} reads at {answer.sequence}, and {after} was asked for")
+        self.heard(machine, answer)
+
+    def heard(self, machine: Member, answer: ScriptAnswer) -> None:
+        """What was read is what was written up to there, and the same everywhere."""
+        at = answer.sequence
+        found: Any = next(r.value for r in reversed(answer.results) if isinstance(r.value, list))
+        if self.read.setdefault(at, found) != found:
+            raise Broken(f"{machine.name} reads {found} at {at}, where {self.read[at]} was read")
+        held = set(found[0])
+        lacks = {marker for marker, seq in self.sure.items() if seq <= at} - held
+        early = {marker for marker, seq in self.sure.items() if seq > at} & held
+        if lacks or early or held & self.never:
+            raise Broken(
+                f"{machine.name} at {at} lacks {lacks}, has {early} too early, and"
+                f" {held & self.never} that were refused"
+            )
+        counted = found[1][0] if isinstance(found[1], list) else found[1]
+        least = max((n for seq, n in self.steps.items() if seq <= at), default=0)
+        most = min((n for seq, n in self.steps.items() if seq > at), default=1 << 60)
+        if not least <= counted < most:
+            raise Broken(f"{machine.name} counts {counted} at {at}: {least} were told, and {most}")
+
+    def _acknowledged(self, machine: Member, answer: ScriptAnswer) -> None:
+        at, truth = answer.sequence, self.world.promises.truth
+        if at > len(truth) or truth[at - 1].digest != machine.handed.get(at):
+            raise Broken(f"{machine.name} has acknowledged {at}, which was not released")
+        self.newest = max(self.newest, at)
+        self.world.figures["acknowledged"] += 1
+
+    def _refused(self, refusal: Refusal | None) -> None:
+        assert refusal is not None
+        self.world.figures[refusal.code] += 1
+        if refusal.code not in PASSING:
+            raise Broken(f"a client was refused with {refusal.code}: {refusal.message}")
+
+    def forget(self, stays: int) -> None:
+        """A lineage was begun by force: what is behind its beginning may be lost."""
+        self.sure = {marker: at for marker, at in self.sure.items() if at <= stays}
+        self.steps = {at: n for at, n in self.steps.items() if at <= stays}
+        self.read = {at: found for at, found in self.read.items() if at <= stays}
+        self.newest = min(self.newest, stays)
