@@ -19,6 +19,7 @@ def findings(page: Page) -> list[str]:
     """What axe finds on what is shown, in light and in dark. It is evaluated: the policy lets no
     script of others in."""
     found = []
+    page.locator("h1").first.wait_for()  # before that it is read what there is to show
     page.evaluate(f"() => {{ {AXE.read_text()} }}")
     for theme in ("light", "dark"):
         page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
