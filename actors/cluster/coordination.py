@@ -281,7 +281,7 @@ class CoordinationActor(LoopActor):
             if isinstance(found, Wait):
                 raise NotWritable(found.why, leader=[])
         elif not coordinates:
-            raise NotWritable("this node was never declared coordinating, or is stranded")
+            raise NotWritable("this node is not declared coordinating, or is stranded")
         await self._ask_to_lead(message)
 
     async def _ask_to_lead(self, asked: TakeLead) -> None:
@@ -521,6 +521,8 @@ class CoordinationActor(LoopActor):
             await self._taking.give_back(agreement, leadership.lease)
             raise
         await self._step_down(leadership, why)
+        if leadership.gives_up:
+            await self._taking.give_back(self._reach(leadership.policy), leadership.lease)
 
     async def _hold(self, leadership: Leadership) -> str:
         """Lead, from its first frame on; answers why that is over.

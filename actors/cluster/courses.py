@@ -99,7 +99,7 @@ def course(memory: Cluster, agreed: Agreed, node: str, *, coordinates: bool, ask
     if not may_take(agreed, node):
         return Wait("nobody leads, and this node may not hold everything")
     if not coordinates:
-        return Wait("nobody leads, and this node was never declared coordinating")
+        return Wait("nobody leads, and this node is not declared coordinating")
     if not asked:
         return Wait("nobody leads, and this node takes the lead when it is told to")
     return Take(agreed.insync)

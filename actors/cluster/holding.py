@@ -15,7 +15,7 @@ import structlog
 from actors.cluster.courses import doubt
 from actors.cluster.leadership import Leadership
 from actors.cluster.lease import RENEWED_IN
-from actors.cluster.member import Member
+from actors.cluster.member import NOT_COORDINATING, Member
 from actors.cluster.tasks import end
 from actors.commits import Committer, Promise
 from protocol.agreement import Agreement, LeaseLapsed, NotAnswered
@@ -28,6 +28,8 @@ WATCH_SECONDS: Final = 10.0
 """How long a request waits for the agreement to change."""
 PAUSE_SECONDS: Final = 1.0
 """How long is waited for an etcd that does not answer."""
+DECLARED_SECONDS: Final = 0.25
+"""How often it is looked whether this node is declared to lead still."""
 AGAIN_PART: Final = 20
 """A renewal that was not answered is sent again after this part of the lease."""
 
@@ -68,7 +70,9 @@ class Holding:
 
         :param own: of the first frame of its epoch
         """
-        return await _first(self._renew(), self._ask_for_sets(), self._watch(), self._settle(own))
+        return await _first(
+            self._renew(), self._ask_for_sets(), self._watch(), self._settle(own), self._declared()
+        )
 
     async def _settle(self, own: Promise) -> str:
         try:
@@ -79,6 +83,16 @@ class Holding:
         await self._compare()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
+
+    async def _declared(self) -> str:
+        """Rule 8: lead as long as this node is declared to. What it has committed is answered
+        before it gives its lead up, the row among it that says so."""
+        member, committer = self._member, self._committer
+        while not self._leadership.gives_up or committer.released_upto < committer.committed:
+            await asyncio.sleep(DECLARED_SECONDS)
+            member.look_at_rows()
+            self._leadership.gives_up = not member.coordinates
+        return NOT_COORDINATING
 
     def _unanswered(self, what: str, why: str) -> None:
         """Into the log, once for each silence."""

@@ -60,6 +60,8 @@ class Leadership:
         self.rounds = Rounds(lambda: self._leading.waited_for - {node})
         self.unwanted: frozenset[str] = frozenset()
         """Members that are asked out whatever they say: their rows are being dropped."""
+        self.gives_up = False
+        """Whether it is given up as soon as what was committed is released: nothing more is."""
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -204,6 +206,7 @@ class Leadership:
         :param trusted: nodes that rows name
         """
         leading = self._leading
+        self.unwanted &= trusted  # those whose rows are gone may come again under others
         if leading.asked is not None:
             # Rule 2: the answer to the last change did not come. It stays under way, and both sets
             # are waited for, until a later write is answered.

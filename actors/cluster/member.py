@@ -45,6 +45,9 @@ NOT_TOLD: Final = (
     "this node was started, and has not heard yet what was released: it answers once it is attached"
     " to who leads"
 )
+NOT_COORDINATING: Final = (
+    "this node is declared coordinating no more, and gives its lead up: another takes it that is"
+)
 _SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
 
 
@@ -290,6 +293,8 @@ class Member:
             return
         if self.life is Life.LEADING:
             assert self.leadership is not None
+            if self.leadership.gives_up:
+                raise NotWritable(NOT_COORDINATING, leader=[])
             if not self.leadership.may_be_over:
                 self.check_roles()
                 return

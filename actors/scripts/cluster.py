@@ -33,6 +33,7 @@ def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then; or another
     row has its address, id or certificate
     :raises BadRequest, Unknown, TooLarge: of what it says
+    :raises BadRequest, NotEnoughReplicas: as `_let_go`
     """
     made = Replica(
         statement.name,
@@ -43,7 +44,10 @@ def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
         roles=statement.roles,
         comment=statement.comment,
     )
+    before = replicas.every(run.transaction)
     replicas.define(run.transaction, made, IF_TAKEN[statement.exists])
+    named = {row.node for row in replicas.every(run.transaction)}
+    _let_go(run, *(row for row in before if row.node not in named))
     return NONE
 
 
@@ -86,10 +90,13 @@ def _leads(names: tuple[str, ...]) -> BadRequest | NotImplementedHere:
     audited=True,
 )
 def drop_replica(run: Execution, statement: tree.DropReplica, replica: Replica) -> Value:
-    """Remove a row, and its join token with it."""
+    """Remove a row, and its join token with it.
+
+    :raises BadRequest, NotEnoughReplicas: as `_let_go`
+    """
     run.reason = statement.reason
-    _take_out(run, replica)
     replicas.drop(run.transaction, replica)
+    _let_go(run, replica)
     return NONE
 
 
@@ -148,18 +155,32 @@ def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Val
 
     :raises BadRequest: it is no fingerprint
     :raises TooLarge: too many are revoked
+    :raises NotEnoughReplicas: as `_let_go`
     """
     run.reason = statement.reason
     why = statement.reason or run.request.reason
     revoked = check_fingerprint(statement.certificate)
-    _take_out(run, *(one for one in replicas.every(run.transaction) if one.certificate == revoked))
+    _let_go(run, *(one for one in replicas.every(run.transaction) if one.certificate == revoked))
     revocations.revoke(run.transaction, statement.certificate, why)
     return NONE
 
 
-def _take_out(run: Execution, *rows: Replica) -> None:
-    """Rule 2: nobody is shut out whom a release waits for, or who may lead."""
+def _let_go(run: Execution, *rows: Replica) -> None:
+    """Some rows name their nodes no more, or nobody trusts these. Rule 2: nobody is shut out whom a
+    release waits for, or who may lead. This node takes changes, so it is the one that others
+    follow, and find by its row: that is the last to go.
+
+    :raises BadRequest: one of them is this node's, which leads, or others have rows
+    :raises NotEnoughReplicas: too few would be left in the set
+    """
     nodes = [row.node for row in rows if row.node is not None]
+    gone = {row.name for row in rows}
+    left = [row for row in replicas.every(run.transaction) if row.name not in gone]
+    if run.services.roles.node_id in nodes and left:
+        raise BadRequest(
+            "this node leads, and others know it by its row and certificate: these are dropped once"
+            " another leads, or behind all other rows"
+        )
     waited = run.services.cluster.take_out(nodes)
     if waited is not None:
         run.turn.wait(waited)

@@ -1,0 +1,147 @@
+"""What is declared of who leads: its row stays, and its lead ends with the role that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from actors.commits import NODE
+from protocol.errors import BadRequest, NotWritable, UnknownOutcome
+from storage import replicas
+from tests.actors.cluster.test_members import refused, shows, wrote
+from tests.actors.cluster.whole import ROLES, Machine, Trio, cluster
+from tests.actors.parts import outcome
+from tests.logbook import Logbook
+from tests.simulation import loop as stepped
+
+
+@pytest.fixture(autouse=True)
+def quiet(logbook: Logbook) -> None:
+    """What operators hear of."""
+    logbook.allow("leads no more|nobody leads|was not renewed|follows no more")
+
+
+def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
+    async def whole() -> None:
+        async with cluster(**more) as trio:
+            if more.get("founded", True):
+                await trio.led()
+            await main(trio, trio.named("a"))
+
+    stepped.run(whole(), 1)
+
+
+async def shown(machine: Machine, certificate: str) -> None:
+    """What a node with peers does by itself: its certificate is in its row."""
+    committer = machine.runs.committer
+    with committer.begin() as tx:
+        row = next(each for each in replicas.every(tx) if each.node == machine.id)
+        replicas.renew(tx, row, certificate, tx.now + timedelta(days=365))
+        await committer.released(committer.commit(tx, NODE))
+
+
+async def another(trio: Trio, than: Machine) -> Machine:
+    """Another leads before the lease of the one that did would be over."""
+    await trio.until(lambda: trio.leader not in (None, than), seconds=3)
+    return await trio.led()
+
+
+# --- its row --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("founded", [True, False])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP REPLICA a",
+        "DEFINE REPLICA OVERWRITE a PEER 'a:1'",
+        "DEFINE REPLICA OVERWRITE a PEER 'a:1' NODE '6f3a0000-0000-4000-8000-0000000000ff'",
+        "REVOKE CERTIFICATE " + "cd" * 32,
+        "BEGIN; DROP REPLICA c; DROP REPLICA a; COMMIT",
+    ],
+)
+def test_the_row_of_who_leads_stays(founded: bool, statement: str) -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await shown(leader, "cd" * 32)
+        refusal = await refused(leader, statement, BadRequest)
+        assert "leads" in refusal.message
+        about = await leader.value("INFO FOR CLUSTER")
+        assert about["member"] == "a" and len(about["replicas"]) == 3
+        assert [one["replica"] for one in about["trusted"]] == ["a"]
+
+    played(main, founded=founded)
+
+
+def test_its_row_is_the_last_to_go() -> None:
+    async def main(_trio: Trio, leader: Machine) -> None:
+        await leader.value("DROP REPLICA b; DROP REPLICA c")
+        await leader.value("DEFINE REPLICA OVERWRITE a PEER 'a:1'; DROP REPLICA a")
+        assert (await leader.value("INFO FOR CLUSTER"))["replicas"] == []
+        await leader.value("CREATE t:1")
+
+    played(main, founded=False)
+
+
+def test_a_node_is_out_of_the_set_before_its_row_is_declared_anew() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await leader.value("DEFINE REPLICA OVERWRITE c PEER 'c:1'")
+        assert trio.etcd.insync is not None
+        assert trio.etcd.insync.members == {leader.id, trio.named("b").id}
+        named = f"PEER 'c:1' NODE '{trio.named('c').id}' ROLES {ROLES}"
+        await leader.value(f"DEFINE REPLICA OVERWRITE c {named}")
+        await trio.in_sync("a", "b", "c")
+
+    played(main)
+
+
+# --- its roles ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER REPLICA a ROLES NONE",
+        "ALTER REPLICA a ROLES serving, writable",
+        "DEFINE NODE ROLES serving, writable",
+        "DEFINE NODE ROLES NONE",
+    ],
+)
+def test_who_is_declared_coordinating_no_more_gives_its_lead_up(statement: str) -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await wrote(leader, 1, 2)
+        await leader.value(statement)
+        new = await another(trio, leader)
+        await trio.until_done(lambda: new.value("CREATE t:3"))
+        await shows(trio, new, 3)
+        await trio.until(lambda: leader.life == "following")
+
+    played(main)
+
+
+def test_what_was_on_its_way_is_answered_before_a_lead_is_given_up() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        answers: list[object] = []
+        await leader.value("DEFINE NODE ROLES serving, writable")
+        while not (answers and isinstance(answers[-1], NotWritable)):
+            answers.append(await outcome(leader.value(f"CREATE t:{len(answers)}")))
+            assert len(answers) < 300, "it takes them for ever"
+        assert not any(isinstance(one, UnknownOutcome) for one in answers)
+        new = await trio.led()
+        await shows(trio, new, len(answers) - 1)
+
+    played(main)
+
+
+def test_who_gave_its_lead_up_takes_it_again_once_it_may() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await leader.value("ALTER REPLICA a ROLES NONE")
+        new = await another(trio, leader)
+        await trio.until_done(lambda: new.value(f"ALTER REPLICA a ROLES {ROLES}"))
+        await new.value("DEFINE NODE ROLES serving, writable")
+        await trio.named("c" if new.name == "b" else "b").value("DEFINE NODE ROLES NONE")
+        await trio.until(lambda: trio.leader is leader)
+
+    played(main)
