@@ -241,7 +241,7 @@ class Node(NodeParts):
             await self.spaces.stop()
             await self.topics.stop()
             await stop(self._vaults.ref)
-            self.statements.close()
+            await self.statements.close()
             await self._all_released()
             await self.committer.wait_for_nobody(Draining("the node is stopping"))
             await self.cluster.give_up_lead()

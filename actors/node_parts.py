@@ -193,7 +193,9 @@ class NodeParts:
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
         )
         self.running = Running(committer)
-        self.statements = statements = Statements(runtime, committer, self.rights)
+        self.statements = statements = Statements(
+            runtime, committer, self.rights, self.roles.node_id, self.doors.rng
+        )
         self.peering = Peering(
             runtime, committer, statements, self.roles.node_id, self.store.id, self.doors.rng
         )
@@ -267,8 +269,9 @@ class NodeParts:
             self.unfinished if self.settings.serves else None,
         )  # fmt: skip
         self.cluster = begin_coordination(
-            self.runtime, self.committer, self.member, self.reads, self.peering, self.doors.rng,
-            self.settings.agree, self._timers.leads, self._supervise,
+            self.runtime, self.committer, self.member, self.reads, self.peering,
+            self.statements.backlog, self.doors.rng, self.settings.agree, self._timers.leads,
+            self._supervise,
         )  # fmt: skip
 
     def _start_scripts(self) -> None:

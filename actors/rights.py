@@ -527,7 +527,7 @@ def _shown_inside(place: Ids, owner: Standing, kept: Kept) -> Kept | None:
         inside = entry.namespace == space
     else:
         inside = is_inside(f"{entry.namespace}.{entry.database}", space)
-    return kept if inside else kept.elsewhere()
+    return kept if inside else kept.without_place()
 
 
 def _is_there(tx: Transaction, noun: Noun) -> bool:

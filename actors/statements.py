@@ -5,22 +5,28 @@ kept though it only read, have commits of their own, which nobody waits for: a t
 gathers them. Of what somebody could make by the thousand a few a second are kept for each, and the
 next one that is kept says how many were not.
 
-A node that takes no changes keeps none of these: what it refuses stands in its own output.
+What a node can't commit, since another leads, or nobody, or its disk is full, waits in its
+`backlog`: it is carried to who leads (`actors/cluster/receiving.py`), or committed here once that
+can be, and says then where and when it was.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-import structlog
-
+from actors import backlog
+from actors.backlog import Backlog, Batch, Noted
 from actors.commits import Asker, By, Committer, Origin
 from actors.rights import Ids, Rights, ids_of
 from actors.runtime import Runtime
+from actors.sparing import SparingLog
 from actors.tries import network
+from protocol.doors import Rng
 from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller, Surface
 from storage import users
@@ -29,14 +35,17 @@ from storage.entries import Entry
 from storage.statements import AUDIT, STATEMENTS, after
 from storage.transactions import Transaction
 
-log = structlog.get_logger("statements")
-
 BURST: Final = 20
 """Of one kind, of one user, that are kept however quickly they come; then one for each second."""
 REMEMBERED: Final = 1_024
 """Of whom it is remembered how many came."""
 WAITING: Final = 1_024
 """Entries that wait for their turn of the loop."""
+LATER_SECONDS: Final = 1.0
+"""How often it is tried to commit what could not be."""
+LAST_SECONDS: Final = 1.0
+"""How long a node that stops waits for who leads to have what it carries there."""
+_NOT_KEPT: Final = "entries of the statement log were not kept"
 
 
 @dataclass(slots=True)
@@ -49,26 +58,28 @@ class _Allowance:
     """That came since the last one that was kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """An entry that waits for a commit of its own."""
-
-    by: By
-    statement: str | None
-    reason: str | None
-    entry: Entry
-
-
 class Statements:
-    """:param rights: says what a transaction has touched"""
+    """:param rights: says what a transaction has touched
+    :param node: the id of this node
+    """
 
-    def __init__(self, runtime: Runtime, committer: Committer, rights: Rights) -> None:
+    def __init__(
+        self, runtime: Runtime, committer: Committer, rights: Rights, node: str, rng: Rng
+    ) -> None:
         self._runtime = runtime
         self._committer = committer
         self._rights = rights
+        self._node = node
         self._allowances: OrderedDict[tuple[object, ...], _Allowance] = OrderedDict()
-        self._waiting: list[_Own] = []
+        self._waiting: list[Noted] = []
         self._turn: asyncio.Handle | None = None
+        self.backlog = Backlog(runtime.clock, rng)
+        """What could not be committed here, so far."""
+        committer.on_withdraw.append(self.backlog.distrust_places)
+        self._again: asyncio.TimerHandle | None = None
+        """Runs while there is any of it."""
+        self._over = False
+        self._sparing = SparingLog("statements")
 
     def of(
         self,
@@ -106,7 +117,7 @@ class Statements:
             return
         origin = Origin(request, caller.surface, caller.address)
         entry = _entry(origin, places, place, audited, refusal)
-        self._add(_Own(By(caller.user, caller.surface), statement, reason, entry), more)
+        self._add(caller.user, caller.surface, statement, reason, entry, more)
 
     def denied(
         self, user: str, asker: Asker[Any], space: Space, statement: str, refusal: NotAllowed
@@ -122,7 +133,7 @@ class Statements:
             origin, database = asker.origin, space.database
             place = database.namespace.name, database.name
             entry = _entry(origin, places, place, True, refusal)
-            self._add(_Own(By(user, origin.surface), statement, None, entry), more)
+            self._add(user, origin.surface, statement, None, entry, more)
 
         self._runtime.loop.call_soon(keep)
 
@@ -146,16 +157,15 @@ class Statements:
         more = self._admit((action, network(address) if refused else name, refused, places))
         if more is None:
             return
-        by = By(name if known else "", surface)
         entry = Entry(AUDIT, "", address, None, None, places, action, refused or None)
-        self._add(_Own(by, None, None, entry), more)
+        self._add(name if known else "", surface, None, None, entry, more)
 
     def did(self, action: str) -> None:
         """Keep an entry of the audit trail of what whoever runs the node has had it do."""
         more = self._admit((action,))
         if more is not None:
             entry = Entry(AUDIT, "", "local", None, None, ((),), action)
-            self._add(_Own(By("", "command"), None, None, entry), more)
+            self._add("", "command", None, None, entry, more)
 
     def _admit(self, kind: tuple[object, ...]) -> int | None:
         """How many like it were not kept since the last that was; None: this one is not either.
@@ -179,35 +189,88 @@ class Statements:
         more, allowance.more = allowance.more, 0
         return more
 
-    def _add(self, own: _Own, more: int) -> None:
-        if len(self._waiting) >= WAITING:
-            return
+    def _add(
+        self,
+        user: str,
+        surface: str,
+        statement: str | None,
+        reason: str | None,
+        entry: Entry,
+        more: int,
+    ) -> None:
+        """Have an entry committed in a turn of its own. :param more: as `_admit` answers"""
         if more:
-            own = replace(own, entry=after(own.entry, more))
-        self._waiting.append(own)
+            entry = after(entry, more)
+        at_us = self._runtime.clock.wall_us()
+        noted = Noted(user, surface, statement, reason, entry, at_us)
+        if len(self._waiting) >= WAITING:
+            self._hold([noted], "too many come at once")
+            return
+        self._waiting.append(noted)
         if self._turn is None:
             self._turn = self._runtime.loop.call_soon(self._commit)
 
     def _commit(self) -> None:
         self._turn = None
         waiting, self._waiting = self._waiting, []
-        for number, own in enumerate(waiting):
+        for number, noted in enumerate(waiting):
             with self._committer.begin() as tx:
                 try:
-                    self._committer.commit(tx, own.by, own.statement, own.reason, own.entry)
+                    by = By(noted.user, noted.surface)
+                    self._committer.commit(tx, by, noted.statement, noted.reason, noted.entry)
                 except Refusal as refusal:
-                    log.info(
-                        "entries of the statement log were not kept",
-                        count=len(waiting) - number,
-                        why=str(refusal),
-                    )
+                    self._hold(waiting[number:], str(refusal))
                     return
 
-    def close(self) -> None:
-        """The node stops: what waits is committed now."""
+    # --- what could not be committed --------------------------------------------------------------
+
+    def _hold(self, noted: Sequence[Noted], why: str) -> None:
+        missed = sum(not self.backlog.add(one) for one in noted)
+        if missed:
+            self._sparing.warning(_NOT_KEPT, count=missed, why=why)
+        self._later()
+
+    def _later(self) -> None:
+        if self._again is None and not self._over:
+            self._again = self._runtime.loop.call_later(LATER_SECONDS, self._try)
+
+    def _try(self) -> None:
+        """Commit some of it here."""
+        self._again = None
+        batch = self.backlog.oldest()
+        if batch is None or self._over:
+            return
+        try:
+            promise = backlog.commit(self._committer, self._node, batch)
+        except Refusal:
+            self._later()
+            return
+        self._committer.when_released(promise, partial(self._tried, batch))
+
+    def _tried(self, batch: Batch, lost: BaseException | None) -> None:
+        if lost is not None:
+            self._later()
+        else:
+            self.backlog.done(batch.last)
+            self._runtime.loop.call_soon(self._try)
+
+    async def close(self) -> None:
+        """The node stops: what waits is committed now; what can't be is brought to who leads, if
+        that takes a moment only."""
         if self._turn is not None:
             self._turn.cancel()
             self._commit()
+        self._over = True
+        if self._again is not None:
+            self._again.cancel()
+        until_us = self._runtime.clock.monotonic_us() + LAST_SECONDS * 1_000_000
+        while self.backlog and self.backlog.is_carried:
+            if self._runtime.clock.monotonic_us() >= until_us:
+                break
+            await asyncio.sleep(0.01)
+        if self.backlog:
+            self._sparing.info(_NOT_KEPT, count=len(self.backlog), why="the node stops")
+        self._sparing.close()
 
 
 def _entry(

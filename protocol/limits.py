@@ -164,6 +164,25 @@ REASON_CHARACTERS: Final = 500
 ENTRIES_KEPT: Final = 100_000
 """Newest entries of the statement log that are kept, unless `--keep-statements` says otherwise,
 and of the audit trail."""
+ENTRIES_WAITING: Final = 1_024
+"""Of both that a node holds which can't commit them: until it can, or who leads has them."""
+ENTRIES_WAITING_EACH: Final = ENTRIES_WAITING // 4
+"""Of these, under one user's name, or under none."""
+ENTRIES_CARRIED: Final = 32
+"""That go to who leads in one message. Each is a commit: some milliseconds of its loop."""
+ENTRIES_CARRIED_AT_ONCE: Final = ENTRIES_WAITING
+"""Of one follower that who leads takes however quickly they come …"""
+ENTRIES_CARRIED_A_SECOND: Final = 32
+"""… and after that."""
+WALL_US_MAX: Final = 253_402_300_799_999_999
+"""The last microsecond of the year 9999: what another node's clock may say."""
+ENTRY_PLACES: Final = 64
+"""That an entry names which comes from a follower; one that touched more is the store's owner's to
+see."""
+ENTRY_TEXT_CHARACTERS: Final = STATEMENT_TEXT_BYTES + 64
+"""Of its statement, what says that it was cut included …"""
+ENTRY_NAME_CHARACTERS: Final = 512
+"""… and of each other text in it."""
 ENTRIES_SHOWN: Final = 100
 """Of them in one answer, unless LIMIT says otherwise."""
 ENTRIES_SHOWN_MAX: Final = 1_000

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
-from typing import Annotated, Final, NamedTuple, Protocol
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -39,6 +39,9 @@ Detail = str | int | bool | None | list[str]
 Address = Annotated[str, Meta(max_length=limits.PEER_ADDRESS_CHARACTERS)]
 Told = tuple[Sequence, Sequence, Digest]
 """A reign: its epoch, the last frame of it, and that frame's digest."""
+EntryName = Annotated[str, Meta(max_length=limits.ENTRY_NAME_CHARACTERS)]
+PlaceTold = Annotated[tuple[Annotated[int, Meta(ge=0, le=2**32 - 1)], ...], Meta(max_length=2)]
+"""The ids of a namespace and a database; empty: the store itself."""
 Flags = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 FrameTold = tuple[Sequence, Sequence, Sequence, Flags, bytes]
 """A frame as it stands in the log, in clear: sequence, epoch, time, flags, body."""
@@ -71,6 +74,9 @@ class Attached(Struct, tag=True, array_like=True, frozen=True):
     epoch: Sequence
     agree: Sequence
     released: Sequence
+    keeps: bool = False
+    """Whether it takes `Entries`. One of an earlier version does not know them, and says nothing of
+    it; to them it is never said."""
 
 
 class CopyNeeded(Struct, tag=True, array_like=True, frozen=True):
@@ -125,6 +131,9 @@ class Frames(Struct, tag=True, array_like=True, frozen=True):
     present: Sequence = 0
     """The newest of what the follower `asks`: all that was released anywhere when it did is in
     `released`."""
+    kept: Sequence = 0
+    """The newest of the follower's `Entries` that are committed, released and to be held no
+    more."""
 
 
 class Acknowledge(Struct, tag=True, array_like=True, frozen=True):
@@ -139,6 +148,42 @@ class Acknowledge(Struct, tag=True, array_like=True, frozen=True):
     """The newest number that it was asked to say back; it has promised no later epoch."""
     asks: Sequence = 0
     """Its newest question what is present; see `Frames.present`."""
+
+
+class EntryTold(Struct, array_like=True, frozen=True):
+    """An entry of the statement log or the audit trail, as it was made at a follower. At which one
+    it does not say: that is who has said it. The rest is as in `storage/entries.py`."""
+
+    at: Annotated[int, Meta(ge=0, le=limits.WALL_US_MAX)]
+    """By the wall clock of the follower."""
+    user: EntryName
+    surface: Literal["wire", "http", "command", "peer", "node"]
+    statement: Annotated[str, Meta(max_length=limits.ENTRY_TEXT_CHARACTERS)] | None
+    reason: EntryName | None
+    kept: Annotated[int, Meta(ge=1, le=3)]
+    request: EntryName
+    address: EntryName
+    namespace: EntryName | None
+    database: EntryName | None
+    places: Annotated[tuple[PlaceTold, ...], Meta(min_length=1, max_length=limits.ENTRY_PLACES)]
+    action: EntryName | None
+    refused: EntryName | None
+    needs: EntryName | None
+    more: Sequence
+
+
+class Entries(Struct, tag=True, array_like=True, frozen=True):
+    """A follower to its leader: what the statement log and the audit trail are to keep of what was
+    done and refused at it. Not answered: `Frames.kept` says what is kept, and no more is said
+    before that. What was said over another link is said again, under the same numbers."""
+
+    epoch: Sequence
+    """Of the leader."""
+    life: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    """Of the follower's process: numbers begin anew in each."""
+    first: Annotated[int, Meta(ge=1, le=2**48)]
+    """The number of the first; the others follow it."""
+    entries: Annotated[list[EntryTold], Meta(min_length=1, max_length=limits.ENTRIES_CARRIED)]
 
 
 class Compare(Struct, tag=True, array_like=True, frozen=True):
@@ -224,8 +269,8 @@ class Redeemed(Struct, tag=True, array_like=True, frozen=True):
 
 
 Message = (
-    Hello | Attach | Attached | CopyNeeded | Refused | Frames | Acknowledge | Compare | Copy
-    | CopyBegins | Part | CopyEnds | Renew | Renewed | Redeem | Redeemed
+    Hello | Attach | Attached | CopyNeeded | Refused | Frames | Acknowledge | Entries | Compare
+    | Copy | CopyBegins | Part | CopyEnds | Renew | Renewed | Redeem | Redeemed
 )  # fmt: skip
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

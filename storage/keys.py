@@ -60,6 +60,7 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 72 | vault (4) number (8) | msgpack | an entry of a vault's trail, see `vault_trail.py` |
 | 73 | vault (4) | number (8) hash (32) | the newest entry of a vault's trail |
 | 74 | vault (4) id | number (8) | the newest entry that says a record was written or erased |
+| 75 | node | life · number | up to where a node's entries are kept, see `carried.py` |
 
 Values of tags 27, 2C, 30 and 31 are stamped: they begin with the sequence of the commit that wrote
 them.
@@ -138,6 +139,7 @@ AUDIT: Final = 0x71
 VAULT_ENTRY: Final = 0x72
 VAULT_HEAD: Final = 0x73
 VAULT_LAST: Final = 0x74
+CARRIED: Final = 0x75
 
 OF_TOPICS: Final = (
     GROUP, TOPIC_LAST, TOPIC_TRIMMED, READER, GROUP_STATE, GROUP_IDS, MESSAGE, MESSAGE_ID,

@@ -6,6 +6,11 @@ and sign-ins change nothing: theirs are frames without effects.
 
 A row stands under the sequence of its commit. The two have ranges of their own, so that what is
 changed by the thousand does not push out who was let in.
+
+What happened at a node that could not commit it, a follower say, is committed later, mostly by
+another. How it came then says where and when as well: `elsewhere`. It stands in that text, and in
+no field of its own, so that every version folds the same row of it: nodes of two versions hold one
+store while they are upgraded, and their states are compared.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
+from protocol import limits
 from protocol.values import instant
 from storage import keys
 from storage.effects import Attribution
@@ -47,12 +53,16 @@ class Kept(msgspec.Struct, frozen=True):
     """Log time."""
     user: str
     surface: str
+    node: str | None
+    """The id of the node that it happened at; None: that committed it, at that moment."""
+    happened: datetime | None
+    """When, by that node's clock; None likewise."""
     statement: str | None
     """Its text with secrets taken out; None where there was none."""
     reason: str | None
     entry: Entry
 
-    def elsewhere(self) -> Kept:
+    def without_place(self) -> Kept:
         """The same without the place that it stood in."""
         return structs.replace(
             self, entry=structs.replace(self.entry, namespace=None, database=None)
@@ -75,9 +85,42 @@ def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
     return {keys.kept(tag, sequence): row for kept, tag in _TAGS.items() if entry.kept & kept}
 
 
+def elsewhere(surface: str, node: str, at_us: int) -> str:
+    """How something came that happened at another node, or earlier, than it is committed.
+
+    :param at_us: by the wall clock of that node
+    """
+    return f"{surface} {node} {at_us}"
+
+
 def after(entry: Entry, more: int) -> Entry:
     """An entry before which so many like it were not kept."""
     return structs.replace(entry, more=more)
+
+
+def of_store(entry: Entry) -> Entry:
+    """An entry that touched the store itself, as far as is shown: its owner's to see."""
+    return structs.replace(entry, places=((),))
+
+
+def bounded(entry: Entry) -> Entry:
+    """An entry no longer than a node takes it from another."""
+    most = limits.ENTRY_NAME_CHARACTERS
+    if len(entry.places) > limits.ENTRY_PLACES:
+        entry = of_store(entry)
+    return structs.replace(
+        entry,
+        request=entry.request[:most],
+        address=entry.address[:most],
+        namespace=cut(entry.namespace, most),
+        database=cut(entry.database, most),
+        needs=cut(entry.needs, most),
+    )
+
+
+def cut(text: str | None, most: int) -> str | None:
+    """A text of so many characters at most."""
+    return None if text is None else text[:most]
 
 
 def newest(tx: Transaction, where: int, before: int | None = None) -> Iterator[list[Kept]]:
@@ -95,15 +138,26 @@ def newest(tx: Transaction, where: int, before: int | None = None) -> Iterator[l
 
 def _kept(key: bytes, value: bytes) -> Kept:
     row = _decoder.decode(value)
+    surface, node, happened = _how(row)
     return Kept(
         keys.kept_sequence(key),
         instant(row.time_us),
         row.by,
-        row.how,
+        surface,
+        node,
+        happened,
         row.statement,
         row.reason,
         row.entry,
     )
+
+
+def _how(row: _Row) -> tuple[str, str | None, datetime | None]:
+    """The surface, and what `elsewhere` says beside it."""
+    if " " not in row.how:
+        return row.how, None, None
+    surface, node, at_us = row.how.split(" ")
+    return surface, node, instant(int(at_us))
 
 
 def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[int]]:
@@ -120,6 +174,9 @@ def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[
 class Maker(NamedTuple):
     """Whose an entry is, from the outermost on: how the room for the audit trail is shared out."""
 
+    node: str
+    """Where it happened; empty: where it was committed. A node that makes up entries has the room
+    of one node, and takes none of the others'."""
     namespace: int
     database: int
     """Ids of the place that all it touched lies in; 0: none is around all of that."""
@@ -149,7 +206,7 @@ def _maker(row: _Row) -> Maker:
             depth -= 1
     namespace, database = (*first[:depth], 0, 0)[:2]
     turned_away = entry.action is not None and entry.refused is not None
-    return Maker(namespace, database, turned_away, row.by)
+    return Maker(_how(row)[1] or "", namespace, database, turned_away, row.by)
 
 
 def forget_each(tx: Transaction, where: int, sequences: Iterable[int]) -> None:

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from actors.sparing import SparingLog
 from protocol import limits
-from surfaces.logs import SparingLog
 
 BACKLOG: Final = 1024
 ACCEPTS_A_TURN: Final = 16

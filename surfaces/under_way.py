@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from surfaces.logs import SparingLog
+from actors.sparing import SparingLog
 
 Then = Callable[[asyncio.Future[Any]], None]
 """What follows when something is done."""

@@ -13,6 +13,7 @@ log is ours, and nobody votes.
 | `renewing.py` | the certificate that this node shows: made, known, shown, renewed |
 | `shipping.py` | a leader and one follower: frames, what is on its way, what was acknowledged |
 | `receiving.py` | a follower and its leader: what it takes, acknowledges and shows |
+| `carrying.py` | what followers bring for the statement log and the audit trail |
 | `attaching.py` | a follower holds on to its leader: attempts, and when there is no point in more |
 | `comparing.py` | whether a follower's state is its leader's |
 | `window.py`, `lateness.py`, `standing.py`, `pauses.py` | what those count by |

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from actors.backlog import Backlog
 from actors.cluster.pauses import Pauses
 from actors.cluster.receiving import CopyMissing, Epochs, Receiving
 from actors.cluster.standing import Standing
@@ -27,6 +28,7 @@ class Attaching:
 
     :param connect: makes a link to who leads, at one of its addresses. :raises LinkClosed:
     :param epoch: in which it leads; None: nobody has agreed on that
+    :param backlog: what is carried to it; None: nothing is
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class Attaching:
         epochs: Epochs,
         connect: Callable[[], Awaitable[Link]],
         epoch: int | None = None,
+        backlog: Backlog | None = None,
     ) -> None:
         self._runtime = runtime
         self._committer = committer
         self._epochs = epochs
         self._connect = connect
         self._epoch = epoch
+        self._backlog = backlog
         self._pauses = Pauses(rng)
         self._receiving: Receiving | None = None
         self._failed: Standing | None = None
@@ -80,7 +84,9 @@ class Attaching:
 
     async def _follow(self) -> None:
         link = await self._connect()
-        receiving = Receiving(self._runtime, self._committer, self._epochs, link, self._epoch)
+        receiving = Receiving(
+            self._runtime, self._committer, self._epochs, link, self._epoch, self._backlog
+        )
         self._receiving, full = receiving, False
         try:
             await receiving.run()

@@ -16,6 +16,9 @@ Invariants:
 - Frames are taken only of the epoch that it is attached in, and only while it has promised no later
   one. What was sent before a promise is not acknowledged behind it.
 - Nothing is shown that the leader has not released.
+
+What could not be committed here of statements and sign-ins (`actors/backlog.py`) is carried to the
+leader beside all that, a few at a time: the next ones once it says that the last are kept.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from actors.backlog import Backlog
+from actors.cluster.carrying import told
 from actors.cluster.comparing import Compared
 from actors.cluster.lateness import Lateness
 from actors.cluster.pursuit import detached
@@ -40,6 +45,7 @@ from protocol.links import (
     Attached,
     Compare,
     CopyNeeded,
+    Entries,
     Frames,
     Link,
     LinkClosed,
@@ -85,6 +91,7 @@ class Receiving:
 
     :param link: to the leader; closed at the end
     :param epoch: in which that node is known to lead; None: nobody has agreed on who leads
+    :param backlog: what is carried to the leader; None: nothing is
     """
 
     def __init__(
@@ -94,6 +101,7 @@ class Receiving:
         epochs: Epochs,
         link: Link,
         epoch: int | None = None,
+        backlog: Backlog | None = None,
     ) -> None:
         self._loop = runtime.loop
         self._monotonic_us = runtime.clock.monotonic_us
@@ -119,6 +127,9 @@ class Receiving:
         self._asks = 0
         """How often it was asked what is present."""
         self._asking: deque[tuple[int, asyncio.Future[int]]] = deque()
+        self._backlog = backlog
+        self._carries = 0
+        """The newest of what is carried there that is not known to be kept; 0: nothing is."""
         self._failed: Exception | None = None
         """Why the link was ended here."""
         self._over = False
@@ -156,6 +167,8 @@ class Receiving:
         finally:
             self._over = True
             self._end_asking()
+            if self._backlog is not None and self._backlog.on_more == self._carry:
+                self._backlog.on_more = None
             if self._watch is not None:
                 self._watch.cancel()
             self._compared.close()
@@ -196,6 +209,9 @@ class Receiving:
         log.info("attached", leader=self._link.peer.node, epoch=self.epoch, agree=answer.agree)
         self._acknowledge_soon()
         self._hear_released(answer.released)
+        if answer.keeps and self._backlog is not None:
+            # Behind the acknowledgement, which says that this node is attached.
+            self._loop.call_soon(self._begin_to_carry, self._backlog)
 
     # --- what the leader says ---------------------------------------------------------------------
 
@@ -215,6 +231,10 @@ class Receiving:
                 _, asking = self._asking.popleft()
                 if not asking.done():
                     asking.set_result(message.released)
+            if self._carries and message.kept >= self._carries and self._backlog is not None:
+                kept, self._carries = self._carries, 0
+                self._backlog.done(kept)
+                self._carry()
             while self._unsynced_bytes > UNSYNCED_BYTES and self._failed is None:
                 self._fewer.clear()
                 await self._fewer.wait()
@@ -267,6 +287,21 @@ class Receiving:
             applied = self._committer.released_upto
             said = Acknowledge(self.epoch, self._synced, applied, self._round, self._asks)
             self._link.send(said)
+
+    def _begin_to_carry(self, backlog: Backlog) -> None:
+        if not self._over:
+            backlog.on_more = self._carry
+            self._carry()
+
+    def _carry(self) -> None:
+        """Say the next of what is to be kept, where the last is."""
+        if self._over or self._carries or self._backlog is None:
+            return
+        batch = self._backlog.oldest()
+        if batch is not None:
+            self._carries = batch.last
+            entries = [told(one) for one in batch.noted]
+            self._link.send(Entries(self.epoch, batch.life, batch.first, entries))
 
     def ask_present(self) -> asyncio.Future[int]:
         """What who leads has released once all of the set have told it that it still leads.

@@ -5,6 +5,7 @@
 | `Attach` | `Attached`, and frames from behind where both logs agree |
 | | `CopyNeeded`: that part of the log is gone; or `Refused` |
 | `Acknowledge` | nothing: it makes room for more |
+| `Entries` | nothing: each message says up to which of them are kept (`carrying.py`) |
 | `Refused` | nothing: the follower takes no more, and has said why |
 
 Invariants:
@@ -22,7 +23,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
 
@@ -52,6 +53,7 @@ from protocol.links import (
     Attached,
     Compare,
     CopyNeeded,
+    Entries,
     Frames,
     FrameTold,
     Link,
@@ -65,6 +67,8 @@ log = structlog.get_logger("cluster")
 
 Heard = Callable[[str, int], None]
 """Told the id of a follower, and the last frame on its disk."""
+Keep = Callable[[str, Entries], Awaitable[None]]
+"""Has what a follower brings kept: see `Carrying.keep`."""
 
 
 class Shipping:
@@ -76,6 +80,7 @@ class Shipping:
     :param beat_seconds: how often something is said at least
     :param round: the number that is to be said back
     :param present: what is present, as its future or at once; see `present.py`
+    :param keep: what becomes of the follower's entries; None: it may say none
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class Shipping:
         beat_seconds: float = limits.SHIP_BEAT_SECONDS,
         round: Callable[[], int] = lambda: 0,
         present: Callable[[], int | asyncio.Future[int]] = lambda: 0,
+        keep: Keep | None = None,
     ) -> None:
         self._loop = runtime.loop
         self._monotonic_us = runtime.clock.monotonic_us
@@ -104,6 +110,11 @@ class Shipping:
         self._beat_seconds = beat_seconds
         self._round = round
         self._present = present
+        self._keep = keep
+        self._keeping: asyncio.Future[None] | None = None
+        """Runs while some of the follower's entries are on their way to the trail."""
+        self._kept = 0
+        """The newest of them that are there."""
         self.said = 0
         """The newest number that the follower has said back."""
         self._asked = 0
@@ -195,6 +206,8 @@ class Shipping:
         self._let_go()
         for asking in list(self._asking):
             asking.cancel()
+        if self._keeping is not None:
+            self._keeping.cancel()
         self._link.close(self.reason)
         if hearing is not None:
             hearing.cancel()
@@ -250,7 +263,7 @@ class Shipping:
         self._position = self.synced = agree
         self._told = self._committer.released_upto
         self._lateness = Lateness(self._told, agree)
-        self._link.send(Attached(self.epoch, agree, self._told))
+        self._link.send(Attached(self.epoch, agree, self._told, self._keep is not None))
         log.info("a follower attaches", node=self.node, agree=agree, end=asked.end)
 
     # --- what the follower says -------------------------------------------------------------------
@@ -264,6 +277,8 @@ class Shipping:
             self._heard_us = self._monotonic_us()
             if isinstance(message, Acknowledge):
                 self._acknowledged(message)
+            elif isinstance(message, Entries):
+                self._have_kept(message)
             elif isinstance(message, Refused):
                 if message.code == Stranded.__name__:
                     self._strand(message.message)
@@ -319,6 +334,25 @@ class Shipping:
         self._answered = max(self._answered, question)
         self.hurry()
 
+    def _have_kept(self, said: Entries) -> None:
+        """:raises BadRequest: nobody may say that now"""
+        if self._keep is None or not self.is_attached or said.epoch != self.epoch:
+            raise BadRequest(f"entries for the leader of epoch {said.epoch}, and none are taken")
+        if self._keeping is not None:
+            raise BadRequest("entries were brought before the last ones were kept")
+        self._keeping = keeping = asyncio.ensure_future(self._keep(self.node, said))
+        upto = said.first + len(said.entries) - 1
+
+        def kept(done: asyncio.Future[None]) -> None:
+            if done.cancelled():
+                return
+            self._keeping = None
+            done.result()  # what it raises is a bug: the loop tells of it
+            self._kept = upto
+            self.hurry()
+
+        keeping.add_done_callback(kept)
+
     # --- what it is sent --------------------------------------------------------------------------
 
     async def _step(self) -> None:
@@ -345,7 +379,9 @@ class Shipping:
         self._lateness.released(released, self.synced, now_us)
         self._told, self._beat_due = released, False
         told: list[FrameTold] = [*frames]
-        self._link.send(Frames(self.epoch, released, told, self._round(), self._answered))
+        self._link.send(
+            Frames(self.epoch, released, told, self._round(), self._answered, self._kept)
+        )
 
     def _tick(self) -> None:
         """Time for a sign of life."""

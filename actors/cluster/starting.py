@@ -8,7 +8,9 @@ from typing import Any
 
 import structlog
 
+from actors.backlog import Backlog
 from actors.cluster.attaching import Attaching
+from actors.cluster.carrying import Carrying
 from actors.cluster.cluster_file import ClusterFileActor, CopyAnew, SaveCluster
 from actors.cluster.comparing import Comparing
 from actors.cluster.coordination import CoordinationActor, Ways
@@ -72,6 +74,7 @@ def begin_coordination(
     member: Member,
     reads: LogReads,
     peering: Peering,
+    backlog: Backlog,
     rng: Rng,
     agree: Agree,
     leads: Callable[[bool], Awaitable[None]],
@@ -79,18 +82,21 @@ def begin_coordination(
 ) -> Desk:
     """Who coordinates, from now on.
 
+    :param backlog: what is carried to who leads while another does
     :param leads: told whether this node leads, when that changes
     """
+
+    carrying = Carrying(runtime, committer)
 
     def ship(link: Link, epoch: int, attached: Heard, heard: Heard, beat: float) -> Ships:
         return Shipping(
             runtime, committer, reads, link, epoch, attached, heard, beat, lambda: member.round,
-            partial(present, member, committer),
+            partial(present, member, committer), carrying.keep,
         )  # fmt: skip
 
     def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:
         connect = partial(_connect, member, peering, node, upstream)
-        return Attaching(runtime, rng, committer, member.memory, connect, epoch)
+        return Attaching(runtime, rng, committer, member.memory, connect, epoch, backlog)
 
     async def compare() -> None:
         await Comparing(runtime, committer, lambda: shippings).run()

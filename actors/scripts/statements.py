@@ -73,6 +73,8 @@ def _described(kept: Kept) -> dict[str, Value]:
         "refused": entry.refused,
         "needs": entry.needs,
         "more": entry.more,
+        "node": kept.node,
+        "happened": kept.happened,
     }
 
 

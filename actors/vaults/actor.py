@@ -15,8 +15,6 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-import structlog
-
 from actors.commits import Promise
 from actors.passwords import Asker
 from actors.runtime import LoopActor, handles
@@ -68,8 +66,6 @@ from storage.vault_seals import (
     wrap_root,
 )
 from storage.vaults import Vault
-
-log = structlog.get_logger("vaults")
 
 AT_ONCE: Final = 64
 """Vaults that are looked at before others have their turn."""
@@ -201,7 +197,9 @@ class VaultsActor(LoopActor):
                 promise = self._commit(tx, message)
             except (NotWritable, AuditRefused, Busy) as refusal:
                 promise = None
-                log.warning("sealed, and not recorded", user=message.caller.user, why=refusal.code)
+                self._service.trail.sparing.warning(
+                    "sealed, and not recorded", user=message.caller.user, why=refusal.code
+                )
         self._count_seal(act.trail)
         self._ends.pop(act.trail, None)
         self._keyring.seal(act.trail)

@@ -20,6 +20,7 @@ import structlog
 
 from actors.commits import NODE, Committer
 from actors.runtime import Runtime
+from actors.sparing import SparingLog
 from actors.vaults.keyring import STORE, Keyring
 from protocol.errors import NotAllowed, Refusal, Sealed, Unknown, WrongKey
 from protocol.requests import Caller
@@ -107,6 +108,8 @@ class Trail:
         self._turn: asyncio.Handle | None = None
         self._moved: dict[int, str] = {}
         """Trails that have grown since their heads were last said, with their paths."""
+        self.sparing = SparingLog("vaults")
+        """For what could not be recorded."""
 
     def add(
         self, tx: Transaction, act: Act, digest: bytes | None = None, key: TrailKey | None = None
@@ -258,9 +261,10 @@ class Trail:
                     self._append(tx, act, outcome, more, None, None)
                 self._committer.commit(tx, NODE, reason="the trails of vaults")
             except Refusal as refusal:
-                # What they say stands in the node's own output then.
+                # What they say stands in the node's own output then, as far as it is not too much:
+                # anybody may ask for a vault.
                 for act, outcome, _ in waiting:
-                    log.warning(
+                    self.sparing.warning(
                         "an entry of a vault's trail was not kept",
                         action=act.action,
                         outcome=outcome,
@@ -314,6 +318,7 @@ class Trail:
             self._turn.cancel()
         self._commit()
         self.say_heads()
+        self.sparing.close()
 
 
 def with_version(act: Act, version: int | None) -> Act:

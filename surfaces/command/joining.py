@@ -12,6 +12,7 @@ from actors.cluster.joining import join as copy_store
 from actors.cluster.peering import Identity
 from actors.doors import Doors, system_doors
 from actors.node import START_FAULTS
+from actors.sparing import SparingLog
 from protocol import limits
 from protocol.doors import Clock
 from protocol.links import VERSION, Hello, Links
@@ -21,7 +22,6 @@ from surfaces.command.arguments import Invitation, Join, Serve
 from surfaces.command.console import Console
 from surfaces.command.opening import NotOpened, keys_in, reason
 from surfaces.command.progress import stages
-from surfaces.logs import SparingLog
 from surfaces.peers.dialling import Dialler
 from surfaces.peers.tls import context
 

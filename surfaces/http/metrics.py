@@ -16,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from actors.backlog import Backlog
 from actors.cluster.member import Figures
 from actors.facts import Listening
 from actors.topics import GroupFigures, TopicFigures
@@ -43,6 +44,7 @@ class SurfaceCollector(Collector):
         yield from self._http()
         if self._may_read_node():
             yield _certificates(self._surface.node.facts.listening)
+            yield from _entries(self._surface.node.statements.backlog)
             yield from _cluster(self._surface.node.member.figures)
 
     def _may_read_node(self) -> bool:
@@ -235,6 +237,20 @@ def _certificates(listening: Iterable[Listening]) -> Metric:
         if one.certificate_expires is not None:
             family.add_metric([one.surface], one.certificate_expires.timestamp())
     return family
+
+
+def _entries(backlog: Backlog) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "store_entries_waiting",
+        "Entries of the statement log and the audit trail that the node could not commit yet",
+        len(backlog),
+    )
+    yield CounterMetricFamily(
+        "store_entries_kept_later", "Of these, those that were, here or by who leads", backlog.kept
+    )
+    yield CounterMetricFamily(
+        "store_entries_not_kept", "Those that found no room to wait in", backlog.missed
+    )
 
 
 def _cluster(figures: Figures | None) -> Iterator[Metric]:

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from actors.sparing import SparingLog
 from protocol import limits
 from surfaces.admission import Admission
 from surfaces.holdings import Holdings
@@ -17,7 +18,7 @@ from surfaces.http import answers
 from surfaces.http.counters import Counters
 from surfaces.http.hosts import Hosts
 from surfaces.http.known import KnownHeads
-from surfaces.logs import RefusalLog, SparingLog
+from surfaces.logs import RefusalLog
 from surfaces.turns import LongWork
 from surfaces.under_way import UnderWay
 

@@ -16,6 +16,7 @@ from typing import Protocol
 from OpenSSL import SSL
 
 from actors.cluster.trust import Pinned
+from actors.sparing import SparingLog
 from protocol.addresses import check_peer
 from protocol.errors import BadRequest, Refusal, SignInRefused
 from protocol.links import (
@@ -28,7 +29,6 @@ from protocol.links import (
     Redeemed,
     Refused,
 )
-from surfaces.logs import SparingLog
 from surfaces.peers.connection import Connection, Patience
 from surfaces.peers.greeting import check, refusal
 from surfaces.peers.tls import Channel

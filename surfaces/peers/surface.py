@@ -17,11 +17,11 @@ from OpenSSL import SSL
 
 from actors.cluster.peering import Peering
 from actors.facts import Load
+from actors.sparing import SparingLog
 from actors.tries import network
 from protocol import limits
 from protocol.links import Link, Redeem, Redeemed
 from surfaces.listener import Listener
-from surfaces.logs import SparingLog
 from surfaces.peers.connection import Connection, Patience
 from surfaces.peers.dialling import Dialler
 from surfaces.peers.greeting import welcome

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+from actors.sparing import SparingLog
 from protocol import limits
 from surfaces.admission import Admission
 from surfaces.holdings import Holdings
-from surfaces.logs import RefusalLog, SparingLog
+from surfaces.logs import RefusalLog
 from surfaces.turns import LongWork
 from surfaces.under_way import UnderWay
 from surfaces.wire.gate import Gate

@@ -280,7 +280,7 @@ async def desk(
         found.sessions = Sessions(made.runtime.clock, made.rng)
         found.ref = SessionsActor.start(
             made.runtime, found.sessions, made.committer, found.passwords, made.rng,
-            Statements(made.runtime, made.committer, Rights()),
+            Statements(made.runtime, made.committer, Rights(), "here", made.rng),
         )  # fmt: skip
         try:
             yield found

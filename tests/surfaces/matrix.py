@@ -119,6 +119,9 @@ process_resident_memory_bytes               |              | +SEEE ++++ +++ +
 process_start_time_seconds                  |              | +SEEE ++++ +++ +
 process_virtual_memory_bytes                |              | +SEEE ++++ +++ +
 store_feeds                                 |              | +SEEE ++++ +++ +
+store_entries_kept_later_total              | INFO ON NODE | -SEEE ---+ --- +
+store_entries_not_kept_total                | INFO ON NODE | -SEEE ---+ --- +
+store_entries_waiting                       | INFO ON NODE | -SEEE ---+ --- +
 store_feed_commits_total                    |              | +SEEE ++++ +++ +
 store_feeds_ended_total                     |              | +SEEE ++++ +++ +
 store_http_connections                      |              | +SEEE ++++ +++ +

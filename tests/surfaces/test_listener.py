@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from actors.sparing import SparingLog
 from protocol import limits
 from surfaces import listener
 from surfaces.listener import Listener
-from surfaces.logs import SparingLog
 from tests.certificates import self_signed
 from tests.logbook import Logbook
 

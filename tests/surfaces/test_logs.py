@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import structlog
 
+from actors import sparing
 from surfaces import logs
 from tests.logbook import Logbook
 
@@ -172,21 +173,21 @@ async def test_what_anybody_can_cause_is_a_line_a_second(
 ) -> None:
     logbook.allow("planted")
     logbook.allow("not logged one by one")
-    monkeypatch.setattr(logs, "SPARING_SECONDS", 0.05)
-    sparing = logs.SparingLog("test")
+    monkeypatch.setattr(sparing, "SPARING_SECONDS", 0.05)
+    said = sparing.SparingLog("test")
     for _ in range(40):
-        sparing.error("planted", number=1)
-    sparing.warning("planted too")
+        said.error("planted", number=1)
+    said.warning("planted too")
     assert logbook.names() == ["planted"]
     async with asyncio.timeout(10):
         while len(logbook.events) < 2:
             await asyncio.sleep(0.01)
     assert logbook.events[1]["times"] == {"planted": 39, "planted too": 1}
-    sparing.error("planted", number=2)  # the counts were the line of their time
+    said.error("planted", number=2)  # the counts were the line of their time
     assert len(logbook.events) == 2
-    sparing.close()
+    said.close()
     assert logbook.events[2]["times"] == {"planted": 1}
-    sparing.close()
+    said.close()
     assert len(logbook.events) == 3
 
 
@@ -194,15 +195,15 @@ async def test_after_a_pause_the_next_line_is_written_at_once(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("planted")
-    monkeypatch.setattr(logs, "SPARING_SECONDS", 0.01)
-    sparing = logs.SparingLog("test")
-    sparing.error("planted")
+    monkeypatch.setattr(sparing, "SPARING_SECONDS", 0.01)
+    said = sparing.SparingLog("test")
+    said.error("planted")
     async with asyncio.timeout(10):
-        while sparing._pause is not None:
+        while said._pause is not None:
             await asyncio.sleep(0.01)
-    sparing.error("planted")
+    said.error("planted")
     assert logbook.names() == ["planted"] * 2
-    sparing.close()
+    said.close()
 
 
 def test_what_a_library_repeats_is_a_line_a_second(

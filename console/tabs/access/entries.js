@@ -21,7 +21,7 @@ const SIGN_INS = ['sign in', 'sign out'];
 /** What a column shows of an entry, whole in its title. */
 const cut = (text) => (text === null ? null : html`<bdi title=${text}>${shown(text, 300)}</bdi>`);
 const where = (entry) => [entry.namespace, entry.database].filter(Boolean).join('.');
-const from = (entry) => [entry.surface, entry.address].filter(Boolean).join(' ');
+const from = (entry) => [entry.surface, entry.address, entry.node && `at node ${entry.node}`].filter(Boolean).join(' ');
 const seconds = (at) => at.text.slice(0, 19).replace('T', ' ');
 
 const columns = (open) => [

@@ -404,7 +404,7 @@ def test_the_room_is_shared_out_evenly() -> None:
         at: dict[int, str] = {}
         for name, count in made.items():
             first = len(at)
-            maker = Maker(ord(name[0]), ord(name[1]), turned_away=False, user=name[2])
+            maker = Maker("", ord(name[0]), ord(name[1]), turned_away=False, user=name[2])
             shared[maker] = [*range(first, first + count)]
             at |= dict.fromkeys(shared[maker], name)
         beyond = [at[sequence] for sequence in forgetting.beyond(shared, room)]
@@ -416,6 +416,14 @@ def test_the_room_is_shared_out_evenly() -> None:
     assert gone(12, aau=50, abu=50, bbu=6) == {"aau": 47, "abu": 47, "bbu": 0}
     assert gone(12, aau=50, aav=3, abu=2, bbu=1) == {"aau": 44, "aav": 0, "abu": 0, "bbu": 0}
     assert gone(3, aau=5) == {"aau": 2}
+
+
+def test_a_node_that_makes_entries_up_takes_the_room_of_one_node() -> None:
+    made_up = {Maker("b", 1, number, False, f"u{number}"): [number] for number in range(2, 90)}
+    own = {Maker("", 1, 1, False, "u"): [100, 101], Maker("c", 1, 1, False, "u"): [102]}
+    gone = forgetting.beyond({**made_up, **own}, 10)
+    assert not {100, 101, 102} & set(gone)
+    assert len(gone) == len(made_up) + 3 - 10
 
 
 def test_the_defaults() -> None:

@@ -1,0 +1,46 @@
+"""Up to where the entries of other nodes are kept: each once, however often it is brought.
+
+A node numbers the entries that it could not commit itself, from 1 in each of its lives. A life is
+one run of its process, for what it had not brought ends with that. Whoever commits one notes the
+number in the same commit: so it is known wherever the entry is, also to who leads next.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage import keys, replicas
+from storage.transactions import Transaction
+
+LIFE_BYTES: Final = 16
+"""What names a life."""
+_NUMBER_BYTES: Final = 8
+
+
+def note(tx: Transaction, node: str, life: bytes, number: int) -> bool:
+    """Note that an entry is kept by the commit of this transaction. False: it was before.
+
+    :param number: no later one of that life was noted, or this one was
+    """
+    assert len(life) == LIFE_BYTES, "what names a life has one length"
+    key = _key(node)
+    stands = tx.get(key)
+    if stands is None:
+        _forget_others(tx)
+    elif stands[:LIFE_BYTES] == life and number <= int.from_bytes(stands[LIFE_BYTES:], "big"):
+        return False
+    tx.put(key, life + number.to_bytes(_NUMBER_BYTES, "big"))
+    return True
+
+
+def _forget_others(tx: Transaction) -> None:
+    """Nodes come and go: of those that no row names any more nothing is known."""
+    named = {_key(row.node) for row in replicas.every(tx) if row.node is not None}
+    found = [key for pairs in tx.scan(*keys.tagged(keys.CARRIED)) for key, _ in pairs]
+    for key in found:
+        if key not in named:
+            tx.delete(key)
+
+
+def _key(node: str) -> bytes:
+    return keys.tagged(keys.CARRIED)[0] + node.encode()
