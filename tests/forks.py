@@ -9,12 +9,17 @@ as any other, which signals it and awaits its end.
 What it has not done is start an interpreter: hashes have the seed of the one that was forked, and a
 variable that the interpreter, its linker or its libraries read at their start comes too late.
 `Forked.may` says which processes can begin so. Those of tests that begin one by themselves don't.
+
+Nor does it take an interpreter apart: what is imported is left out of every collection, and who is
+done ends as children of `multiprocessing` do, its threads over, its last words written. To look
+through what all share, and to free it, copies it first, which took longer than the rest of a run.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -28,12 +33,15 @@ from importlib import import_module
 from typing import Any, Final
 
 COMMAND: Final = "surfaces.command.main"
-IMPORTED: Final = tuple(
-    f"surfaces.command.{name}"
-    for name in (
-        "arguments", "backups", "console", "dumping", "health", "heap", "joining", "key_making",
-        "restoring", "scripts", "serving", "verifying",
-    )
+IMPORTED: Final = (
+    "surfaces.shell.main",
+    *(
+        f"surfaces.command.{name}"
+        for name in (
+            "arguments", "backups", "console", "dumping", "health", "heap", "joining",
+            "key_making", "privacy", "restoring", "scripts", "serving", "verifying",
+        )
+    ),
 )  # fmt: skip
 """What the command imports when it is asked to do something."""
 OWN: Final = "STORE_"
@@ -165,9 +173,30 @@ def _forked(asking: socket.socket) -> list[str] | None:
     return [str(word) for word in words]
 
 
+def _leave(code: int) -> None:
+    """End as `sys.exit(code)` does, without freeing what is there. Returns where the last words
+    can't be written, of which the interpreter says something."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for those that are no daemons
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code)
+
+
 if __name__ == "__main__":
     for module in IMPORTED:
         import_module(module)
+    gc.collect()
+    gc.freeze()
     sys.argv[1:] = _serve()
     os.closerange(3, 1024)
-    runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if type(ended.code) is int:
+            _leave(ended.code)
+        raise
