@@ -23,7 +23,8 @@ PASSWORDS: Final = tuple(
 """How the passwords of all tests begin, and what a client makes of one."""
 TOKENS: Final = 64
 """Of a test, the newest so many."""
-_TOKEN: Final = re.compile(rb"\"?'?token\"?'?: ?b?[\"']([A-Za-z0-9._~+/=-]{16,})[\"']")
+_TOKEN: Final = re.compile(rb"token\"?'?: ?b?[\"']([A-Za-z0-9._~+/=-]{16,})[\"']")
+"""Begins with what has to be there: of megabytes without it a look takes a twentieth as long."""
 _AROUND: Final = 60
 
 _tokens: deque[bytes] = deque(maxlen=TOKENS)
