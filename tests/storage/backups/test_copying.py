@@ -269,9 +269,10 @@ def sweep(
     history: History, prepare: Callable[[Machine], object], key: Key | None, per_point: int
 ) -> tuple[int, int, int]:
     """Cut a copy at each of its operations; whatever a cut leaves is all of it, or no store, and is
-    gone on with. Answers points, states, and how many of these were whole."""
+    gone on with. Answers points, different states, and how many of these were whole."""
     chance = random.Random(4)
     states = whole = at = 0
+    seen: set[int] = set()
 
     def check(machine: Machine) -> bool:
         try:
@@ -301,6 +302,9 @@ def sweep(
         disk.watch = None
         for image in disk.crash_point().images(per_point, chance):
             after = machine.after_crash(image)
+            if (sign := after.signature()) in seen:
+                continue
+            seen.add(sign)
             states += 1
             if check(after):
                 whole += 1
@@ -336,10 +340,11 @@ def test_a_copy_anew_is_cut_anywhere(history: History) -> None:
 
 
 def test_a_planted_bug_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `test_a_copy_anew_is_cut_anywhere` goes through."""
+
     def swept() -> None:
         sweep(history, lambda m: _follower(history, m), None, 8)
 
-    swept()
     with monkeypatch.context() as patch:  # it is a store before all of it is there
         ends = StoreDirectory.end_copy
         makes_way = StoreDirectory.make_way

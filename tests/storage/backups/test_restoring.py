@@ -350,9 +350,11 @@ def sweep(
     name: str,
     key: Key | None = None,
 ) -> None:
-    """Cut a restore at every operation; look at what a cut may leave; restore again."""
+    """Cut a restore at every operation; look at all the different things that a cut may leave;
+    restore again."""
     chance = random.Random(name)
     states = served = 0
+    seen: set[int] = set()
     wanted = Machine(clock=history.clock_at_end(), key=key)
     prepare(wanted)
     restore(wanted)
@@ -395,6 +397,9 @@ def sweep(
         machine.disk.watch = None
         for image in machine.disk.crash_point().images(per_point, chance):
             after = machine.after_crash(image)
+            if (sign := after.signature()) in seen:
+                continue
+            seen.add(sign)
             states += 1
             if check(after):
                 served += 1
