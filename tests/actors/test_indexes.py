@@ -108,18 +108,19 @@ async def test_a_build_goes_on_after_a_stop(
 async def test_a_build_goes_on_from_the_log_of_a_node_that_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
     async with running(tmp_path / "store") as node:
         await fill(node)
-        await node.values(
-            "DEFINE INDEX i ON thing FIELDS tags, a; DEFINE INDEX u ON thing FIELDS b UNIQUE"
-        )
-        while not (await node.value("INFO FOR INDEX i ON thing"))["visited"]:
-            await asyncio.sleep(0)
-        # What a kill at this moment leaves: the log as it is, and no state to trust.
-        (tmp_path / "killed").mkdir(0o700)
-        shutil.copytree(tmp_path / "store" / "log", tmp_path / "killed" / "log")
-        shutil.copy(tmp_path / "store" / "STORE", tmp_path / "killed" / "STORE")
+        with monkeypatch.context() as slowly:
+            slowly.setattr(limits, "INDEX_SLICE_BYTES", 500)
+            await node.values(
+                "DEFINE INDEX i ON thing FIELDS tags, a; DEFINE INDEX u ON thing FIELDS b UNIQUE"
+            )
+            while not (await node.value("INFO FOR INDEX i ON thing"))["visited"]:
+                await asyncio.sleep(0)
+            # What a kill at this moment leaves: the log as it is, and no state to trust.
+            (tmp_path / "killed").mkdir(0o700)
+            shutil.copytree(tmp_path / "store" / "log", tmp_path / "killed" / "log")
+            shutil.copy(tmp_path / "store" / "STORE", tmp_path / "killed" / "STORE")
         await built(node, "i", "u")
     async with running(tmp_path / "killed") as node:
         assert [each["state"] for each in await built(node, "i", "u")] == ["ready", "ready"]
