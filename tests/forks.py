@@ -10,6 +10,9 @@ What it has not done is start an interpreter: hashes have the seed of the one th
 variable that the interpreter, its linker or its libraries read at their start comes too late.
 `Forked.may` says which processes can begin so. Those of tests that begin one by themselves don't.
 
+A command with faults in it (`tests.reliability.faulty`) is forked of one that had them before it
+imported anything else, as it has by itself: a program for each set of them, of which few run.
+
 Nor does it take an interpreter apart: what is imported is left out of every collection, and who is
 done ends as children of `multiprocessing` do, its threads over, its last words written. To look
 through what all share, and to free it, copies it first, which took longer than the rest of a run.
@@ -32,7 +35,11 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
+from tests.reliability import faulty
+
 COMMAND: Final = "surfaces.command.main"
+MODULES: Final = (COMMAND, faulty.MODULE)
+"""What can be forked."""
 IMPORTED: Final = (
     "surfaces.shell.main",
     *(
@@ -44,8 +51,10 @@ IMPORTED: Final = (
     ),
 )  # fmt: skip
 """What the command imports when it is asked to do something."""
-OWN: Final = "STORE_"
+OWN: Final = ("STORE_", faulty.FAULTS)
 """How the variables begin that the command reads itself."""
+MOST: Final = 4
+"""Programs to fork that run beside each other: some 50 MiB each."""
 LONGEST: Final = 1 << 20
 """Bytes of what is asked: words and variables."""
 
@@ -54,7 +63,14 @@ _DIES_WITH_PARENT: Final = 1
 
 
 class Forked(subprocess.Popen[Any]):
-    """A `Popen` of the command, begun by a fork. `args` are the words behind its name."""
+    """A `Popen` of the command, begun by a fork. `args` are the words behind its name.
+
+    :param module: what is run as the command; without faults one is as good as the other
+    """
+
+    def __init__(self, args: Sequence[str], module: str = COMMAND, **about: Any) -> None:
+        self._module = module
+        super().__init__(args, **about)
 
     @staticmethod
     def may(more: Mapping[str, str]) -> bool:
@@ -69,47 +85,57 @@ class Forked(subprocess.Popen[Any]):
             own if given == -1 else given
             for own, given in ((0, read_in), (1, write_out), (2, write_err))
         ]
-        self.pid = _fork([str(word) for word in args], dict(env), str(cwd), streams)
+        faults = env.get(faulty.FAULTS, "") if self._module == faulty.MODULE else ""
+        self.pid = _fork([str(word) for word in args], dict(env), str(cwd), streams, faults)
         self._child_created = True
         self._close_pipe_fds(read_in, write_in, read_out, write_out, read_err, write_err)  # type: ignore[attr-defined]
 
 
 # --- asking ---------------------------------------------------------------------------------------
 
-_mother: subprocess.Popen[bytes] | None = None
+_mothers: dict[str, subprocess.Popen[bytes]] = {}
+"""What is forked, by the faults in it; that which was asked last is the last."""
 _lock = threading.Lock()
 
 
-def _fork(words: Sequence[str], variables: dict[str, str], cwd: str, streams: list[int]) -> int:
+def _fork(
+    words: Sequence[str], variables: dict[str, str], cwd: str, streams: list[int], faults: str
+) -> int:
     """Begin a process; its id."""
-    with _lock:
-        _begin(variables)
     asked = json.dumps([words, variables, cwd]).encode(errors="surrogateescape")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+    with _lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+        _begin(variables, faults)
         asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
-        asking.connect(_address(os.getpid()))
+        asking.connect(_address(os.getpid(), faults))
         socket.send_fds(asking, [asked], streams)
         return int(asking.recv(64))
 
 
-def _begin(variables: Mapping[str, str]) -> None:
+def _begin(variables: Mapping[str, str], faults: str) -> None:
     """Have the program that is forked run, if it doesn't."""
-    global _mother
-    if _mother is not None and _mother.poll() is None:
-        return
+    mother = _mothers.pop(faults, None)
+    if mother is None or mother.poll() is not None:
+        while len(_mothers) >= MOST:
+            _end(_mothers.pop(next(iter(_mothers))))
+        mother = _started(variables, faults)
+    _mothers[faults] = mother
+
+
+def _started(variables: Mapping[str, str], faults: str) -> subprocess.Popen[bytes]:
     _prctl(_SUBREAPER, 1)
-    _mother = subprocess.Popen(
+    plain = {name: value for name, value in variables.items() if not name.startswith(OWN)}
+    mother = subprocess.Popen(
         [sys.executable, "-m", __name__],
-        env={name: value for name, value in variables.items() if not name.startswith(OWN)},
+        env={**plain, faulty.FAULTS: faults},
         cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )
-    assert _mother.stdout is not None
-    with _mother.stdout as said:
+    assert mother.stdout is not None
+    with mother.stdout as said:
         assert said.readline() == b"ready\n", "what is forked did not start"
-    _mother.stdout = None
-    atexit.register(_end, _mother)
+    mother.stdout = None
+    return mother
 
 
 def _end(mother: subprocess.Popen[bytes]) -> None:
@@ -117,9 +143,15 @@ def _end(mother: subprocess.Popen[bytes]) -> None:
     mother.wait()
 
 
-def _address(pid: int) -> str:
+@atexit.register
+def _end_all() -> None:
+    while _mothers:
+        _end(_mothers.popitem()[1])
+
+
+def _address(pid: int, faults: str) -> str:
     """Where it is asked, by whoever has this id: a name that is in no folder."""
-    return f"\0storenode-forks-{pid}"
+    return f"\0storenode-forks-{pid}-{faults}"
 
 
 def _prctl(option: int, value: int) -> None:
@@ -135,7 +167,7 @@ def _serve() -> list[str]:
     _prctl(_DIES_WITH_PARENT, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: that is for the tests
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(_address(os.getppid()))
+        listening.bind(_address(os.getppid(), os.environ[faulty.FAULTS]))
         listening.listen()
         os.write(1, b"ready\n")
         while True:
@@ -188,6 +220,7 @@ def _leave(code: int) -> None:
 
 
 if __name__ == "__main__":
+    faulty.plant()
     for module in IMPORTED:
         import_module(module)
     gc.collect()

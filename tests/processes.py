@@ -20,7 +20,7 @@ from typing import IO, Any
 from bench import processes
 from tests import canaries
 from tests.architecture.sources import ROOT
-from tests.forks import Forked
+from tests.forks import MODULES, Forked
 
 USER = "root"
 PASSWORD = "correct horse battery"
@@ -77,9 +77,9 @@ def begin(
     :param cold: with an interpreter of its own, also where a fork would do
     """
     about = {"env": environment(**more), "cwd": ROOT, "stdin": subprocess.DEVNULL, **streams}
-    if cold or under or module != COMMAND or not Forked.may(more):
+    if cold or under or module not in MODULES or not Forked.may(more):
         return subprocess.Popen([*under, *command_line(*words, module=module)], **about)
-    return Forked(words, **about)
+    return Forked(words, module, **about)
 
 
 def said(stderr: str) -> str:

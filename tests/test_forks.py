@@ -11,6 +11,7 @@ import pytest
 
 from tests import forks, processes
 from tests.processes import NodeProcess, begin, run
+from tests.reliability import faulty
 
 
 def told(pid: int, field: str) -> str:
@@ -78,16 +79,40 @@ def test_what_an_interpreter_or_its_libraries_read_at_their_start_has_one(name: 
 
 def test_one_that_is_forked_no_more_is_begun_again() -> None:
     assert run("--version").returncode == 0
-    assert forks._mother is not None
-    forks._mother.kill()
-    forks._mother.wait()
+    forks._mothers[""].kill()
+    forks._mothers[""].wait()
     assert run("--version").returncode == 0
+
+
+def test_faults_are_in_what_asks_for_them_alone() -> None:
+    said = []
+    for faults, module, cold in (
+        ("lingers", faulty.MODULE, False), ("lingers", faulty.MODULE, True),
+        ("", faulty.MODULE, False), ("lingers", forks.COMMAND, False),
+    ):  # fmt: skip
+        process = begin(
+            "--version", more={faulty.FAULTS: faults}, module=module, cold=cold,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert isinstance(process, forks.Forked) is not cold
+        said.append(process.communicate()[1])
+    assert said == ['{"event": "lingering"}\n'] * 2 + [""] * 2
+
+
+def test_few_programs_to_fork_run_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "MOST", 2)
+    for faults in ("small", "unpruned", "small"):
+        found = begin("--version", more={faulty.FAULTS: faults}, module=faulty.MODULE,
+                      stdout=subprocess.DEVNULL)  # fmt: skip
+        assert found.wait() == 0
+        assert len(forks._mothers) <= 2
+    assert list(forks._mothers) == ["unpruned", "small"]
 
 
 def test_another_module_or_what_runs_under_another_program_has_its_own(tmp_path: Path) -> None:
     for found in (
         begin("--version", more={}, under=("env",), stdout=subprocess.DEVNULL),
-        begin("--version", more={}, module="tests.reliability.faulty", stdout=subprocess.DEVNULL),
+        begin("--version", more={}, module="platform", stdout=subprocess.DEVNULL),
     ):
         assert not isinstance(found, forks.Forked)
         assert found.wait() == 0

@@ -591,10 +591,15 @@ FOUND: dict[str, Callable[[], None]] = {
 }
 
 
-def main(words: Sequence[str]) -> int:
-    """Break what is named, then be the command."""
+def plant() -> None:
+    """Break what is named."""
     for name in filter(None, os.environ.get(FAULTS, "").split(",")):
         FOUND[name]()
+
+
+def main(words: Sequence[str]) -> int:
+    """Break what is named, then be the command."""
+    plant()
     from surfaces.command.main import main as command
 
     return command(words)
