@@ -196,7 +196,14 @@ class CoordinationActor(LoopActor):
         before = leadership.policy
         if policy.via != before.via:
             await self._check_same(policy)
+        self._shippings.hurry()
+        # Who spoke in time by the policy before may be silent by this one.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                while not leadership.hears_enough(policy):
+                    await asyncio.sleep(TAKEN_OUT_SECONDS)
         take_back = leadership.amend(policy)
+        self._shippings.hurry()
         try:
             promise = commit_policy(self._committer, member, policy, who)
             leadership.amended(promise.sequence)

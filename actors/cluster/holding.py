@@ -134,8 +134,8 @@ class Holding:
     async def _ask_for_sets(self) -> str:
         """Rule 2: whoever is silent is out of the set in etcd before anything is released without
         it, and whoever holds everything comes in."""
-        look_s = self._leadership.policy.behind_us / 4_000_000
         while True:
+            look_s = self._leadership.policy.behind_us / 4_000_000  # it may have been amended
             asked = self._leadership.asks(self._member.nodes)
             if asked is None:
                 self._leadership.news.clear()

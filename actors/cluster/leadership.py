@@ -155,6 +155,12 @@ class Leadership:
         go_by(policy, max(standing.acks, standing.acks_before), _NOT_BEGUN)
         return lambda: go_by(before, standing.acks_before, standing.amended)
 
+    def hears_enough(self, policy: Policy) -> bool:
+        """Whether it has heard as many lately as another policy wants."""
+        now_us = self._clock.monotonic_us()
+        found = replicating(self._leading, self.followers, now_us, policy.behind_us)
+        return found >= policy.acks
+
     def amended(self, sequence: int) -> None:
         """The policy that it goes by is in this frame."""
         self._leading = replace(self._leading, amended=sequence)

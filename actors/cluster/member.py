@@ -222,7 +222,8 @@ class Member:
     @property
     def beat_seconds(self) -> float:
         """How often a follower is told something at least, to be heard of in time."""
-        policy = self.policy
+        # Who leads goes by a policy before the rows say so, and may amend it under its followers.
+        policy = self.policy if self.leadership is None else self.leadership.policy
         return BEAT_SECONDS if policy is None else min(BEAT_SECONDS, policy.behind_us / 4_000_000)
 
     def check_copied(self) -> None:

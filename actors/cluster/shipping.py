@@ -77,7 +77,7 @@ class Shipping:
     :param epoch: in which this node leads; whoever ends that ends the task of `run`
     :param attached: told once, when the follower has cut its log to where both agree
     :param heard: told of each acknowledgement after that
-    :param beat_seconds: how often something is said at least
+    :param beat_seconds: how often something is said at least, by the policy of the moment
     :param round: the number that is to be said back
     :param present: what is present, as its future or at once; see `present.py`
     :param keep: what becomes of the follower's entries; None: it may say none
@@ -92,7 +92,7 @@ class Shipping:
         epoch: int,
         attached: Heard,
         heard: Heard,
-        beat_seconds: float = limits.SHIP_BEAT_SECONDS,
+        beat_seconds: Callable[[], float] = lambda: limits.SHIP_BEAT_SECONDS,
         round: Callable[[], int] = lambda: 0,
         present: Callable[[], int | asyncio.Future[int]] = lambda: 0,
         keep: Keep | None = None,
@@ -194,13 +194,16 @@ class Shipping:
         self._link.send(Compare(sequence, digest))
 
     def hurry(self) -> None:
-        """Say something soon, though there may be nothing else to say."""
-        self._beat_due = True
-        self._woken.set()
+        """Say something soon, though there may be nothing else to say; and from then on as often
+        as the policy of the moment has it."""
+        if self._beat is not None:
+            self._beat.cancel()
+            self._tick()
 
     async def _leave(self, hearing: asyncio.Task[None] | None) -> None:
         if self._beat is not None:
             self._beat.cancel()
+            self._beat = None
         if self._tail is not None:
             self._tail.leave()
         self._let_go()
@@ -390,7 +393,7 @@ class Shipping:
             self._link.close(f"it has said nothing for {limits.SHIP_SILENT_SECONDS} s")
         self._beat_due = True
         self._woken.set()
-        self._beat = self._loop.call_later(self._beat_seconds, self._tick)
+        self._beat = self._loop.call_later(self._beat_seconds(), self._tick)
 
     # --- where the frames come from ---------------------------------------------------------------
 

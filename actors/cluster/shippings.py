@@ -77,7 +77,7 @@ class Copies(Protocol):
 
 
 Heard = Callable[[str, int], None]
-Begin = Callable[[Link, int, Heard, Heard, float], Ships]
+Begin = Callable[[Link, int, Heard, Heard, Callable[[], float]], Ships]
 """Begins to ship: over a link, in an epoch, telling of who attached and of who was heard, with a
 word after so many seconds at least."""
 
@@ -158,7 +158,9 @@ class Shippings:
             gone, before = self._by_node.pop(node)
             self._remember(node, gone)
             await end(before)
-        ships = self._begin(link, epoch, self._attached, self._heard, self._member.beat_seconds)
+        ships = self._begin(
+            link, epoch, self._attached, self._heard, lambda: self._member.beat_seconds
+        )
         task = asyncio.ensure_future(ships.run(asked))
         self._by_node[node] = ships, task
         try:

@@ -88,7 +88,9 @@ def begin_coordination(
 
     carrying = Carrying(runtime, committer)
 
-    def ship(link: Link, epoch: int, attached: Heard, heard: Heard, beat: float) -> Ships:
+    def ship(
+        link: Link, epoch: int, attached: Heard, heard: Heard, beat: Callable[[], float]
+    ) -> Ships:
         return Shipping(
             runtime, committer, reads, link, epoch, attached, heard, beat, lambda: member.round,
             partial(present, member, committer), carrying.keep,

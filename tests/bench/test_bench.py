@@ -142,9 +142,10 @@ def test_every_row_about_a_grown_store_is_measured(
 
 @pytest.mark.hard
 def test_two_builds_are_measured_in_turns(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, rounds=1, scale=0.01)
     trees = {NODE: ROOT, builds.PLAIN: ROOT}
     for names, turns in ((list(builds.ROWS), 1), (["create-1", "kv-get-50-16"], 2)):
+        settings = Settings(tmp_path / str(turns), rounds=1, scale=0.01)
+        settings.directory.mkdir()
         found = builds.measured(settings, names, trees, turns)
         assert [row.name for row in found] == names
         for row in found:

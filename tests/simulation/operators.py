@@ -14,6 +14,8 @@ class Operators:
     def __init__(self, world: Course) -> None:
         self.world = world
         self._chance = world.chance
+        self._amending: list[int] = []
+        """`ACKS` of the policies that were asked for and not answered: each may be in force."""
 
     @property
     def acts(self) -> list[list[Act]]:
@@ -26,14 +28,18 @@ class Operators:
         if machine is None:
             return
         acks = self._chance.randrange(3)
-        before = self.world.promises.acks
-        self.world.promises.acks = before | {acks}
+        self._amending.append(acks)
+        self.world.promises.acks |= {acks}
         behind = self._chance.choice((None, "400ms", "2s"))
 
         async def amend() -> None:
-            answer = await machine.ask(self.world.shape.policy(acks, behind))
+            try:
+                answer = await machine.ask(self.world.shape.policy(acks, behind))
+            finally:
+                self._amending.remove(acks)
             if isinstance(answer, ScriptAnswer) and answer.refusal is None:
-                self.world.promises.acks = frozenset({acks})
+                # What was refused, or lost its answer, was before this one; the others may follow.
+                self.world.promises.acks = frozenset({acks, *self._amending})
                 self.world.figures["amended"] += 1
 
         self.world.has_done(amend())

@@ -268,6 +268,28 @@ def test_who_is_silent_leaves_the_set_and_comes_back() -> None:
     played(main)
 
 
+def test_followers_speak_as_often_as_the_policy_of_the_moment_has_them(logbook: Logbook) -> None:
+    """One that attached under a patient policy is not silent by an impatient one."""
+
+    async def main(trio: Trio) -> None:
+        old, leader = await trio.led(), trio.named("b")
+        await old.value(POLICY.format(1, "AUTO").replace("1s", "4s"))
+        await old.kill()
+        await trio.until(lambda: trio.etcd.lead is not None and trio.etcd.lead.node == leader.id)
+        await old.start()
+        await trio.in_sync("a", "b", "c")
+        await leader.value(POLICY.format(1, "AUTO").replace("1s", "400ms"))
+        insync = trio.etcd.insync
+        for _ in range(50):
+            await asyncio.sleep(0.1)
+            for one in (await leader.value("INFO FOR NODE"))["downstream"]:
+                assert one["silent"] < timedelta(milliseconds=400)
+        assert trio.etcd.insync == insync, "nobody has left, and come back"
+
+    logbook.allow("gave way")
+    played(main)
+
+
 def test_who_comes_back_takes_the_place_of_a_leader_that_does_not() -> None:
     """One is away while the leader dies: the new one is alone in the set with the dead one, until
     the one that was away holds all that it has."""
