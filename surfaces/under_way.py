@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from actors.runtime import Reply
 from actors.sparing import SparingLog
 
 Then = Callable[[asyncio.Future[Any]], None]
@@ -40,10 +41,14 @@ class UnderWay:
         """Count `future` among what is under way until it is done.
 
         :param then: called with it when it is, before it counts no more: each callback of a future
-            takes a turn of the loop
+            takes a turn of the loop, but those of a `Reply`, which call it at once
         """
         self._futures.add(future)
-        future.add_done_callback(self._ended if then is None else partial(self._go_on, then))
+        ended = self._ended if then is None else partial(self._go_on, then)
+        if type(future) is Reply and not future.done():
+            future.hear(ended)
+        else:
+            future.add_done_callback(ended)
 
     def cancel(self) -> None:
         """End all of it."""

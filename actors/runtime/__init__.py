@@ -9,7 +9,8 @@ Two kinds of actor stand on `pykka.Actor`, made through the three hooks Pykka ha
   in its mailbox as one batch. What it has to say goes to the loop through `Runtime.cross`.
 
 `asking.py` has the ways to ask and tell, `actor.py` what both kinds share, `urgent.py` how a thread
-gets the interpreter from a busy loop, `supervision.py` who takes a failed actor's place.
+gets the interpreter from a busy loop, `supervision.py` who takes a failed actor's place,
+`replies.py` replies that are heard of without a turn of the loop.
 
 Invariants:
 
@@ -26,11 +27,12 @@ Invariants:
 from actors.runtime.actor import Actor, LoopFuture, Runtime, Stop, handles
 from actors.runtime.asking import ask, ask_now, call_now, stop, tell, tell_now
 from actors.runtime.loop import LoopActor
+from actors.runtime.replies import Reply
 from actors.runtime.supervision import Supervised
 from actors.runtime.threads import ThreadActor
 from actors.runtime.urgent import Urgent
 
 __all__ = [
-    "Actor", "LoopActor", "LoopFuture", "Runtime", "Stop", "Supervised", "ThreadActor", "Urgent",
-    "ask", "ask_now", "call_now", "handles", "stop", "tell", "tell_now",
+    "Actor", "LoopActor", "LoopFuture", "Reply", "Runtime", "Stop", "Supervised", "ThreadActor",
+    "Urgent", "ask", "ask_now", "call_now", "handles", "stop", "tell", "tell_now",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ import pykka
 from pykka._envelope import Envelope
 
 from actors.runtime.actor import Actor, LoopFuture, Runtime, is_stop, refuse
+from actors.runtime.replies import Reply
 from protocol import limits
 from protocol.errors import Busy, Refusal, UnknownOutcome
 
@@ -177,7 +178,10 @@ class LoopActor(Actor):
             self._follow(response, future)
             return future.waiter
         self._following[response] = None
-        response.add_done_callback(self._followed)
+        if type(response) is Reply:
+            response.hear(self._followed)
+        else:
+            response.add_done_callback(self._followed)
         return response
 
     def _followed(self, future: asyncio.Future[Any]) -> None:

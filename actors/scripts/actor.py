@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
-from actors.runtime import LoopActor, Runtime, handles
+from actors.runtime import LoopActor, Reply, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
     backups,
     cluster,
@@ -59,7 +59,7 @@ class ScriptsActor(LoopActor):
         return self._long_run(execution)
 
     def _long_run(self, execution: ScriptRun) -> asyncio.Future[ScriptAnswer]:
-        promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
+        promised: Reply[ScriptAnswer] = Reply(self.runtime.loop)
         execution.turn.outcome.add_done_callback(partial(self._long_run_ended, execution, promised))
         return promised
 
@@ -93,7 +93,7 @@ class ScriptsActor(LoopActor):
         if not execution.sequence or committer.is_released(execution.promise):
             return self._answer(execution, refusal)
         if promised is None:
-            promised = self.runtime.loop.create_future()
+            promised = Reply(self.runtime.loop)
         self._once_released(execution, refusal, promised)
         return promised
 

@@ -1,0 +1,146 @@
+"""Replies whose hearers are called where they are answered, and who hears of scripts that way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from actors.runtime import LoopActor, Reply, Runtime, call_now, handles, stop
+from actors.sparing import SparingLog
+from protocol.errors import Busy, UnknownOutcome
+from protocol.requests import Request
+from surfaces.under_way import UnderWay
+from tests.actors.parts import Failures, play
+
+
+def alone(check: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+    """Run a check in one turn of a loop."""
+
+    async def main() -> None:
+        check(asyncio.get_running_loop())
+
+    asyncio.run(main())
+
+
+def test_who_hears_is_called_where_it_is_answered() -> None:
+    def check(loop: asyncio.AbstractEventLoop) -> None:
+        reply: Reply[int] = Reply(loop)
+        heard: list[tuple[str, int]] = []
+        reply.hear(lambda one: heard.append(("first", one.result())))
+        reply.hear(lambda one: heard.append(("second", one.result())))
+        reply.set_result(3)
+        assert heard == [("first", 3), ("second", 3)]
+
+    alone(check)
+
+
+def test_who_hears_is_told_why_there_is_none() -> None:
+    def check(loop: asyncio.AbstractEventLoop) -> None:
+        heard: list[object] = []
+        failed: Reply[int] = Reply(loop)
+        failed.hear(lambda one: heard.append(one.exception()))
+        busy = Busy("no")
+        failed.set_exception(busy)
+        ended: Reply[int] = Reply(loop)
+        ended.hear(lambda one: heard.append(one.cancelled()))
+        assert ended.cancel()
+        assert not ended.cancel()
+        assert heard == [busy, True]
+        with pytest.raises(AssertionError):
+            ended.hear(heard.append)
+
+    alone(check)
+
+
+def test_it_is_awaited_as_any_future() -> None:
+    async def main() -> None:
+        reply: Reply[int] = Reply(asyncio.get_running_loop())
+        asyncio.get_running_loop().call_soon(reply.set_result, 3)
+        assert await reply == 3
+
+    asyncio.run(main())
+
+
+def test_what_is_under_way_goes_on_in_the_turn_of_its_reply() -> None:
+    def check(loop: asyncio.AbstractEventLoop) -> None:
+        left: list[str] = []
+        under_way = UnderWay(SparingLog("tests"), lambda: left.append("none"))
+        reply: Reply[int] = Reply(loop)
+        under_way.follow(reply, lambda one: left.append(f"then {one.result()}"))
+        assert under_way
+        reply.set_result(3)
+        assert left == ["then 3", "none"]
+        assert not under_way
+
+    alone(check)
+
+
+def test_what_is_under_way_hears_once_that_it_was_cancelled() -> None:
+    def check(loop: asyncio.AbstractEventLoop) -> None:
+        ended: list[bool] = []
+        under_way = UnderWay(SparingLog("tests"))
+        for _ in range(2):
+            under_way.follow(Reply(loop), lambda one: ended.append(one.cancelled()))
+        under_way.cancel()
+        assert ended == [True, True]
+
+    alone(check)
+
+
+def test_what_was_there_before_it_was_followed_is_heard_of_a_turn_later() -> None:
+    async def main() -> None:
+        heard: list[int] = []
+        under_way = UnderWay(SparingLog("tests"))
+        reply: Reply[int] = Reply(asyncio.get_running_loop())
+        reply.set_result(3)
+        under_way.follow(reply, lambda one: heard.append(one.result()))
+        assert heard == []
+        await under_way.ended()
+        assert heard == [3]
+
+    asyncio.run(main())
+
+
+@dataclass(frozen=True, slots=True)
+class Promise(Request[int]):
+    pass
+
+
+class Promising(LoopActor):
+    """Answers when the test says so."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self.promised: list[Reply[int]] = []
+
+    @handles(Promise)
+    def promise(self, _message: Promise) -> Reply[int]:
+        self.promised.append(Reply(self.runtime.loop))
+        return self.promised[-1]
+
+
+@pytest.mark.parametrize("kind", ["real", "stepped"])
+def test_an_actor_that_fails_fails_what_it_has_promised(kind: str) -> None:
+    async def main() -> None:
+        runtime = Failures().runtime(kind)
+        ref = Promising.start(runtime)
+        await asyncio.sleep(0)
+        heard: list[Any] = []
+        for _ in range(2):
+            reply: Any = call_now(ref, Promise())
+            assert type(reply) is Reply
+            reply.hear(lambda one: heard.append(one.exception() or one.result()))
+        actor = ref._actor_weakref()
+        assert actor is not None
+        actor.promised[0].set_result(3)
+        assert heard == [3]
+        await stop(ref)
+        actor._refuse_waiting()
+        assert heard[0] == 3
+        assert isinstance(heard[1], UnknownOutcome)
+
+    play(kind, main)
