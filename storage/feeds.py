@@ -30,6 +30,8 @@ class Commit:
     """One frame, as far as somebody follows what it changes."""
 
     sequence: int
+    epoch: int
+    """In which it was written."""
     time: int
     """Log time, microseconds since 1970."""
     size: int
@@ -56,7 +58,7 @@ def read(frame: Frame, wanted: Container[bytes], tick: Tick) -> Commit:
     :raises EffectsDamaged: it is no commit
     """
     who, each = effects.read(frame.body, tick)
-    commit = Commit(frame.sequence, frame.time, len(frame.body), who.by, who.reason)
+    commit = Commit(frame.sequence, frame.epoch, frame.time, len(frame.body), who.by, who.reason)
     _note(commit, each, wanted)
     return commit
 

@@ -30,7 +30,7 @@ from actors.commits.tail import Tail
 from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
-from protocol.errors import Busy, DiskFull, Failed, NotWritable, Refusal
+from protocol.errors import Busy, DiskFull, Draining, Failed, NotWritable, Refusal
 from storage import keys, reigns
 from storage.effects import Attribution, only_removes
 from storage.entries import Entry
@@ -149,7 +149,7 @@ class Committer(Promises):
 
     def check_writable(self) -> None:
         """Asks whether this node takes changes. `commit` does; who would do much for nothing, or
-        wait, asks before. :raises NotWritable, Busy:"""
+        wait, asks before. :raises NotWritable, Busy: :raises Draining: it stops"""
         self._check_declared()
         if self._refusal is not None:
             raise self._refusal.also()
@@ -160,6 +160,8 @@ class Committer(Promises):
             self.check_writable()
         except NotWritable as refusal:
             return refusal
+        except Draining as refusal:
+            return NotWritable(refusal.message)
         except Busy:
             return None
         return None
@@ -211,6 +213,7 @@ class Committer(Promises):
         :returns: what its answer must wait for: the transaction's own sequence; for one that
             changed nothing the newest one in flight that it saw
         :raises NotWritable: the node takes no changes, and there are some
+        :raises Draining: likewise: it stops
         :raises NotEnoughReplicas: too few others would have them
         :raises Conflict: somebody else committed to what it read; or another's barrier stands, and
             the transaction is `barred`: it may come again when `barriers.tell_gone` says so

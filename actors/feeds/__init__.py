@@ -17,11 +17,11 @@ another.
 """
 
 from actors.feeds.actor import FeedsActor
-from actors.feeds.asked import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Sink
+from actors.feeds.asked import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Place, Sink
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 
 __all__ = [
     "ACTIONS", "Change", "Feed", "Feeds", "FeedsActor", "Form", "Head", "OpenFeed", "Opened",
-    "Part", "Sink",
+    "Part", "Place", "Sink",
 ]  # fmt: skip

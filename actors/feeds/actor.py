@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from actors.commits import Committer
 from actors.feeds.arriving import arrived
-from actors.feeds.asked import ACTIONS, Opened, OpenFeed
+from actors.feeds.asked import ACTIONS, Opened, OpenFeed, Place
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 from actors.feeds.views import Wanted
@@ -97,21 +97,23 @@ class FeedsActor(LoopActor):
         self._check_session(asked.caller)
         feeds.check_room(asked.caller.user, asked.where)
         newest = committer.released_upto
+        epoch = committer.ledger.epoch_at(newest)
         table = now.table
         wanted = Wanted(
             table.prefix, asked.sink.form, asked.actions, asked.before, asked.where, now.attributed
         )
-        start = newest if start is None else start
+        start = Place(newest, epoch) if start is None else start
         began_us = self.runtime.clock.monotonic_us()
         feed = Feed(feeds, asked, feeds.view(wanted, table, condition), newest, start, began_us)
         opened = Opened(
             seq=newest,
-            start=start,
+            start=start.sequence,
+            start_epoch=start.epoch,
             begins=feeds.reads.begins,
             table=asked.table,
             created=now.created,
             store=self._store_id,
-            epoch=committer.ledger.epoch_at(newest),
+            epoch=epoch,
         )
         asked.sink.opened(opened)
         feeds.begin(feed)
@@ -157,7 +159,7 @@ class FeedsActor(LoopActor):
         epoch = committer.ledger.epoch_at(committer.released_upto)
         return asked.epoch is None or asked.epoch >= epoch
 
-    async def _start(self, asked: OpenFeed, created: int) -> int | None:
+    async def _start(self, asked: OpenFeed, created: int) -> Place | None:
         """The commit after which the feed begins; None: the newest."""
         start, reads, newest = asked.start, self._feeds.reads, self._committer.released_upto
         if asked.store is not None and asked.store != self._store_id:
@@ -170,7 +172,7 @@ class FeedsActor(LoopActor):
         if start > newest:
             raise Diverged(f"sequence {start} is not there yet: the newest is {newest}", seq=newest)
         if start == 0:
-            return max(reads.begins, created) - 1
+            return await self._place(max(reads.begins, created) - 1)
         if start < created:
             path = f"{asked.namespace}.{asked.database}.{asked.table}"
             raise Unknown(
@@ -179,23 +181,36 @@ class FeedsActor(LoopActor):
                 name=path,
                 created=created,
             )
-        if start + 1 < reads.begins:
+        place = await self._place(start)
+        if asked.epoch not in (None, place.epoch) and not self._leads_on(asked, place):
+            raise Diverged(
+                f"sequence {start} was written in epoch {place.epoch}, not in {asked.epoch}:"
+                " copy anew",
+                epoch=place.epoch,
+            )
+        return place
+
+    async def _place(self, sequence: int) -> Place:
+        """A commit that was released, with its epoch. :raises LogPruned: what follows it is gone"""
+        reads = self._feeds.reads
+        epoch = await reads.epoch_at(sequence)
+        if epoch is None:
             raise LogPruned(
-                f"what follows {start} is no longer in the log: it begins at {reads.begins}",
+                f"what follows {sequence} is no longer in the log: it begins at {reads.begins}",
                 first=reads.begins,
             )
-        await self._check_epoch(asked, start)
-        return start
+        return Place(sequence, epoch)
 
-    async def _check_epoch(self, asked: OpenFeed, start: int) -> None:
-        if asked.epoch is None:
-            return
-        epoch = await self._feeds.reads.epoch_at(start)
-        if epoch is not None and epoch != asked.epoch:
-            raise Diverged(
-                f"sequence {start} was written in epoch {epoch}, not in {asked.epoch}: copy anew",
-                epoch=epoch,
-            )
+    def _leads_on(self, asked: OpenFeed, place: Place) -> bool:
+        """Whether a position names a later epoch of this history than its commit is of: the one
+        that the newest commit had when it was told of. An epoch has one leader, which takes nothing
+        back: who holds frames of it has the same before them as all others who do.
+
+        Not of an earlier epoch, though the leader of a later one may have told of it: where an
+        operator had a node begin anew with what it had, that commit may be another one's."""
+        if asked.epoch is None or asked.store is None or asked.epoch < place.epoch:
+            return False
+        return any(reign.epoch == asked.epoch for reign in self._committer.history())
 
     def on_stop(self) -> None:
         """Its readers come back when there is another."""

@@ -18,6 +18,14 @@ Missing = Literal["pruned", "omitted"]
 """Why a record as it was is not shown: the log no longer has it, or it is too large."""
 
 
+class Place(NamedTuple):
+    """Where a feed has come to: with the store's id it is a position."""
+
+    sequence: int
+    epoch: int
+    """In which that commit was written."""
+
+
 class Opened(NamedTuple):
     """How a feed begins."""
 
@@ -25,15 +33,17 @@ class Opened(NamedTuple):
     """The newest commit that the node shows."""
     start: int
     """What is told comes after this one."""
+    start_epoch: int
+    """The epoch of that one."""
     begins: int
     """The first commit that the log holds."""
     table: str
     created: int
     """The commit that declared the table."""
     store: str
-    """The id of the store …"""
+    """The id of the store, which comes back with a position."""
     epoch: int
-    """… and of its history; both come back with a position."""
+    """Of the newest commit."""
 
 
 class Change(NamedTuple):
@@ -53,7 +63,7 @@ class Change(NamedTuple):
 class Head(NamedTuple):
     """What a feed tells of a commit beside its changes."""
 
-    sequence: int
+    place: Place
     time: int
     """Log time, microseconds since 1970."""
     by: str | None
@@ -79,10 +89,10 @@ class Form(Protocol):
     def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
         """A commit, or a part of one."""
 
-    def caught_up(self, sequence: int) -> bytes:
+    def caught_up(self, place: Place) -> bytes:
         """All up to here was told, and what comes now is new."""
 
-    def beat(self, sequence: int) -> bytes:
+    def beat(self, place: Place) -> bytes:
         """All up to here was told."""
 
 
@@ -109,10 +119,10 @@ class Sink(Protocol):
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call once, in another turn of the loop, when it is `ready` again."""
 
-    def ended(self, why: Refusal, sequence: int) -> None:
+    def ended(self, why: Refusal, place: Place) -> None:
         """The feed is over. Called at most once, and never when the surface has closed it.
 
-        :param sequence: the last commit that was told whole
+        :param place: the last commit that was told whole
         """
 
 
@@ -132,6 +142,7 @@ class OpenFeed(Request["object"]):
     store: str | None = None
     """As `Opened` has told it when that position was given."""
     epoch: int | None = None
+    """Of that commit; or a later one, in which the newest was when it was told of."""
     actions: frozenset[str] = frozenset(ACTIONS)
     before: bool = False
     """Whether the record as it was is told too."""

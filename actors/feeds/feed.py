@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from actors.feeds.asked import OpenFeed, Sink
+from actors.feeds.asked import OpenFeed, Place, Sink
 from actors.feeds.views import LONG, Parts, View
 from actors.rights import Standing
 from actors.scripts.turns import Turn
@@ -47,7 +47,7 @@ class Feed:
     """
 
     def __init__(
-        self, hub: Feeds, asked: OpenFeed, view: View, judged: int, start: int, began_us: int
+        self, hub: Feeds, asked: OpenFeed, view: View, judged: int, start: Place, began_us: int
     ) -> None:
         self._hub = hub
         self.asked = asked
@@ -58,18 +58,23 @@ class Feed:
         self.sink: Sink = asked.sink
         self.state = State.BEHIND
         self.judged = judged
-        self._position = start
+        self._place = start
         self._caught_up = False
         """Whether it was ever LIVE."""
         self._reading: Turn | None = None
 
     @property
-    def position(self) -> int:
+    def place(self) -> Place:
         """The last commit that it has told whole."""
         if self.state is State.LIVE:
             # In the midst of a commit some have been told of it already.
-            return max(self._position, self._hub.position_of(self.view))
-        return self._position
+            return max(self._place, self._hub.place_of(self.view))
+        return self._place
+
+    @property
+    def position(self) -> int:
+        """The sequence of that one."""
+        return self.place.sequence
 
     # --- what ends it -----------------------------------------------------------------------------
 
@@ -77,10 +82,10 @@ class Feed:
         """Tell the reader why, and tell nothing more. False: it was over already."""
         if self.state is State.OVER:
             return False
-        position = self.position
+        place = self.place
         self._leave()
         self._hub.ended(self, why.code)
-        self.sink.ended(why.also(seq=position), position)
+        self.sink.ended(why.also(seq=place.sequence, epoch=place.epoch), place)
         return True
 
     def close(self) -> None:
@@ -90,7 +95,7 @@ class Feed:
             self._hub.ended(self, None)
 
     def _leave(self) -> None:
-        self._position = self.position
+        self._place = self.place
         self.state = State.OVER
         if self._reading is not None:
             self._reading.cancel()
@@ -119,24 +124,24 @@ class Feed:
 
     # --- telling ----------------------------------------------------------------------------------
 
-    def tell(self, data: bytes, sequence: int) -> None:
+    def tell(self, data: bytes, place: Place) -> None:
         """LIVE: a commit, or how far the store has come."""
         sink = self.sink
         if sink.waiting + len(data) > limits.FEED_BEHIND_BYTES + limits.FEED_PART_BYTES:
             self.end(TooSlow(f"the reader did not keep up: {sink.waiting} bytes wait for it"))
         else:
-            self._position = sequence
+            self._place = place
             sink.send(data)
 
     def beat(self) -> None:
         """Say how far it has come; a reader who takes nothing need not be told."""
         if not self.sink.waiting:
-            self.tell(self.sink.form.beat(self.position), self.position)
+            self.tell(self.sink.form.beat(self.place), self.place)
 
-    def fall_behind(self, position: int) -> None:
+    def fall_behind(self, place: Place) -> None:
         """Read what comes after a commit from the log."""
         assert self.state is State.LIVE, "who is behind falls no further"
-        self.state, self._position = State.BEHIND, position
+        self.state, self._place = State.BEHIND, place
 
     # --- reading the log --------------------------------------------------------------------------
 
@@ -144,25 +149,26 @@ class Feed:
         """Tell what the log holds until that is all; inside a turn of its own. What it raises has
         ended it."""
         self._reading = turn
-        pin = self._hub.reads.pin(self._position + 1)
+        pin = self._hub.reads.pin(self._place.sequence + 1)
         try:
             while not self._hub.take_in(self, turn):
-                for commit in self._hub.after(self._position, turn):
-                    sequence, ends = commit.sequence, commit.drops(self.view.wanted.prefix)
+                for commit in self._hub.after(self._place.sequence, turn):
+                    place = Place(commit.sequence, commit.epoch)
+                    ends = commit.drops(self.view.wanted.prefix)
                     parts = self._tell_short(commit, turn)
                     del commit  # it may be tens of megabytes, and its reader slow
-                    self._tell_parts(sequence, parts, turn)
-                    self._position = sequence
+                    self._tell_parts(place.sequence, parts, turn)
+                    self._place = place
                     if ends:
                         self.drop()
-                pin.move(self._position + 1)
+                pin.move(self._place.sequence + 1)
         finally:
             pin.release()
             self.view.forget()  # who still goes through a commit makes it anew, once
             self._reading = None
         if not self._caught_up:
             self._caught_up = True
-            self.tell(self.sink.form.caught_up(self.position), self.position)
+            self.tell(self.sink.form.caught_up(self.place), self.place)
 
     def _tell_short(self, commit: Commit, turn: Turn) -> Parts:
         """Tell a commit that goes into one message; of another the parts, which are to be told."""

@@ -26,6 +26,7 @@ from typing import Final
 
 from actors.commits import Committer
 from actors.commits.tail import FellBehind, Follower
+from actors.feeds.asked import Place
 from actors.feeds.feed import Feed, State
 from actors.feeds.images import Images
 from actors.feeds.lines import Line
@@ -106,7 +107,7 @@ class Feeds:
         self._of_user: dict[str, dict[Feed, None]] = {}
         self._buckets: list[dict[Feed, None]] = [{} for _ in range(BUCKETS)]
         self._bucket = 0
-        self.position = 0
+        self.place = Place(0, 0)
         self._passing = False
         """Whether it is in the midst of a commit."""
         self._follower: Follower | None = None
@@ -129,12 +130,18 @@ class Feeds:
     def __len__(self) -> int:
         return len(self._feeds)
 
+    @property
+    def position(self) -> int:
+        """The sequence of the last commit that it has gone through whole."""
+        return self.place.sequence
+
     # --- feeds come and go ------------------------------------------------------------------------
 
     def begin(self, feed: Feed) -> None:
         """A feed has been let in: have it read what it lacks."""
         if not self._feeds:
-            self._follow(self._committer.released_upto)
+            released = self._committer.released_upto
+            self._follow(Place(released, self._committer.ledger.epoch_at(released)))
             self._beat_later()
         self._feeds[feed] = None
         self._of_user.setdefault(feed.caller.user, {})[feed] = None
@@ -218,7 +225,7 @@ class Feeds:
         view = feed.view
         if view.wanted.attributed is attributed:
             return
-        position = feed.position
+        place = feed.place
         self._detach(feed)
         wanted = replace(view.wanted, attributed=attributed)
         feed.view = self.view(wanted, view.table, view.condition)
@@ -227,7 +234,7 @@ class Feeds:
         if feed.state is not State.LIVE:
             return
         if view.looks_back:  # one line may have come further than the other
-            feed.fall_behind(position)
+            feed.fall_behind(place)
             self._have_read(feed)
         else:
             self._attach(feed)
@@ -266,7 +273,7 @@ class Feeds:
 
     def take_in(self, feed: Feed, turn: Turn) -> bool:
         """Have a feed that has read all there is hear what comes. False: there is more to read."""
-        line, position = self._lines.get(feed.view.wanted), self.position_of(feed.view)
+        line, position = self._lines.get(feed.view.wanted), self.place_of(feed.view).sequence
         if feed.position < position:
             return False
         if feed.position > self.position or (self._passing and position == self.position):
@@ -280,10 +287,10 @@ class Feeds:
         feed.state = State.LIVE
         return True
 
-    def position_of(self, view: View) -> int:
+    def place_of(self, view: View) -> Place:
         """The last commit that feeds of a view which have caught up were all told of."""
         line = self._lines.get(view.wanted)
-        return self.position if line is None else line.position
+        return self.place if line is None else line.place
 
     def after(self, position: int, turn: Turn) -> Iterator[Commit]:
         """The commits after one, up to where the hub stands or not as far.
@@ -316,8 +323,8 @@ class Feeds:
 
     # --- following --------------------------------------------------------------------------------
 
-    def _follow(self, position: int) -> None:
-        self.position = position
+    def _follow(self, place: Place) -> None:
+        self.place = place
         self._woken()
 
     def _rest(self) -> None:
@@ -361,10 +368,10 @@ class Feeds:
             for frame in frames:
                 if not self._feeds:
                     return
-                before = self.position
+                before = self.place
                 self._passing = True
                 self._pass(frame, turn)
-                self.position = frame.sequence
+                self.place = Place(frame.sequence, frame.epoch)
                 self._passing = False
                 due, self._due = self._due, []
                 for line in due:
@@ -429,21 +436,21 @@ class Feeds:
                 continue
             data = view.told(commit, self.images, self.fetcher(turn), turn.tick)
             if data is not None:
-                self.pass_on(data, view, commit.sequence, turn)
+                self.pass_on(data, view, Place(commit.sequence, commit.epoch), turn)
 
-    def pass_on(self, data: bytes | Long, view: View, sequence: int, turn: Turn) -> None:
+    def pass_on(self, data: bytes | Long, view: View, place: Place, turn: Turn) -> None:
         """Tell a commit to the feeds of a view that have caught up."""
         for feed in self.live(view):
             if feed.state is not State.LIVE:
                 continue  # it went while another was told
             if data is LONG:
                 # Each at its reader's pace: what is told may be many times what may wait.
-                position = feed.position
+                told = feed.place
                 self._detach(feed)
-                feed.fall_behind(position)
+                feed.fall_behind(told)
                 self._have_read(feed)
             else:
-                feed.tell(data, sequence)
+                feed.tell(data, place)
                 self.told += 1
             turn.tick()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from actors.feeds.asked import Place
 from actors.feeds.views import View
 from actors.scripts.turns import Turn
 from protocol.errors import Cancelled, Failed, Refusal
@@ -30,7 +31,7 @@ class Line:
         self._hub = hub
         self._view = view
         self._start = start
-        self._position: int | None = None
+        self._place: Place | None = None
         """None: it has nothing to do."""
         self._turn: Turn | None = None
         self._joining: list[Turn] = []
@@ -40,22 +41,27 @@ class Line:
         """Whether it is in the midst of a commit."""
 
     @property
-    def position(self) -> int:
+    def place(self) -> Place:
         """The last commit that it has gone through whole."""
-        return self._hub.position if self._position is None else self._position
+        return self._hub.place if self._place is None else self._place
+
+    @property
+    def position(self) -> int:
+        """The sequence of that one."""
+        return self.place.sequence
 
     def join(self, turn: Turn) -> None:
         """Have a feed wait for the end of a commit."""
         self._joining.append(turn)
         turn.park()
 
-    def go_on(self, position: int) -> None:
+    def go_on(self, place: Place) -> None:
         """The hub has gone through a commit that this one has to tell of.
 
-        :param position: where the hub stood before
+        :param place: where the hub stood before
         """
-        if self._position is None:
-            self._position = position
+        if self._place is None:
+            self._place = place
             self._start(self._run)
 
     def close(self) -> None:
@@ -82,7 +88,7 @@ class Line:
             for feed in self._hub.live(view):
                 feed.end(Failed("the node failed on the filter of its feeds"))
         finally:
-            self._turn = self._position = None
+            self._turn = self._place = None
             self.passing = False
             self._wake()
 
@@ -97,7 +103,7 @@ class Line:
                     if commit.drops(prefix):
                         for feed in hub.live(self._view):
                             feed.drop()
-                    self._position = commit.sequence
+                    self._place = Place(commit.sequence, commit.epoch)
                     self.passing = False
                     self._wake()
                     turn.tick()
@@ -109,7 +115,7 @@ class Line:
         hub, view = self._hub, self._view
         data = view.told(commit, hub.images, hub.fetcher(turn), turn.tick)
         if data is not None:
-            hub.pass_on(data, view, commit.sequence, turn)
+            hub.pass_on(data, view, Place(commit.sequence, commit.epoch), turn)
 
     def _wake(self) -> None:
         joining, self._joining = self._joining, []

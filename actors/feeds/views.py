@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from actors.feeds.asked import Action, Change, Form, Head, Missing, Part
+from actors.feeds.asked import Action, Change, Form, Head, Missing, Part, Place
 from actors.feeds.images import PRUNED, Fetch, Images, Pruned
 from language.filters import Filter
 from protocol import limits
@@ -159,9 +159,10 @@ class View:
         self._written = (0, 0), b""
 
     def _head(self, commit: Commit) -> Head:
+        place = Place(commit.sequence, commit.epoch)
         if self.wanted.attributed:
-            return Head(commit.sequence, commit.time, commit.by, commit.reason)
-        return Head(commit.sequence, commit.time, None, None)
+            return Head(place, commit.time, commit.by, commit.reason)
+        return Head(place, commit.time, None, None)
 
     def _change(
         self, raw: feeds.Change, commit: Commit, images: Images, fetch: Fetch, tick: Tick

@@ -57,8 +57,7 @@ class Index:
                 self.sql.execute("DELETE FROM article WHERE id = ?", (str(change.id),))
                 if change.value is not None:
                     self.add([change.value])
-            store = None if self.watch.position is None else self.watch.position.store
-            self.keep(Position(commit.seq, store))  # its epoch is known once more is asked for
+            self.keep(commit.position)
 
     def read_all(self) -> Position:
         """Index all there is at one moment; what has to be watched from then on."""

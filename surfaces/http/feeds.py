@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from actors.feeds import ACTIONS, Change, Feed, Form, Head, Opened, OpenFeed, Part, Sink
+from actors.feeds import ACTIONS, Change, Feed, Form, Head, Opened, OpenFeed, Part, Place, Sink
 from actors.runtime import ask_now
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Draining, Failed, Refusal
@@ -46,7 +46,8 @@ class JsonForm(Form):
         """A commit, or a part of one, around its changes."""
         said: dict[str, Any] = {
             "type": "commit",
-            "seq": head.sequence,
+            "seq": head.place.sequence,
+            "epoch": head.place.epoch,
             "at": format_datetime(instant(head.time)),
             "by": head.by,
             "reason": head.reason,
@@ -55,13 +56,13 @@ class JsonForm(Form):
             said.update(part=part.number, of=part.of)
         return b'%s,"changes":[%s]}' % (encode_plain(said)[:-1], b",".join(changes))
 
-    def caught_up(self, sequence: int) -> bytes:
+    def caught_up(self, place: Place) -> bytes:
         """Said once."""
-        return b'{"type":"caught_up","seq":%d}' % sequence
+        return b'{"type":"caught_up","seq":%d,"epoch":%d}' % place
 
-    def beat(self, sequence: int) -> bytes:
+    def beat(self, place: Place) -> bytes:
         """Said now and then."""
-        return b'{"type":"beat","seq":%d}' % sequence
+        return b'{"type":"beat","seq":%d,"epoch":%d}' % place
 
 
 def _record(id: RecordId, fields: bytes | None) -> Any:
@@ -75,13 +76,13 @@ class FramedForm(JsonForm):
         """In a text frame."""
         return text_frame(super().commit(head, changes, part))
 
-    def caught_up(self, sequence: int) -> bytes:
+    def caught_up(self, place: Place) -> bytes:
         """In a text frame."""
-        return text_frame(super().caught_up(sequence))
+        return text_frame(super().caught_up(place))
 
-    def beat(self, sequence: int) -> bytes:
+    def beat(self, place: Place) -> bytes:
         """In a text frame."""
-        return text_frame(super().beat(sequence))
+        return text_frame(super().beat(place))
 
 
 FORM: Final = FramedForm()
@@ -128,7 +129,7 @@ class _Socket(Sink):
         for call in waits:
             self._watch.surface.loop.call_soon(call)
 
-    def ended(self, why: Refusal, sequence: int) -> None:
+    def ended(self, why: Refusal, place: Place) -> None:
         """The last message."""
         self._watch.refuse(why)
 

@@ -345,7 +345,7 @@ OPERATIONS["GET", "/watch"] = {
             "from", "the last commit that is known; 0: all that the log holds", type="integer"
         ),
         in_query("store", "the store that `from` is of, as `open` said"),
-        in_query("epoch", "the epoch that `from` is of, as `open` said", type="integer"),
+        in_query("epoch", "the epoch that was told with `from`", type="integer"),
         in_query("actions", "of create, update, delete, with commas; all when absent"),
         in_query("before", "1: with each record as it was", enum=["0", "1"]),
         in_query("where", "a condition on the record"),

@@ -16,12 +16,13 @@ from protocol.values import MICROSECOND
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINOR: Final = 8
+MINOR: Final = 9
 """The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
 MINOR_OF_AFTER: Final = 7
 MINOR_OF_SEQUENCES: Final = 8
+MINOR_OF_EPOCHS: Final = 9
 CLIENT_CHARACTERS: Final = 128
 ENVELOPE_BYTES: Final = 4 * limits.KIB
 """What stands around the results in the frame of an answer, at most: a refusal among it."""

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import msgpack
 
-from actors.feeds import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Sink
+from actors.feeds import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Place, Sink
 from protocol import binary
 from protocol.errors import BadRequest
 from protocol.requests import Caller
 from protocol.values import instant
-from surfaces.wire.bodies import MINOR_OF_SEQUENCES, check_after, field
+from surfaces.wire.bodies import MINOR_OF_EPOCHS, MINOR_OF_SEQUENCES, check_after, field
 
 Body = dict[str, Any]
 
@@ -118,7 +118,27 @@ def _record(id: bytes, fields: bytes | None) -> bytes:
 
 
 class WireForm(Form):
-    """Each message of a feed as the body of a CHANGE."""
+    """Each message of a feed as the body of a CHANGE.
+
+    :param tells_epochs: whether it says of which epoch a commit is: before `MINOR_OF_EPOCHS` only
+        the first message does
+    """
+
+    def __init__(self, tells_epochs: bool) -> None:
+        self._tells_epochs = tells_epochs
+
+    def opened(self, opened: Opened) -> bytes:
+        """The body of the first CHANGE."""
+        said = {"type": "open", **opened._asdict()}
+        if not self._tells_epochs:
+            del said["start_epoch"]
+        return binary.pack(said)
+
+    def at(self, place: Place) -> Body:
+        """The fields that say where a feed has come to."""
+        if self._tells_epochs:
+            return {"seq": place.sequence, "epoch": place.epoch}
+        return {"seq": place.sequence}
 
     def change(self, change: Change) -> bytes:
         id = binary.pack(change.id)
@@ -131,7 +151,7 @@ class WireForm(Form):
 
     def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
         said: Body = {
-            "type": "commit", "seq": head.sequence, "at": instant(head.time), "by": head.by,
+            "type": "commit", **self.at(head.place), "at": instant(head.time), "by": head.by,
             "reason": head.reason,
         }  # fmt: skip
         if part is not None:
@@ -142,16 +162,17 @@ class WireForm(Form):
             (_map_head(len(said) + 1), fields, _CHANGES, _array_head(len(changes)), *changes)
         )
 
-    def caught_up(self, sequence: int) -> bytes:
-        return binary.pack({"type": "caught_up", "seq": sequence})
+    def caught_up(self, place: Place) -> bytes:
+        return binary.pack({"type": "caught_up", **self.at(place)})
 
-    def beat(self, sequence: int) -> bytes:
-        return binary.pack({"type": "beat", "seq": sequence})
-
-
-FORM: Final = WireForm()
+    def beat(self, place: Place) -> bytes:
+        return binary.pack({"type": "beat", **self.at(place)})
 
 
-def opened(told: Opened) -> bytes:
-    """The body of the first CHANGE."""
-    return binary.pack({"type": "open", **told._asdict()})
+_FORM: Final = WireForm(tells_epochs=True)
+_OLD_FORM: Final = WireForm(tells_epochs=False)
+
+
+def form_of(minor: int) -> WireForm:
+    """How a peer is told with whom a minor was agreed on."""
+    return _FORM if minor >= MINOR_OF_EPOCHS else _OLD_FORM

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from actors.feeds import Feed, Form, Opened, Sink
+from actors.feeds import Feed, Form, Opened, Place, Sink
 from protocol import limits
 from protocol.errors import Busy, Refusal, SignInRefused, TooSlow, VersionNotSupported
 from protocol.frames import Kind, Message, around
@@ -31,10 +31,9 @@ from surfaces.wire.messages import HOLDS
 class _Watch(Sink):
     """A WATCH whose feed is not over."""
 
-    form: Form = feeds.FORM
-
-    def __init__(self, owner: Watches, id: int, body: dict[str, Any] | None) -> None:
+    def __init__(self, owner: Watches, id: int, body: dict[str, Any] | None, minor: int) -> None:
         self._owner = owner
+        self._form = feeds.form_of(minor)
         self.id = id
         self.body = body
         self.behind = 0
@@ -44,6 +43,15 @@ class _Watch(Sink):
         self.leaving = False
         """Whether UNWATCH came before it was."""
         self.over = False
+
+    @property
+    def form(self) -> Form:
+        """As the minor agreed on has it."""
+        return self._form
+
+    def at(self, place: Place) -> dict[str, Any]:
+        """The fields that say where it has come to."""
+        return self._form.at(place)
 
     @property
     def waiting(self) -> int:
@@ -58,7 +66,7 @@ class _Watch(Sink):
 
     def opened(self, opened: Opened) -> None:
         """The feed begins."""
-        self._owner.say(self, feeds.opened(opened))
+        self._owner.say(self, self._form.opened(opened))
 
     def send(self, data: bytes) -> None:
         """Something is told."""
@@ -68,7 +76,7 @@ class _Watch(Sink):
         """Call when the peer has taken what there was."""
         self._owner.when_ready(call)
 
-    def ended(self, why: Refusal, sequence: int) -> None:
+    def ended(self, why: Refusal, place: Place) -> None:
         """The node has ended it; the refusal says where."""
         self._owner.ended(self, why)
 
@@ -119,7 +127,7 @@ class Watches:
             # A feed that reads the log hears when there is room again as soon as there is.
             link.answers_wait_at(limits.FEED_PART_BYTES)
         link.talk.weigh(id, HOLDS)
-        one = self._open[id] = _Watch(self, id, message.body)
+        one = self._open[id] = _Watch(self, id, message.body, link.minor)
         self._read.append(one)
 
     def ask(self) -> None:
@@ -142,10 +150,10 @@ class Watches:
         if one.feed is None:
             one.leaving = True
             return
-        position = one.feed.position
+        place = one.feed.place
         one.feed.close()
         self._forget(one)
-        self._link.send(Kind.ANSWER, id, {"seq": position})
+        self._link.send(Kind.ANSWER, id, one.at(place))
         self._link.end_if_done()
 
     def leave(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.feeds import Change, Feed, Form, Head, Opened, OpenFeed, Part
+from actors.feeds import Change, Feed, Form, Head, Opened, OpenFeed, Part, Place
 from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
@@ -52,16 +52,20 @@ class PlainForm(Form):
         return json.dumps(said).encode()
 
     def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
-        said = {"type": "commit", "seq": head.sequence, "by": head.by, "reason": head.reason}
+        said = {"type": "commit", **at(head.place), "by": head.by, "reason": head.reason}
         if part is not None:
             said |= {"part": part.number, "of": part.of}
         return json.dumps(said | {"changes": list(map(json.loads, changes))}).encode()
 
-    def caught_up(self, sequence: int) -> bytes:
-        return json.dumps({"type": "caught_up", "seq": sequence}).encode()
+    def caught_up(self, place: Place) -> bytes:
+        return json.dumps({"type": "caught_up", **at(place)}).encode()
 
-    def beat(self, sequence: int) -> bytes:
-        return json.dumps({"type": "beat", "seq": sequence}).encode()
+    def beat(self, place: Place) -> bytes:
+        return json.dumps({"type": "beat", **at(place)}).encode()
+
+
+def at(place: Place) -> dict[str, Any]:
+    return {"seq": place.sequence, "epoch": place.epoch}
 
 
 def plain(id: RecordId, fields: bytes | None) -> Any:
@@ -115,9 +119,9 @@ class Reader:
         else:
             self._taken.append(call)
 
-    def ended(self, why: Refusal, sequence: int) -> None:
+    def ended(self, why: Refusal, place: Place) -> None:
         assert self.why is None
-        self.why, self.last = why, sequence
+        self.why, self.last = why, place.sequence
         self._news.set()
 
     def take(self) -> None:

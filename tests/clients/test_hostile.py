@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from storeclient.changes import read_commit
+from storeclient.changes import Position, read_commit, read_epoch
 from storeclient.errors import ProtocolBroken, Refused, StoreError
 from storeclient.exchange import Credential, Exchange, Over, Welcome
 from storeclient.frames import FrameReader, Kind
@@ -132,6 +132,16 @@ COMMIT: dict[str, Any] = {
 }  # fmt: skip
 
 
+AT = Position(5)
+
+
+@pytest.mark.parametrize("epoch", ["1", 1.5, True, [], {}])
+def test_an_epoch_that_is_no_number(epoch: object) -> None:
+    assert read_epoch({}) is None and read_epoch({"epoch": 7}) == 7
+    with pytest.raises(ProtocolBroken, match="epoch"):
+        read_epoch({"epoch": epoch})
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"changes": None}, {"changes": [1]}, {"changes": [{}]}, {"seq": "x"}, {"part": 1},
@@ -139,14 +149,14 @@ COMMIT: dict[str, Any] = {
      {"part": 2, "of": 2}],
 )  # fmt: skip
 def test_a_commit_whose_fields_are_of_other_types(wrong: dict[str, Any]) -> None:
-    assert read_commit([COMMIT]).changes[0].last
+    assert read_commit([COMMIT], AT).changes[0].last
     with pytest.raises(ProtocolBroken):
-        read_commit([COMMIT | wrong])
+        read_commit([COMMIT | wrong], AT)
 
 
 def test_parts_of_two_commits() -> None:
     parts = [COMMIT | {"seq": seq, "part": seq, "of": 2} for seq in (1, 2)]
     with pytest.raises(ProtocolBroken):
-        read_commit(list(parts))
+        read_commit(list(parts), AT)
     whole = [COMMIT | {"part": number, "of": 2} for number in (1, 2)]
-    assert [change.last for change in read_commit(list(whole)).changes] == [False, True]
+    assert [change.last for change in read_commit(list(whole), AT).changes] == [False, True]

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import pickle
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +24,12 @@ from storage import cluster_file
 from storage.cluster_file import Cluster as ClusterFile
 from storage.directory import StoreDirectory
 from storage.disk import Disk
-from storeclient import AsyncClient, AsyncWatch, Change
+from storeclient import AsyncClient, AsyncWatch, Change, Commit, Copied, Position, errors
+from storeclient.watches import _Following
 from surfaces.wire import NodeGate, WireSettings, WireSurface
+from surfaces.wire.connection import WireConnection
 from tests.actors.nodes import leads_by_hand
+from tests.logbook import Logbook
 from tests.nodes import CHEAP, Running, running
 from tests.nodes import PASSWORD as REAL_PASSWORD
 from tests.surfaces.wire.peers import until
@@ -164,6 +170,13 @@ class Followed:
         await other.committer.receive(frames, upto)
         other.committer.show(upto)
 
+    def cut(self) -> None:
+        """Every connection of a client breaks."""
+        for surface in self.surfaces:
+            for connection in list(surface._wire.connections):
+                assert isinstance(connection, WireConnection)
+                connection.abort()
+
     async def end(self) -> None:
         self._ships = False
         if self._shipping is not None:
@@ -282,6 +295,101 @@ async def test_a_node_that_is_behind_for_long_is_waited_for_where_there_is_no_ot
             change = await heard
             assert change.value is not None and change.value["n"] == 2
             await watch.stop()
+
+
+@pytest.mark.parametrize("where", [0, 1])
+async def test_what_stands_while_the_lead_moves_goes_on_behind_that(
+    tmp_path: Path, where: int, logbook: Logbook
+) -> None:
+    """A watch and a mirror of one node, whichever of them leads: what they tell is of this history
+    wherever they come back, and nothing is copied anew."""
+    logbook.allow("frames that were not released gave way")
+    async with (
+        followed(tmp_path) as both,
+        AsyncClient(both.addresses[where], user="root", password=REAL_PASSWORD) as client,
+        at_both(both) as writer,
+    ):
+        db, copied = client.database("shop", "main"), list[Copied]()
+        watch = db.watch("t", 0)
+        commits, heard = watch.commits(), list[Commit]()
+        async with db.mirror("t", on_copy=copied.append) as rows:
+            for turn in range(4):
+                seq = (await writer.run("CREATE t CONTENT { n: $n }", {"n": turn})).seq
+                while not heard or heard[-1].seq < seq:
+                    heard.append(await asyncio.wait_for(anext(commits), 60))
+                await rows.reached(seq)
+                if turn == 2:
+                    both.cut()
+                await both.lead((turn + 1) % 2)
+            assert sorted(row["n"] for row in rows.values()) == list(range(4))
+            both.cut()
+            seq = (await writer.run("CREATE t CONTENT { n: 4 }", repeatable=True)).seq
+            await rows.reached(seq)
+            assert len(copied) == 1 and copied[0].why is None
+        heard.append(await anext(commits))
+        values = [change.value or {} for one in heard for change in one.changes]
+        assert [value["n"] for value in values] == list(range(5))
+        epochs = [one.position.epoch or 0 for one in heard]
+        assert epochs == sorted(epochs) and len(set(epochs)) >= 4
+        await _comes_back(both, heard)
+        await commits.aclose()
+
+
+async def _comes_back(both: Followed, heard: list[Commit]) -> None:
+    """To each node, with each position, as it was kept in a file: what follows is told."""
+    for address in both.addresses:
+        async with AsyncClient(address, user="root", password=REAL_PASSWORD) as client:
+            for number, commit in enumerate(heard[:-1]):
+                assert commit.position.seq == commit.seq
+                kept = pickle.loads(pickle.dumps(commit.position))
+                assert kept == Position(**json.loads(json.dumps(asdict(kept)))) == commit.position
+                watch = client.database("shop", "main").watch("t", kept)
+                next_one = await asyncio.wait_for(_first(watch), 60)
+                assert next_one.seq == heard[number + 1].seq
+                await watch.stop()
+
+
+async def test_a_planted_client_that_keeps_the_first_epoch_copies_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of minor 8 does, to whom no other is told."""
+    monkeypatch.setattr("surfaces.wire.bodies.MINOR", 8)
+    known = _Following._position
+
+    def planted(self: _Following, seq: int, _epoch: int | None) -> Position:
+        return replace(known(self, seq, None), epoch=self._opened["epoch"])
+
+    monkeypatch.setattr(_Following, "_position", planted)
+    async with followed(tmp_path) as both, at_both(both) as client:
+        watch = client.database("shop", "main").watch("t")
+        commits = watch.commits()
+        heard = asyncio.ensure_future(anext(commits))
+        await until(lambda: watch.position is not None)
+        await both.lead(1)
+        await client.run("CREATE t CONTENT { n: 0 }")
+        await heard
+        both.cut()
+        with pytest.raises(errors.Diverged):
+            await anext(commits)
+
+
+async def test_a_client_of_a_node_that_tells_no_epochs_claims_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surfaces.wire.bodies.MINOR", 8)
+    async with followed(tmp_path) as both, at_both(both) as client:
+        watch = client.database("shop", "main").watch("t")
+        commits = watch.commits()
+        heard = asyncio.ensure_future(anext(commits))
+        await until(lambda: watch.position is not None)
+        await both.lead(1)
+        await client.run("CREATE t CONTENT { n: 0 }")
+        assert (await heard).position.epoch is None
+        both.cut()
+        await client.run("CREATE t CONTENT { n: 1 }", repeatable=True)
+        (change,) = (await anext(commits)).changes
+        assert change.value is not None and change.value["n"] == 1
+        await commits.aclose()
 
 
 async def test_a_planted_client_reads_what_is_old_of_it(

@@ -23,8 +23,8 @@ class Position:
     store: str | None = None
     """The id of the store …"""
     epoch: int | None = None
-    """… and of its history; None: not known of that commit. With both a position is never taken
-    for one of another history."""
+    """… and the epoch in which that commit was written; None: not known. With both a position is
+    never taken for one of another history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,8 @@ class Commit:
     by: str | None
     reason: str | None
     changes: tuple[Change, ...]
+    position: Position
+    """Where a reader has come to that has dealt with it: to be kept with what came of it."""
 
 
 Body = Mapping[str, Any]
@@ -72,12 +74,23 @@ def read_seq(body: Body) -> int:
     return seq
 
 
+def read_epoch(body: Body, name: str = "epoch") -> int | None:
+    """The epoch that a feed says a commit is of; None: it does not.
+
+    :raises ProtocolBroken: it is no number
+    """
+    epoch = body.get(name)
+    if epoch is not None and type(epoch) is not int:
+        raise ProtocolBroken(f"a feed of the node tells {name} {str(epoch)[:40]!r}")
+    return epoch
+
+
 def is_whole(body: Body) -> bool:
     """Whether no other part of its commit follows."""
     return body.get("part") == body.get("of")
 
 
-def read_commit(parts: list[Body]) -> Commit:
+def read_commit(parts: list[Body], position: Position) -> Commit:
     """A commit of all its parts. :raises ProtocolBroken: they have another form"""
     head = parts[0]
     try:
@@ -96,7 +109,7 @@ def read_commit(parts: list[Body]) -> Commit:
             raise TypeError("a commit has a seq, and changes are of records")
     except (KeyError, TypeError, AttributeError) as error:
         raise ProtocolBroken("a feed of the node tells what is no commit") from error
-    return Commit(seq, at, by, reason, changes)
+    return Commit(seq, at, by, reason, changes, position)
 
 
 def _check_parts(parts: list[Body]) -> None:

@@ -201,7 +201,7 @@ class AsyncMirror(Rows):
                     self._rows.pop(change.id, None)
                 else:
                     self._rows[change.id] = change.value
-            self._position = Position(commit.seq)
+            self._position = commit.position
         self._tell()
 
     def _tell(self) -> None:

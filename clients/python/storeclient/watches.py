@@ -20,6 +20,7 @@ from storeclient.changes import (
     Position,
     is_whole,
     read_commit,
+    read_epoch,
     read_seq,
 )
 from storeclient.errors import (
@@ -213,12 +214,16 @@ class _Following:
             ):
                 raise ProtocolBroken("a feed of the node does not say how it begins")
             read_seq(opened)
+            read_epoch(opened)
         except ProtocolBroken:
             feed.close()
             raise
         self._opened = opened
         watch.patient = True
-        self._move(opened["start"])
+        # Of who has asked for all that the log holds and was told none of it nothing is known yet:
+        # what it begins behind may be from before the table was declared.
+        start = 0 if body.get("from") == 0 else opened["start"]
+        self.at = self._position(start, read_epoch(opened, "start_epoch") if start else None)
         watch._moved(self.at)
 
     async def _lost(self, error: StoreError) -> None:
@@ -240,32 +245,37 @@ class _Following:
         self._parts.clear()  # of a commit that did not come whole: it does when this comes back
 
     def _take(self, body: Body) -> Commit | None:
-        seq = read_seq(body)
+        at = self._position(read_seq(body), read_epoch(body))
         self._heard = True
         self._pause.over()
         if body.get("type") != "commit":
             # "caught_up" or "beat": who has asked for more has dealt with all before.
-            self._move(seq)
-            self._watch._moved(self.at)
+            self.at = at
+            self._watch._moved(at)
             return None
         self._parts.append(body)
         if not is_whole(body):
             return None
-        commit = read_commit(self._parts)
+        commit = read_commit(self._parts, at)
         self._parts = []
-        self._move(seq)
+        self.at = at
         return commit
 
-    def _move(self, seq: int) -> None:
-        """All up to here was told."""
+    def _position(self, seq: int, epoch: int | None) -> Position:
+        """Where a feed has come to, as it tells.
+
+        :param epoch: None: the node is of a version that does not tell
+        """
         before, opened = self.at, self._opened
-        # Of which history a commit before the newest one is, at the time, is only known where that
-        # is the same as what the reader has come with.
-        knows = seq >= opened["seq"] or (before is not None and before.epoch == opened["epoch"])
-        epoch = opened["epoch"] if knows else None
-        if not knows and before is not None and before.seq == seq:
+        if epoch is None and before is not None and before.seq == seq:
             epoch = before.epoch
-        self.at = Position(seq, opened["store"], epoch)
+        if epoch is None and (
+            seq == opened["seq"]
+            or (before is not None and before.epoch == opened["epoch"] and seq <= opened["seq"])
+        ):
+            # Behind the newest commit of the beginning nobody knows: the lead may have moved.
+            epoch = opened["epoch"]
+        return Position(seq, opened["store"], epoch)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something, unless somebody stops it before."""

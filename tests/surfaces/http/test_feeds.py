@@ -90,18 +90,18 @@ async def test_a_table_is_followed_from_where_the_reader_says(
         opened = await watcher.until("open")
         assert opened == {
             "type": "open", "seq": opened["seq"], "start": first, "begins": 1, "table": "t",
-            "created": opened["created"], "store": node.store.id, "epoch": 1,
+            "created": opened["created"], "store": node.store.id, "epoch": 1, "start_epoch": 1,
         }  # fmt: skip
         assert opened["created"] < first < opened["seq"]
         caught_up = await watcher.until("caught_up")
-        assert caught_up["seq"] >= opened["seq"]
+        assert caught_up["seq"] >= opened["seq"] and caught_up["epoch"] == 1
         (missed,) = watcher.heard
         assert missed["seq"] == first + 1
         last = await script(surface, "UPDATE t:1 SET a = 3; DELETE t:2", reason="tidy")
         updated, deleted = await watcher.until("commit"), await watcher.until("commit")
         assert updated == {
-            "type": "commit", "seq": last - 1, "at": updated["at"], "by": "root", "reason": "tidy",
-            "changes": [
+            "type": "commit", "seq": last - 1, "epoch": 1, "at": updated["at"], "by": "root",
+            "reason": "tidy", "changes": [
                 {
                     "action": "update", "id": "t:1",
                     "value": {"id": {"$rec": "t:1"}, "a": 3, "d": {"$dec": "1.50"}},

@@ -633,6 +633,24 @@ class TestRefusals:
         assert error["code"] == "VersionNotSupported"
         assert (await peer.run(2, "RETURN 1", **PLACE)).kind is Kind.ANSWER
 
+    async def test_of_which_epoch_each_commit_is_is_told_from_minor_9_on(self, hall: Hall) -> None:
+        """To feeds of both kinds of one table at once."""
+        old, new = await hall.peer(minor=[0, 8]), await hall.peer(minor=[0, 9])
+        for peer in (old, new):
+            watch(peer)
+            said = [await told(peer), await told(peer)]
+            assert "epoch" in said[0] and ("start_epoch" in said[0]) == (peer is new)
+            assert ("epoch" in said[1]) == (peer is new), said
+        await hall.seq("BEGIN; FOR $i IN 0..40 { CREATE t SET pad = $pad }; COMMIT")
+        for _ in range(3):
+            assert "epoch" not in await told(old)
+            assert (await told(new))["epoch"] == 1
+        for peer in (old, new):
+            peer.say(Kind.UNWATCH, 1)
+            message = await end_of(peer)
+            assert message is not None and message.body is not None
+            assert ("epoch" in message.body) == (peer is new)
+
     async def test_so_many_are_open_on_a_connection_and_no_more(
         self, hall: Hall, monkeypatch: pytest.MonkeyPatch
     ) -> None:

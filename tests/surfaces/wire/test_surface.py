@@ -78,7 +78,7 @@ class TestGreeting:
             ({"magic": None}, "BadRequest"),
             ({"major": 2}, "VersionNotSupported"),
             ({"major": None}, "VersionNotSupported"),
-            ({"minor": [9, 12]}, "VersionNotSupported"),
+            ({"minor": [10, 12]}, "VersionNotSupported"),
             ({"minor": [2, 1]}, "VersionNotSupported"),
             ({"minor": 3}, "BadRequest"),
             ({"minor": [0, "5"]}, "BadRequest"),
