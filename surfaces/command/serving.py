@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -29,6 +29,7 @@ from surfaces.command.addresses import Address, AddressRefused, Reservation
 from surfaces.command.arguments import Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
+from surfaces.command.first_owner import tell_owner
 from surfaces.command.joining import join_first
 from surfaces.command.new_files import is_within
 from surfaces.command.opening import NotOpened, keys_in, opened, reason
@@ -39,9 +40,6 @@ from surfaces.http.surface import HttpSurface
 from surfaces.peers.surface import PeerSettings, PeerSurface
 from surfaces.wire.gate import NodeGate
 from surfaces.wire.surface import WireSettings, WireSurface
-
-FIRST_PASSWORD: Final = "FIRST-PASSWORD"
-"""In the store's directory, with mode 0600: the generated password of the first owner."""
 
 
 class BeginsAnew(Exception):
@@ -73,7 +71,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         opening_keys=keys.opening,
         vaults=VaultSettings(unseal_us=command.unseal_for // timedelta(microseconds=1)),
         agree=partial(Etcd, access=access),
-        told_owner=partial(_tell_owner, command.directory, console, keys.own is not None),
+        told_owner=partial(tell_owner, doors.fs, command.directory, console, keys.own is not None),
     )
     with (
         ExitStack() as held,
@@ -305,39 +303,6 @@ def _tell_ready(
         console.tell(f"first owner: {node.first_owner}, with the password of STORE_PASSWORD")
     elif command.first_owner is not None:
         log.info("STORE_USER and STORE_PASSWORD do nothing: the store has users already")
-
-
-def _tell_owner(directory: str, console: Console, sealed: bool, owner: FirstOwner) -> None:
-    """The generated password goes to a person, or to a file of its own: what is printed off a
-    terminal is kept in journals that many may read.
-
-    :raises NotOpened: the file can't be written, or the store is sealed, and nothing in its
-        directory may be in clear; the store has no users then
-    """
-    if console.terminal:
-        console.tell(f"first owner: {owner.name}, password: {owner.password} (shown this once)")
-        return
-    if sealed:
-        raise NotOpened(
-            f"{directory}: a sealed store keeps no password in a file: give STORE_USER and"
-            " STORE_PASSWORD for its first owner"
-        )
-    path = os.path.join(directory, FIRST_PASSWORD)
-    try:
-        with suppress(FileNotFoundError):  # of a start that did not come to its end
-            os.unlink(path)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(owner.password + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise NotOpened(f"{path}: the first owner's password: {error.strerror}") from error
-    structlog.get_logger().warning(
-        "first owner: its password was generated and is in a file; change it, and remove the file",
-        user=owner.name,
-        file=os.path.abspath(path),
-    )
 
 
 def _warn_in_the_clear(listening: Sequence[tuple[str, int]]) -> None:

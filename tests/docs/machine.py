@@ -91,7 +91,10 @@ class Unit:
             )
             (self._runs / f"{self.name}.pid").write_text(str(process.pid))
             ends = time.monotonic() + SECONDS
-            while waits and time.monotonic() < ends:
+            while waits:
+                if time.monotonic() > ends:
+                    print(f"Job for {self.name}.service timed out.")
+                    return 1
                 if process.poll() is not None:
                     print(f"Job for {self.name}.service failed.")
                     return 1

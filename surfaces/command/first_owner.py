@@ -1,0 +1,43 @@
+"""The password that the node makes up for the first owner of a store: shown once, or in a file.
+
+What is printed off a terminal is kept in journals that many may read, so there it goes to a file of
+its own. Either is done before the store has the owner: no crash leaves one whose password is lost.
+"""
+
+from __future__ import annotations
+
+import os
+
+import structlog
+
+from actors.first_password import FIRST_PASSWORD, keep_password
+from actors.settings import FirstOwner
+from protocol.doors import Fs
+from surfaces.command.console import Console
+from surfaces.command.opening import NotOpened
+
+
+def tell_owner(fs: Fs, directory: str, console: Console, sealed: bool, owner: FirstOwner) -> None:
+    """Tell somebody the password before it is the store's.
+
+    :raises NotOpened: the file can't be written, or the store is sealed, and nothing in its
+        directory may be in clear; the store has no users then
+    """
+    if console.terminal:
+        console.tell(f"first owner: {owner.name}, password: {owner.password} (shown this once)")
+        return
+    if sealed:
+        raise NotOpened(
+            f"{directory}: a sealed store keeps no password in a file: give STORE_USER and"
+            " STORE_PASSWORD for its first owner"
+        )
+    try:
+        path = keep_password(fs, directory, owner.password)
+    except OSError as error:
+        path = os.path.join(directory, FIRST_PASSWORD)
+        raise NotOpened(f"{path}: the first owner's password: {error.strerror}") from error
+    structlog.get_logger().warning(
+        "first owner: its password was generated and is in a file; change it, and remove the file",
+        user=owner.name,
+        file=os.path.abspath(path),
+    )
