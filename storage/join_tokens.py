@@ -94,6 +94,8 @@ def read(token: str) -> Invitation:
 
     :raises BadRequest: it is none, or does not say where it opens something
     """
+    if not token.strip():
+        raise BadRequest("there is no join token where one was to be: it is empty")
     name, _, rest = token.strip().partition(_NAME_ENDS)
     secret, _, told = rest.partition(_NAME_ENDS)
     if len(token) > limits.JOIN_TOKEN_CHARACTERS or NAME.match(name) is None or not secret:

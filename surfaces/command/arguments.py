@@ -299,7 +299,7 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         wire,
         given.get("--cert"),
         given.get("--cert-key"),
-        given.get("--backup-dir") or environment.get("STORE_BACKUP_DIR") or None,
+        _told(given, environment, "--backup-dir", "STORE_BACKUP_DIR")[1],
         _unseal_for(given, environment),
         _first_owner(environment),
         _keep_log(given),
@@ -308,9 +308,23 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         _log_level(given, environment),
         _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "slow is longer than zero"),
         _peers(given, environment, (http, wire)),
-        Invitation(given.get(JOIN), environment.get("STORE_JOIN_TOKEN") or None),
+        _invitation(given, environment),
         _etcd(given, environment),
     )
+
+
+def _told(
+    given: flags.Given, environment: Mapping[str, str], flag: str, name: str
+) -> tuple[str, str | None]:
+    """Where something is said, by a flag or else by its variable, and what; None: nowhere."""
+    text = given.get(flag)
+    return (flag, text) if text is not None else (name, environment.get(name) or None)
+
+
+def _invitation(given: flags.Given, environment: Mapping[str, str]) -> Invitation:
+    if JOIN in given:
+        return Invitation(given.get(JOIN))
+    return Invitation(token=flags.variable(environment, "STORE_JOIN_TOKEN"))
 
 
 def _etcd(given: flags.Given, environment: Mapping[str, str]) -> Etcd:
@@ -318,7 +332,10 @@ def _etcd(given: flags.Given, environment: Mapping[str, str]) -> Etcd:
     if (cert is None) != (key is None):
         there, lacking = ("cert", "key") if key is None else ("key", "cert")
         raise UsageRefused(f"--etcd-{there} needs --etcd-{lacking}")
-    user, password = environment.get("STORE_ETCD_USER"), environment.get("STORE_ETCD_PASSWORD")
+    user, password = (
+        None if "--etcd-login" in given else flags.variable(environment, name)
+        for name in ("STORE_ETCD_USER", "STORE_ETCD_PASSWORD")
+    )
     if bool(user) != bool(password):
         there, lacking = ("USER", "PASSWORD") if user else ("PASSWORD", "USER")
         raise UsageRefused(f"STORE_ETCD_{there} is set without STORE_ETCD_{lacking}")
@@ -332,7 +349,7 @@ def _peers(
     """:param taken: where the surfaces listen"""
     where, text = "--peer", given.get("--peer")
     if text is None:
-        where, text = "STORE_PEER", environment.get("STORE_PEER") or None
+        where, text = "STORE_PEER", flags.variable(environment, "STORE_PEER")
     cert, key = given.get("--peer-cert"), given.get("--peer-key")
     if (cert is None) != (key is None):
         there, lacking = ("cert", "key") if key is None else ("key", "cert")
@@ -362,9 +379,9 @@ def _unseal_for(given: flags.Given, environment: Mapping[str, str]) -> timedelta
 
 
 def _log_level(given: flags.Given, environment: Mapping[str, str]) -> str:
-    where, text = "--log-level", given.get("--log-level")
+    where, text = _told(given, environment, "--log-level", "STORE_LOG_LEVEL")
     if text is None:
-        where, text = "STORE_LOG_LEVEL", environment.get("STORE_LOG_LEVEL") or "info"
+        return "info"
     if text not in LEVELS:
         raise UsageRefused(f"{where}: {text} is no level: one of {', '.join(LEVELS)}")
     return text
@@ -426,9 +443,7 @@ def _lasting(
 ) -> timedelta:
     """The duration of a flag, or of its variable. :param why: it is refused when it is no longer
     than nothing"""
-    where, text = flag, given.get(flag)
-    if text is None:
-        where, text = variable, environment.get(variable) or None
+    where, text = _told(given, environment, flag, variable)
     if text is None:
         return default
     return flags.lasting(where, text, why)

@@ -105,6 +105,18 @@ NOTIFY_SOCKET                told READY=1 and STOPPING=1
 EXIT_CODES: Final = "exit codes: 0 well, 1 refused or not well, 2 usage\n"
 
 
+def variable(environment: Mapping[str, str], name: str) -> str | None:
+    """What a variable says without which the node would be another one: sealed with nothing, say,
+    or of no cluster. None: it is not there.
+
+    :raises UsageRefused: it is there and says nothing, as one that was to be filled in and was not
+    """
+    text = environment.get(name)
+    if text is not None and not text.strip():
+        raise UsageRefused(f"{name} is set, and empty: leave it out, or say what it is for")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """What stood on a command line: values by flag name (empty for flags without one)."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from surfaces.command.flags import Given
+from surfaces.command.flags import Given, variable
 
 FLAG: Final = "--key-file"
 OF_BACKUPS: Final = "--backup-key-file"
@@ -27,9 +27,12 @@ NO_KEYS: Final = KeyFiles()
 
 
 def with_variable(given: Given, environment: Mapping[str, str]) -> Given:
-    """A command line that names the key file of the environment, where it names none itself."""
-    path = environment.get(VARIABLE)
-    if not path or FLAG in given:
+    """A command line that names the key file of the environment, where it names none itself.
+
+    :raises UsageRefused: the environment names one, and says nothing
+    """
+    path = None if FLAG in given else variable(environment, VARIABLE)
+    if path is None:
         return given
     return replace(given, flags={**given.flags, FLAG: path})
 

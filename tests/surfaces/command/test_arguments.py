@@ -252,10 +252,30 @@ def test_how_etcd_lets_it_in() -> None:
 def test_join_by_itself_and_beside_what_serves() -> None:
     assert understand(["d", "--join", "t"], {}) == Join("d", Invitation("t"))
     assert serving("d --http :0 --join t").invitation == Invitation("t")
-    told = serving("d --http :0 --join t", STORE_JOIN_TOKEN="n2.secret").invitation
-    assert told == Invitation("t", "n2.secret") and "secret" not in repr(told)
-    assert serving("d --http :0", STORE_JOIN_TOKEN="x").invitation == Invitation(None, "x")
-    assert serving("d --http :0", STORE_JOIN_TOKEN="").invitation == Invitation()
+    both = serving("d --http :0 --join t", STORE_JOIN_TOKEN="n2.secret").invitation
+    assert both == Invitation("t")
+    told = serving("d --http :0", STORE_JOIN_TOKEN="n2.secret").invitation
+    assert told == Invitation(None, "n2.secret") and "secret" not in repr(told)
+    assert serving("d --http :0").invitation == Invitation()
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n"])
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("STORE_JOIN_TOKEN", "--join t"),
+        ("STORE_KEY_FILE", "--key-file k"),
+        ("STORE_PEER", "--peer :1"),
+        ("STORE_ETCD_USER", "--etcd-login l"),
+        ("STORE_ETCD_PASSWORD", "--etcd-login l"),
+    ],
+)
+def test_a_variable_that_was_to_be_filled_in_is_no_other_node(
+    name: str, flag: str, text: str
+) -> None:
+    with pytest.raises(UsageRefused, match=f"{name} is set, and empty"):
+        understand(["d", "--http", ":0"], {name: text})
+    assert serving(f"d --http :0 {flag}", **{name: text}).http is not None, "the flag wins"
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_which_files_are_named() -> None:
     serving = understand(["d", "--http", ":1", *flags], environment)
     assert isinstance(serving, Serve)
     assert serving.opening.keys == KeyFiles("/flag", "/other")
-    plain = understand(["d", "--health"], {"STORE_KEY_FILE": ""})
+    plain = understand(["d", "--health"], {})
     assert isinstance(plain, CheckHealth)
     assert plain.opening.keys == KeyFiles()
 
