@@ -146,6 +146,9 @@ class Member(Machine):
 
     async def _start(self, process: Process, told: dict[str, Any]) -> Node:
         if self.invited is not None or is_joining(self.disk, PATH):
+            self.medium = Medium(self.name)  # what its log held is no part of the copy
+            if self.id:
+                self.trio.promises.media[self.id] = self.medium
             await self._join()
         settings = nodes.settings(
             agree=partial(self._agree_of, process), accept_clock_jump=True, **self.told, **told
