@@ -185,7 +185,7 @@ class SessionsActor(LoopActor):
         committer = self._committer
         seen = self._look(name)
         while not self._may_show(seen):
-            await committer.released(committer.promise(seen.saw))
+            await committer.released_in_time(committer.promise(seen.saw))
             before, seen = seen, self._look(name)
             if before.user == seen.user:
                 break  # what is in flight now is about others
@@ -198,7 +198,7 @@ class SessionsActor(LoopActor):
         """
         self._sessions.renew(user.name, passhash)
         try:
-            await self._committer.released(promise)
+            await self._committer.released_in_time(promise)
         except DiskFull:
             self._sessions.renew(user.name, user.passhash)
             raise

@@ -174,10 +174,10 @@ class WrongMethod(Refusal, status=405):
 
 
 class StatementTimeout(Refusal, status=408):
-    """The statement used up its TIMEOUT, or the node did not show in time what the request was to
-    come after.
+    """The statement used up its TIMEOUT; the node did not show in time what the request was to come
+    after; or what it has read was not held in time by the followers that have to.
 
-    Detail of the latter: after, and seq, what the node shows. Nothing was run.
+    Detail of the second: after, and seq, what the node shows. Nothing was run.
     """
 
 

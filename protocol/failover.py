@@ -50,6 +50,12 @@ class Policy(NamedTuple):
         """By the clock that is measured with."""
         return self.behind // timedelta(microseconds=1)
 
+    @property
+    def release_seconds(self) -> float:
+        """How long somebody who asked waits at most for what others have to hold: who is silent is
+        out of the set by then, or somebody else leads, if either can be."""
+        return max((self.lease + self.behind) / _SECOND, limits.RELEASE_SECONDS)
+
 
 def check_url(url: str) -> str:
     """Where agreement is reached; without the slash at its end.

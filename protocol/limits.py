@@ -536,6 +536,9 @@ LEASE_SECONDS_MAX: Final = 300
 BEHIND_MILLISECONDS_MIN: Final = 100
 BEHIND_SECONDS_MAX: Final = 600
 """How long a follower may be silent before the others go on without it: as long do writes wait."""
+RELEASE_SECONDS: Final = 30
+"""How long who asked waits for followers to hold a commit, or for LEASE and BEHIND together if that
+is longer. Then the outcome is unknown; the commit stays on its way."""
 SHIP_BATCH_BYTES: Final = 256 * KIB
 """Frames that go to a follower in one message, about; one that is larger goes alone. Of the
 smallest commits that is some milliseconds of a loop, here and there."""

@@ -6,6 +6,7 @@ Nothing here decides: what follows from what was answered is said by the leaders
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
@@ -20,7 +21,7 @@ from actors.cluster.tasks import end
 from actors.commits import Committer, Promise
 from protocol.agreement import Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
-from protocol.errors import DiskFull, Refusal
+from protocol.errors import DiskFull, Refusal, StatementTimeout
 
 log = structlog.get_logger("cluster")
 
@@ -28,6 +29,8 @@ WATCH_SECONDS: Final = 10.0
 """How long a request waits for the agreement to change."""
 PAUSE_SECONDS: Final = 1.0
 """How long is waited for an etcd that does not answer."""
+WAITS_SECONDS: Final = 1.0
+"""How often it is looked who has waited for too long."""
 DECLARED_SECONDS: Final = 0.25
 """How often it is looked whether this node is declared to lead still."""
 AGAIN_PART: Final = 20
@@ -71,8 +74,9 @@ class Holding:
         :param own: of the first frame of its epoch
         """
         return await _first(
-            self._renew(), self._ask_for_sets(), self._watch(), self._settle(own), self._declared()
-        )
+            self._renew(), self._ask_for_sets(), self._watch(), self._settle(own), self._declared(),
+            self._end_waits(),
+        )  # fmt: skip
 
     async def _settle(self, own: Promise) -> str:
         try:
@@ -93,6 +97,23 @@ class Holding:
             member.look_at_rows()
             self._leadership.gives_up = not member.coordinates
         return NOT_COORDINATING
+
+    async def _end_waits(self) -> str:
+        """Rule 1: what can't be released, since followers are lost or etcd is silent, stays on its
+        way; who asked for it hears that its outcome is unknown."""
+        committer, marks = self._committer, deque[tuple[int, int]]()
+        committed = 0
+        while True:
+            await asyncio.sleep(WAITS_SECONDS)
+            seconds = self._leadership.policy.release_seconds
+            now_us = self._clock.monotonic_us()
+            began_us = now_us - int(seconds * 1_000_000)
+            marks.append((now_us, committer.committed))
+            while marks[0][0] <= began_us:
+                committed = marks.popleft()[1]
+            if committed > committer.released_upto:
+                why = f"those who have to hold it did not say in {seconds:.0f} s that they do"
+                committer.end_waits(committed, began_us, StatementTimeout(why))
 
     def _unanswered(self, what: str, why: str) -> None:
         """Into the log, once for each silence."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
 from actors.commits.waiters import Waiter
 from actors.runtime import Runtime
-from protocol.errors import UnknownOutcome
+from protocol.errors import Refusal, UnknownOutcome
 
 Told = Callable[[BaseException | None], None]
 """Hears why a commit was not released, or None when it was."""
@@ -31,6 +32,24 @@ class Promise(NamedTuple):
     """`Committer.generation` when that sequence was given or seen. When the disk is full commits
     are taken back and their sequences given again: this tells the commit that was meant from
     another that got its number."""
+
+
+class Bounded:
+    """Somebody who asked and waits, though by no `Waiter`: hears in the end that what was promised
+    was not released in time, where the node itself would wait on.
+
+    :param began_us: when the wait began, on the monotonic clock
+    """
+
+    __slots__ = ("_told", "began_us")
+
+    def __init__(self, told: Told, began_us: int) -> None:
+        self._told = told
+        self.began_us = began_us
+
+    def __call__(self, lost: BaseException | None) -> None:
+        """Tell it."""
+        self._told(lost)
 
 
 class _Withdrawn(NamedTuple):
@@ -74,15 +93,14 @@ class Promises:
         """
         future: asyncio.Future[None] = self._runtime.loop.create_future()
 
-        def told(lost: BaseException | None) -> None:
-            if future.done():
-                return
-            if lost is None:
-                future.set_result(None)
-            else:
-                future.set_exception(lost)
+        self.when_released(promise, partial(_settle, future))
+        return future
 
-        self.when_released(promise, told)
+    def released_in_time(self, promise: Promise) -> asyncio.Future[None]:
+        """As `released`, for somebody who asked: see `end_waits`. :raises UnknownOutcome: also when
+        it takes too long"""
+        future: asyncio.Future[None] = self._runtime.loop.create_future()
+        self.when_released(promise, Bounded(partial(_settle, future), self.monotonic_us()))
         return future
 
     def when_released(self, promise: Promise, told: Told) -> None:
@@ -108,6 +126,21 @@ class Promises:
             return False
         waiters.remove(told)
         return True
+
+    def end_waits(self, upto: int, began_us: int, why: Refusal) -> None:
+        """Nobody who asked waits any longer for what was committed up to a sequence; the node
+        itself does, and what is on its way stays so.
+
+        :param began_us: since when they have waited, at least, on the monotonic clock
+        :param why: what those hear who wrote nothing; the others hear UnknownOutcome
+        """
+        for sequence in [each for each in self._waiters if each <= upto]:
+            for told in list(self._waiters[sequence]):
+                if isinstance(told, Waiter) and told.began_us <= began_us:
+                    told.end(why)
+                elif isinstance(told, Bounded) and told.began_us <= began_us:
+                    self._waiters[sequence].remove(told)
+                    self._tell(told, late(sequence, why))
 
     @property
     def waiters(self) -> Iterator[Waiter]:
@@ -159,6 +192,23 @@ class Promises:
 
     def _noticed(self, error: BaseException) -> None:
         self._runtime.noticed(type(self).__name__, error)
+
+
+def _settle(future: asyncio.Future[None], lost: BaseException | None) -> None:
+    if future.done():
+        return
+    if lost is None:
+        future.set_result(None)
+    else:
+        future.set_exception(lost)
+
+
+def late(sequence: int, why: Refusal) -> UnknownOutcome:
+    """What whoever waits for a commit hears that was not released in time."""
+    return UnknownOutcome(
+        f"{why.message}, while commit {sequence} was on its way: it may have happened",
+        sequence=sequence,
+    )
 
 
 def unknown(sequence: int) -> UnknownOutcome:

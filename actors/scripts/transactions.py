@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from actors.commits import Promise
+from actors.commits import Bounded, Promise
 from actors.scripts.attempts import Attempts
 from actors.scripts.execution import Execution, Returned
 from actors.scripts.plans import Plans, Step
@@ -347,13 +347,15 @@ class ScriptRun(Execution):
             raise self._located(refusal, number) from refusal.__cause__
 
     def until_released(self, promise: Promise) -> None:
-        """Wait. :raises Refusal: the script is ended, or what was promised was taken back"""
+        """Wait. :raises Refusal: the script is ended, or what was promised was taken back, or not
+        released in time"""
         committer, told = self.services.committer, list[Any]()
 
-        def hear(lost: BaseException | None) -> None:
+        def wake(lost: BaseException | None) -> None:
             told.append(lost)
             self.turn.wake()
 
+        hear = Bounded(wake, committer.monotonic_us())
         committer.when_released(promise, hear)
         try:
             while not told:

@@ -420,7 +420,7 @@ class VaultsActor(LoopActor):
     async def _kept(self, promise: Promise) -> None:
         """:raises AuditRefused: what was done could not be recorded, so it was not done"""
         try:
-            await self._committer.released(promise)
+            await self._committer.released_in_time(promise)
         except DiskFull as refusal:
             raise AuditRefused(UNRECORDED) from refusal
 
@@ -474,7 +474,7 @@ class VaultsActor(LoopActor):
                 if not number % AT_ONCE:
                     await asyncio.sleep(0)
             saw = tx.saw
-        await self._committer.released(self._committer.promise(saw))
+        await self._committer.released_in_time(self._committer.promise(saw))
         is_set = store is not None and store.root is not None
         return Standings(is_set, service.state(None), tuple(found))
 

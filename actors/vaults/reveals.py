@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from actors.commits import By, Gathering, Promise
+from actors.commits import Bounded, By, Gathering, Promise, Told
 from actors.vaults.keyring import Keyring, changed
 from actors.vaults.looking import Found, Lookout
 from actors.vaults.parts import Parts
@@ -176,9 +176,12 @@ class Reveals:
             saw = self._committer.promise(tx.saw)
             promise = self._commit(tx, whose, found) if found else None
         if refused:  # what they are told rests on what they have seen
-            self._committer.when_released(saw, partial(self._tell_refused, refused))
+            self._when_released(saw, partial(self._tell_refused, refused))
         if promise is not None:
-            self._committer.when_released(promise, partial(self._open_later, found))
+            self._when_released(promise, partial(self._open_later, found))
+
+    def _when_released(self, promise: Promise, told: Told) -> None:
+        self._committer.when_released(promise, Bounded(told, self._monotonic_us()))
 
     def _find(self, tx: Transaction, asked: Asked, known: Known) -> None:
         """Judge one as it is now, and find what it wants. :raises Refusal: as `Lookout.find`"""
