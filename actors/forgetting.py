@@ -17,7 +17,16 @@ import structlog
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
-from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
+from protocol.errors import (
+    Busy,
+    Conflict,
+    DiskFull,
+    Draining,
+    Failed,
+    NotEnoughReplicas,
+    NotWritable,
+    UnknownOutcome,
+)
 from storage.statements import AUDIT, STATEMENTS, Maker, forget, forget_each, makers, oldest
 from storage.transactions import Transaction
 
@@ -25,7 +34,9 @@ log = structlog.get_logger("statements")
 
 LOOK_SECONDS: Final = 60.0
 """How often it is looked whether there are more than are to be kept."""
-_LATER: Final = (NotWritable, Conflict, Busy, DiskFull, UnknownOutcome, Failed)
+_LATER: Final = (
+    NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull, UnknownOutcome, Failed, Draining,
+)  # fmt: skip
 """Why nothing is forgotten for now."""
 SPARE_PART: Final = 10
 """There may be this part of them more until the oldest are forgotten: all at once, not singly."""

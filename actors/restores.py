@@ -6,13 +6,15 @@ They may have been restored on another node: a snapshot that is taken meanwhile 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from actors.commits import NODE, Committer
-from protocol.errors import DiskFull, NotWritable
+from protocol.errors import Busy, DiskFull, Draining, NotEnoughReplicas, NotWritable, Refusal
 from storage import restores
 from storage.restores import Mark
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from actors.topics import Topics
 
 log = structlog.get_logger("node")
+
+AGAIN_US: Final = 1_000_000
+"""When it is tried again where too few others would have it, as they mostly will in a moment."""
 
 
 class Unfinished:
@@ -33,6 +38,7 @@ class Unfinished:
         self._left: list[Mark] = []
         self._told = False
         """Whether it was said that they are left."""
+        self._trying: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """At a start nobody fills what is marked."""
@@ -55,7 +61,10 @@ class Unfinished:
             try:
                 dropped = restores.undo(tx, marks)
                 promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
-            except (NotWritable, DiskFull) as refusal:
+            except (NotEnoughReplicas, Busy):
+                committer.at(committer.monotonic_us() + AGAIN_US, self._again)
+                return
+            except (NotWritable, DiskFull, Draining) as refusal:
                 if not self._told:
                     self._told = True
                     log.warning(
@@ -70,3 +79,11 @@ class Unfinished:
         self._topics.declarations_changed()
         await committer.released(promise)
         log.info("places of a script that was not restored to its end were dropped", places=names)
+
+    def _again(self) -> None:
+        if self._committer.not_writable() is None:
+            self._trying = asyncio.ensure_future(self._try())
+
+    async def _try(self) -> None:
+        with suppress(Refusal):  # another leads meanwhile, and drops them
+            await self.drop()

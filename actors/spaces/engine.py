@@ -28,7 +28,14 @@ from actors.spaces.sweeping import EXPIRED, Sweepers
 from actors.spaces.work import Answers, Work
 from actors.statements import Statements
 from protocol import limits
-from protocol.errors import Busy, Draining, NotWritable, Refusal, UnknownOutcome
+from protocol.errors import (
+    Busy,
+    Draining,
+    NotEnoughReplicas,
+    NotWritable,
+    Refusal,
+    UnknownOutcome,
+)
 from protocol.spaces import KeyOperation, ListKeys, Room
 from storage.catalog import Space
 from storage.spaces import Keys
@@ -248,7 +255,7 @@ class Spaces:
             tx.passes = True  # a read says that they are gone: they may not come back
             try:
                 return self.committer.commit(tx, NODE, reason=EXPIRED).sequence
-            except (NotWritable, Busy):
+            except (NotWritable, NotEnoughReplicas, Busy, Draining):
                 return tx.saw
 
     # --- the end --------------------------------------------------------------------------------

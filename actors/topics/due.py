@@ -22,7 +22,9 @@ from protocol import limits
 from protocol.errors import (
     Conflict,
     DiskFull,
+    Draining,
     Failed,
+    NotEnoughReplicas,
     NotWritable,
     Refusal,
     TooLarge,
@@ -103,6 +105,8 @@ class TopicActor(LoopActor):
                 done = await self._slice()
         except NotWritable:
             done.next_us = began_us + UNWRITABLE_US
+        except (NotEnoughReplicas, Draining):  # which the node's log and INFO FOR NODE say
+            done.next_us = began_us + PAUSE_US
         except Refusal as refusal:  # no room on the disk, or the node is on its way down
             done.next_us = self._pause(ALL, "all of it", refusal)
         else:
@@ -133,14 +137,15 @@ class TopicActor(LoopActor):
 
     def _try(self, part: int, name: str, done: _Done, work: Callable[[_Done], None]) -> None:
         """Do a part of the work, unless it was refused just now. Where it is refused, all else goes
-        on. :raises NotWritable, Failed: no part of it would be taken"""
+        on. :raises NotWritable, NotEnoughReplicas, Draining, Failed: no part of it would be
+        taken"""
         refused = self._refused.get(part)
         if refused is not None and refused.until_us > self._committer.ledger.log_time():
             done.expects(refused.until_us)
             return
         try:
             work(done)
-        except (NotWritable, Failed):
+        except (NotWritable, NotEnoughReplicas, Draining, Failed):
             raise
         except Conflict:
             # Somebody's barrier stands in its way, which is no refusal: it comes when that goes.

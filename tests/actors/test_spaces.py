@@ -25,6 +25,7 @@ from protocol.errors import (
     NotAllowed,
     NotANumber,
     NotASpace,
+    NotEnoughReplicas,
     NotWritable,
     Refusal,
     SessionEnded,
@@ -412,6 +413,30 @@ async def test_without_the_writable_role_reads_go_on(here: Desk) -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert here.stored() == 1, "nothing is swept either"
+
+
+@pytest.mark.parametrize(
+    "refusal", [NotEnoughReplicas("too few", followers=0, acks=1), Draining("it stops")]
+)
+async def test_without_enough_followers_reads_go_on(here: Desk, refusal: Refusal) -> None:
+    """Also of what has expired, which who reads it would remove."""
+    await here.run(SetKey("k", 1, 5 * SECOND))
+    here.clock.advance(6 * SECOND)
+    committer = here.node.committer
+    check = committer.check_replicated
+
+    def refused() -> None:
+        raise refusal
+
+    committer.check_replicated = refused
+    assert await here.one(GetKey("k")) is NONE
+    answer = await nodes.run(here.node, "GET 'k' FROM c")
+    assert answer.refusal is None
+    assert await here.run(GetKey("k"), ListKeys()) == [NONE, {"keys": []}]
+    with pytest.raises(type(refusal)):
+        await here.one(SetKey("k", 2))
+    committer.check_replicated = check
+    assert (await here.one(SetKey("k", 2)))["written"]
 
 
 async def test_a_space_that_is_dropped_is_no_space_any_more(here: Desk) -> None:

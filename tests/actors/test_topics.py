@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ from actors.node import Node
 from actors.topics import TopicActor
 from actors.topics.service import APART_US, IDLE_US
 from protocol import limits
-from protocol.errors import Refusal, TooLarge
+from protocol.errors import Draining, NotEnoughReplicas, Refusal, TooLarge
 from storage.engine import Engine
 from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
@@ -336,6 +337,34 @@ async def test_what_one_group_is_refused_holds_up_no_other(
     await here.pass_time(40 * SECOND)
     assert (await here.group("bad"))["in_flight"] == 0
     assert (await here.node.topics.figures(nodes.ANA))[1].refused == figures.refused + 1
+
+
+@pytest.mark.parametrize(
+    "refusal", [NotEnoughReplicas("too few", followers=0, acks=1), Draining("it stops")]
+)
+async def test_what_the_followers_of_a_node_are_too_few_for_is_no_fault_of_a_topic(
+    here: Desk, refusal: Refusal
+) -> None:
+    """It is tried again each second, without a word and without growing pauses."""
+    await here.value(
+        "DEFINE TOPIC t; PUBLISH INTO t VALUES [1, 2];"
+        "DEFINE GROUP g ON t DEADLINE 10s; TAKE 2 FROM t AS g"
+    )
+    committer, tried = here.node.committer, list[int]()
+    check = committer.check_replicated
+
+    def refused() -> None:
+        tried.append(here.clock.monotonic_us() // SECOND)
+        raise refusal
+
+    committer.check_replicated = refused
+    for _ in range(40):
+        await here.pass_time(SECOND)
+    assert len(tried) >= 25 and {b - a for a, b in pairwise(tried)} <= {0, 1}
+    assert (await here.node.topics.figures(nodes.ANA))[0].refused == 0
+    committer.check_replicated = check
+    await here.pass_time(2 * SECOND)
+    assert (await here.group("g"))["in_flight"] == 0
 
 
 async def test_what_is_trimmed_at_once_shrinks_until_it_is_taken(

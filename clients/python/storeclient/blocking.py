@@ -3,6 +3,7 @@ called from any thread; a call blocks its own thread only."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -61,16 +62,24 @@ class _Twin:
         """An async iterator, one item at a time. Whoever leaves it ends it."""
 
         end = object()
+        running = asyncio.Lock()
+        """Held by who runs it: one who was interrupted while it waits for an item has that go on
+        to its end on the loop, and only then is it closed."""
 
         async def following() -> T | object:
-            return await anext(found, end)
+            async with running:
+                return await anext(found, end)
+
+        async def closing() -> None:
+            async with running:
+                await found.aclose()  # type: ignore[attr-defined]
 
         try:
             while (item := self._wait(following())) is not end:
                 yield item  # type: ignore[misc]
         finally:
             with suppress(Closed):  # then it has ended with the client
-                self._wait(found.aclose())  # type: ignore[attr-defined]
+                self._wait(closing())
 
 
 class Topic(_Twin):

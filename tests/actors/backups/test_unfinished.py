@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import pytest
+
 from actors.backups.restoring import Wanted, restore
 from actors.commits import NODE
 from actors.doors import system_doors
 from actors.node import start
 from actors.settings import NodeSettings
-from protocol.errors import NotWritable
+from protocol.errors import NotEnoughReplicas, NotWritable
 from storage import catalog, restores
 from storage.backups.making import untold
 from tests.logbook import Logbook
@@ -96,6 +98,36 @@ async def test_one_that_only_reads_keeps_it_until_it_is_told_to_write(
         await here.value("DEFINE NODE ROLES serving, writable")
         assert (await places(here), await marks(here)) == ({"mine"}, 0)
         await here.values("DEFINE NAMESPACE half; DEFINE DATABASE half.done")
+
+
+async def test_one_whose_node_has_too_few_followers_is_dropped_when_there_are_enough(
+    tmp_path: Path, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("places of a script that was not restored to its end are left")
+    monkeypatch.setattr("actors.restores.AGAIN_US", 1_000)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    await half_done(folder, tmp_path / "store")
+    restored(folder / "x", tmp_path / "new", reading=True)
+    async with reading(tmp_path / "new") as here:
+        committer, tries = here.node.committer, list[None]()
+        check = committer.check_replicated
+
+        def too_few() -> None:
+            tries.append(None)
+            raise NotEnoughReplicas("too few would have it", followers=0, acks=1)
+
+        await here.value("DEFINE NODE ROLES serving")
+        committer.check_replicated = too_few
+        committer._check_declared = lambda: None
+        await here.node._timers.leads(True)
+        while len(tries) < 5:
+            await asyncio.sleep(0.001)
+        assert await marks(here) == 2
+        committer.check_replicated = check
+        while await marks(here):
+            await asyncio.sleep(0.001)
+        assert await places(here) == {"mine"}
 
 
 async def test_a_restore_that_goes_on_is_left_alone(tmp_path: Path) -> None:

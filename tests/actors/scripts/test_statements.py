@@ -14,7 +14,7 @@ from actors.commits import Origin
 from actors.runtime import ask
 from actors.settings import NodeSettings
 from protocol import limits
-from protocol.errors import Refusal, SignInRefused
+from protocol.errors import Draining, NotEnoughReplicas, Refusal, SignInRefused
 from protocol.requests import (
     AuthenticatePassword,
     Caller,
@@ -360,6 +360,31 @@ async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
             await asyncio.sleep(0.01)
         assert found[0]["statement"] == "CREATE t:59"
         assert len(found) >= 20
+
+
+@pytest.mark.parametrize(
+    "refusal", [NotEnoughReplicas("too few", followers=0, acks=1), Draining("it stops")]
+)
+async def test_they_are_kept_where_nothing_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
+) -> None:
+    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
+    async with running(tmp_path / "s", settings={"keep_statements": 0}) as node:
+        await node.values("DEFINE TABLE t")
+        committer, tries = node.node.committer, list[None]()
+        check = committer.check_replicated
+
+        def refused() -> None:
+            tries.append(None)
+            raise refusal
+
+        committer.check_replicated = refused
+        while len(tries) < 5:
+            await asyncio.sleep(0.001)
+        assert await node.value("INFO FOR STATEMENTS")
+        committer.check_replicated = check
+        while await node.value("INFO FOR STATEMENTS"):
+            await asyncio.sleep(0.01)
 
 
 async def test_none_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,103 @@
+"""Blocking twins of what iterates: whoever is interrupted while it waits hears of that and of
+nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pytest
+
+from storeclient import Closed
+from storeclient.blocking import _Twin
+
+T = TypeVar("T")
+
+
+class Numbers:
+    """What is iterated over: it has something left to do where it is cancelled."""
+
+    def __init__(self) -> None:
+        self.waits = threading.Event()
+        """Whether its reader waits for more than there is."""
+        self.closed = False
+
+    async def each(self) -> AsyncIterator[int]:
+        try:
+            for number in range(3):
+                yield number
+            self.waits.set()
+            try:
+                await asyncio.sleep(3_600)
+            finally:
+                for _ in range(20):
+                    await asyncio.sleep(0)
+        finally:
+            self.closed = True
+
+
+class Interrupted(Future[T]):
+    """As one whose thread is interrupted while it waits."""
+
+    def __init__(self, work: Future[T], waits: threading.Event) -> None:
+        super().__init__()
+        self._work, self._waits = work, waits
+
+    def result(self, timeout: float | None = None) -> T:
+        while not self._work.done():
+            if self._waits.is_set():
+                self._waits.clear()
+                raise KeyboardInterrupt
+            self._waits.wait(0.01)
+        return self._work.result(timeout)
+
+    def cancel(self) -> bool:
+        return self._work.cancel()
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    found = asyncio.new_event_loop()
+    thread = threading.Thread(target=found.run_forever)
+    thread.start()
+    yield found
+    found.call_soon_threadsafe(found.stop)
+    thread.join()
+    found.close()
+
+
+def test_who_is_interrupted_has_it_end_and_then_closes_it(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    for _ in range(20):
+        numbers, heard = Numbers(), list[int]()
+
+        def submit(work: Coroutine[Any, Any, T], numbers: Numbers = numbers) -> Future[T]:
+            return Interrupted(asyncio.run_coroutine_threadsafe(work, loop), numbers.waits)
+
+        with pytest.raises(KeyboardInterrupt):
+            for number in _Twin(submit)._each(numbers.each()):
+                heard.append(number)
+        assert heard == [0, 1, 2] and numbers.closed
+
+
+def test_who_leaves_has_it_closed(loop: asyncio.AbstractEventLoop) -> None:
+    numbers = Numbers()
+    twin = _Twin(lambda work: asyncio.run_coroutine_threadsafe(work, loop))
+    for number in (each := twin._each(numbers.each())):
+        assert number == 0
+        break
+    each.close()  # type: ignore[attr-defined]
+    assert numbers.closed
+
+
+def test_a_client_that_was_closed_meanwhile_has_closed_it() -> None:
+    def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
+        work.close()
+        raise Closed("the client has been closed")
+
+    with pytest.raises(Closed):
+        next(iter(_Twin(submit)._each(Numbers().each())))
