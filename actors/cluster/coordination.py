@@ -211,6 +211,12 @@ class CoordinationActor(LoopActor):
         except BaseException:
             take_back()
             raise
+        if policy.lease != before.lease:
+            log.warning(
+                "the lease lasts as it did until the lead is taken another time",
+                lease=leadership.lease.seconds,
+                then=policy.lease_seconds,
+            )
 
     async def _check_same(self, policy: Policy) -> None:
         """:raises BadRequest: other addresses lead to another agreement
@@ -264,9 +270,10 @@ class CoordinationActor(LoopActor):
         if policy is None:
             raise Unknown("there is no failover policy in force", kind="failover")
         leadership = member.leadership
-        if leadership is not None and leadership.is_settled:
-            return
         if leadership is not None:
+            # An order to go on alone is answered as done only where nothing waits for others.
+            if leadership.is_settled and not (message.force and leadership.is_stuck):
+                return
             raise NotWritable(
                 "this node has the lead, and waits for those in the set who are not there: DEFINE"
                 " FAILOVER with fewer ACKS has it go on without them",

@@ -104,6 +104,15 @@ class Leadership:
                 acks=self.policy.acks,
             )
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether what is written now could not be released."""
+        try:
+            self.check_replicated()
+        except NotEnoughReplicas:
+            return True
+        return False
+
     def check_may_go(self, nodes: frozenset[str]) -> None:
         """Whether some nodes may leave the set.
 

@@ -187,6 +187,8 @@ class Shippings:
         unsynced = self._unsynced.get(node)
         if unsynced is not None and (unsynced.epoch, unsynced.after) == (ships.epoch, upto):
             owed_us = unsynced.since_us
+        elif unsynced is not None and (unsynced.epoch != ships.epoch or unsynced.after < upto):
+            del self._unsynced[node]  # it has brought something to its disk since
         heard_us = self._clock.monotonic_us() if owed_us is None else owed_us
         self._member.heard(node, upto, ships.applied, heard_us)
         if ships.said:
@@ -200,6 +202,8 @@ class Shippings:
     def _remember(self, node: str, ships: Ships) -> None:
         since_us, before = ships.window.unsynced_since_us, self._unsynced.get(node)
         at = ships.epoch, ships.synced
+        for other in [each for each, one in self._unsynced.items() if one.epoch != ships.epoch]:
+            del self._unsynced[other]  # of a lead that is over
         if since_us is not None and (before is None or (before.epoch, before.after) != at):
             self._unsynced[node] = Unsynced(ships.epoch, since_us, ships.synced)
 

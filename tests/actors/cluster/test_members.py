@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.desk import Desk
 from actors.cluster.member import Life
 from actors.cluster.memory import Memory
 from protocol.errors import (
@@ -326,6 +327,10 @@ def test_whose_disk_is_full_leaves_the_set_though_it_attaches_again_and_again() 
         other.disk.capacity = before
         await trio.in_sync("a", "b", "c")
         await shows(trio, other, 3)
+        # Nothing is remembered of who lagged, once it has what it lacked.
+        desk = leader.runs.cluster
+        assert isinstance(desk, Desk)
+        await trio.until(lambda: not desk._shippings._unsynced)
 
     played(main)
 

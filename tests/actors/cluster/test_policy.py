@@ -27,7 +27,7 @@ def quiet(logbook: Logbook) -> None:
     """What operators hear of."""
     logbook.allow("leads no more|nobody leads|etcd does not answer|was not renewed|knows less")
     logbook.allow("was not answered|may have been taken|new lineage|follows no more|goes by what")
-    logbook.allow("held up|is stranded")
+    logbook.allow("held up|is stranded|the lease lasts")
 
 
 def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
@@ -36,6 +36,25 @@ def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: A
             await main(trio, await trio.led())
 
     stepped.run(whole(), 1)
+
+
+# --- an order that changes nothing ----------------------------------------------------------------
+
+
+def test_who_leads_and_lacks_followers_says_what_helps_instead_of_force() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await leader.value(FORCED)  # it leads, and lacks nothing
+        for name in "bc":
+            await trio.named(name).kill()
+        await trio.until(lambda: leader.runs.member.leadership.is_stuck)  # type: ignore[union-attr]
+        refusal = await refused(leader, FORCED, NotWritable)
+        assert "fewer ACKS" in refusal.message
+        await leader.value("DEFINE NODE LEADS STORE")  # it does
+        await leader.value(POLICY.format(0, "AUTO"))
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+        await leader.value(FORCED)
+
+    played(main)
 
 
 # --- another policy -------------------------------------------------------------------------------
