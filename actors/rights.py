@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from protocol.errors import NotAllowed, SessionEnded
@@ -433,7 +434,7 @@ class Rights:
             if user is not None and kept.user != user:
                 return None
             # A user who has the name of one that was dropped is another.
-            if own is not None and kept.user == own.name and kept.at >= own.created:
+            if own is not None and kept.user == own.name and _since(kept, own.created):
                 return kept
             return None if of_place is None else _shown_inside(of_place, who, kept)
 
@@ -512,6 +513,11 @@ def ids_of(place: object) -> Ids:
     if type(place) is Database:
         return place.namespace.id, place.id
     return (place.id,) if type(place) is Namespace else ()
+
+
+def _since(kept: Kept, moment: datetime) -> bool:
+    """Whether an entry is of what happened then or later, as far as clocks say."""
+    return kept.at >= moment and (kept.happened is None or kept.happened >= moment)
 
 
 def _shown_inside(place: Ids, owner: Standing, kept: Kept) -> Kept | None:

@@ -265,8 +265,13 @@ def _in_one_form(replica: Replica) -> Replica:
     )
 
 
+def is_id(text: str) -> bool:
+    """Whether a node may be named so by its id."""
+    return _ID.fullmatch(text) is not None
+
+
 def _check_id(text: str) -> str:
-    if _ID.fullmatch(text) is None:
+    if not is_id(text):
         raise BadRequest(f"{text[:100]!r} is no id of a node: INFO FOR NODE shows its own")
     return text.lower()
 

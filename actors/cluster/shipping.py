@@ -62,6 +62,7 @@ from protocol.links import (
 )
 from storage.faults import LogDamaged
 from storage.frames import FRAME_HEADER_BYTES, Frame
+from storage.replicas import is_id
 
 log = structlog.get_logger("cluster")
 
@@ -341,6 +342,8 @@ class Shipping:
         """:raises BadRequest: nobody may say that now"""
         if self._keep is None or not self.is_attached or said.epoch != self.epoch:
             raise BadRequest(f"entries for the leader of epoch {said.epoch}, and none are taken")
+        if not is_id(self.node):
+            raise BadRequest("entries are taken of a node that has an id")
         if self._keeping is not None:
             raise BadRequest("entries were brought before the last ones were kept")
         self._keeping = keeping = asyncio.ensure_future(self._keep(self.node, said))

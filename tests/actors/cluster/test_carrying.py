@@ -37,6 +37,7 @@ from tests.simulation.loop import run
 
 LIFE = bytes(16)
 ONE = told(noted(1))
+ID = "6f3a0000-0000-4000-8000-000000000001"
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +48,10 @@ def quiet(logbook: Logbook) -> None:
 class Leader:
     """A leader in epoch 1 whose follower is the test, and what that has brought."""
 
-    def __init__(self) -> None:
+    def __init__(self, follower: str) -> None:
         fleet = Fleet(1, "ab", "a")
         node = fleet["a"]
-        self.here, self.there = wire("a", "b")
+        self.here, self.there = wire("a", follower)
         self.kept: list[tuple[str, Entries]] = []
         self.goes_on = asyncio.Event()
         self.shipping = Shipping(
@@ -80,8 +81,8 @@ class Leader:
 
 
 @asynccontextmanager
-async def leader(attached: bool = True) -> AsyncIterator[Leader]:
-    made = Leader()
+async def leader(attached: bool = True, follower: str = ID) -> AsyncIterator[Leader]:
+    made = Leader(follower)
     try:
         answer = await made.there.receive()
         assert isinstance(answer, Attached) and answer.keeps
@@ -103,7 +104,7 @@ def test_what_is_brought_is_of_who_brings_it_and_said_to_be_kept_once_it_is() ->
             at.there.send(entries(1, 3))
             while not at.kept:
                 await asyncio.sleep(0.01)
-            assert at.kept == [("b", entries(1, 3))]
+            assert at.kept == [(ID, entries(1, 3))]
             assert at.shipping._kept == 0
             at.goes_on.set()
             await at.until_kept(3)
@@ -123,6 +124,19 @@ def test_who_brings_them_out_of_turn_is_refused(wrong: str) -> None:
             assert (await at.refuses()).code == "BadRequest"
             await at.task
             assert len(at.kept) == (wrong == "two at once")
+
+    run(main(), 1)
+
+
+@pytest.mark.parametrize("name", ["", "b", "x 5", ID + " 7", ID.replace("-", " ")])
+def test_who_has_no_id_brings_nothing(name: str) -> None:
+    """What it says of itself stands in how an entry came, which has to be read again."""
+
+    async def main() -> None:
+        async with leader(follower=name) as at:
+            at.there.send(entries())
+            assert (await at.refuses()).code == "BadRequest"
+            assert not at.kept
 
     run(main(), 1)
 

@@ -17,10 +17,12 @@ from actors.backlog import MISSED, Backlog, Noted
 from actors.cluster.carrying import told
 from actors.cluster.shipping import Shipping
 from actors.runtime import ask
+from actors.sparing import SparingLog
+from actors.vaults.trail import Act
 from protocol import limits, links
 from protocol.errors import Busy, NotAllowed, SignInRefused
 from protocol.links import PREFIX_BYTES, Entries, decode, encode
-from protocol.requests import Caller, SignIn
+from protocol.requests import AuthenticatePassword, Caller, SignIn
 from protocol.values import instant
 from storage import carried
 from storage.entries import Entry
@@ -58,6 +60,9 @@ def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> No
             await main(trio)
 
     stepped.run(whole(), 1)
+
+
+VAULTS = "an entry of a vault's trail was not kept"
 
 
 async def probes(machine: Machine, script: str = "INFO FOR CLUSTER") -> None:
@@ -337,6 +342,61 @@ def test_a_flood_at_a_follower_whose_leader_is_away_is_a_line_a_second_and_count
         assert missed["node"] == follower.id and missed["surface"] == "node"
 
     played(main, count=2)
+
+
+def test_a_line_that_is_not_sparing_is_seen(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparingLog, "_rest", lambda _: None)
+    with pytest.raises(AssertionError, match="Counter"):
+        does_everything(logbook, monkeypatch)
+
+
+def test_whatever_anybody_does_at_a_follower_is_a_line_a_second(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    does_everything(logbook, monkeypatch)
+
+
+def does_everything(logbook: Logbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nobody who leads, and no room any more: the worst of all."""
+    monkeypatch.setattr(limits, "ENTRIES_WAITING", 8)
+    logbook.allow("not kept|not logged one by one")
+
+    async def everything(follower: Machine, number: int) -> None:
+        address = f"192.0.{number % 250}.{number // 250}:1"
+        sessions = follower.runs.sessions
+        for user in ("mem", "nobody"):
+            await outcome(ask(sessions, AuthenticatePassword(user, "wrong", "http", address)))
+        await signs_in(follower, address=address)
+        for script in (
+            "INFO FOR CLUSTER", "CREATE t:1", "REVEAL 'k' FROM VAULT pay", "SELECT * FROM nowhere",
+            "DEFINE NODE ROLES NONE", "DEFINE NODE LEADS STORE", "BACKUP",
+            "CREATE JOIN TOKEN", "RETURN 1/0", "SELEC",
+        ):  # fmt: skip
+            await outcome(value_of(follower, script, MEMBER))
+        # What is asked of a vault is refused before it comes to a trail; should it come there:
+        trail = follower.runs._sealed.trail
+        trail.refused(Act(f"reveal {number}", None, None), NotAllowed("it may not"))
+        asked = links.Redeem(links.VERSION, "b.guess", str(number))
+        redeeming = follower.runs.peering.redeem(asked, "ab" * 32, instant(0), address)
+        await outcome(asyncio.wait_for(redeeming, 0.001))
+
+    async def main(trio: Trio) -> None:
+        follower = trio.named("b")
+        await trio.named("a").kill()
+        await asyncio.sleep(10)
+        logbook.events.clear()
+        began_us = follower.runs.doors.clock.monotonic_us()
+        await asyncio.gather(*(everything(follower, number) for number in range(60)))
+        spent = (follower.runs.doors.clock.monotonic_us() - began_us) / 1_000_000
+        said = Counter(one["event"] for one in logbook.events)
+        del said["no link to the leader"]  # which goes on by itself
+        assert {"entries of the statement log were not kept", VAULTS} <= said.keys(), said
+        # Those of statements and those of vaults count for themselves.
+        assert said.total() <= 2 * (spent + 1), said
+
+    played(main, count=2, promote="MANUAL")
 
 
 # --- another version ------------------------------------------------------------------------------

@@ -342,6 +342,42 @@ async def test_a_node_that_takes_no_changes_refuses_all_the_same(house: Running)
     assert house.node.committer.committed == sequence
 
 
+async def test_what_it_refused_meanwhile_is_kept_once_it_takes_changes(
+    house: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "LATER_SECONDS", 0.01)
+    await house.values("DEFINE NODE ROLES serving")
+    assert await told(house, "mem", "DEFINE NODE ROLES NONE") == "NotAllowed"
+    while not house.node.statements.backlog:
+        await asyncio.sleep(0)
+    await house.values("DEFINE NODE ROLES serving, writable")
+    while house.node.statements.backlog:
+        await asyncio.sleep(0.001)
+    (kept,) = await told(house, "root", "INFO FOR AUDIT LIMIT 1 OF mem")
+    assert (kept["refused"], kept["node"]) == ("NotAllowed", house.node.roles.node_id)
+    assert kept["happened"] < kept["at"]
+    assert [one["seq"] for one in await told(house, "mem")] == [kept["seq"]]
+
+
+async def test_another_user_of_the_name_sees_nothing_of_the_first_that_is_kept_later(
+    house: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "LATER_SECONDS", 0.01)
+    await house.values("DEFINE NODE ROLES serving")
+    assert await told(house, "mem", "DEFINE NODE ROLES NONE") == "NotAllowed"
+    while not house.node.statements.backlog:
+        await asyncio.sleep(0)
+    house.node.statements._over = True  # until the other is there
+    await house.values("DEFINE NODE ROLES serving, writable")
+    await house.values(f"DROP USER mem; DEFINE USER mem ROLE member {NEW}")
+    house.node.statements._over = False
+    house.node.statements._later()
+    while house.node.statements.backlog:
+        await asyncio.sleep(0.001)
+    assert await told(house, "root", "INFO FOR AUDIT LIMIT 1 OF mem") != []
+    assert await told(house, "mem") == []
+
+
 async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
     async with running(tmp_path / "s", settings={"keep_statements": 20}) as node:

@@ -1,0 +1,156 @@
+"""Who can bring about each line of the node's log. What anybody can, without a credential or with
+one that lets it do nothing, goes through `actors/sparing.py`: a line a second."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from tests.architecture.sources import Source, files
+
+LEVELS = {"info", "warning", "error", "exception", "critical"}
+LOGS = {"log", "_log", "self._log", "structlog.get_logger()", "say"}
+
+LINES = """
+bug | actor failed
+bug | handler failed
+busy | a script was left to run to its end
+busy | a session was left to end by itself
+disk | a part of the state can't be read
+disk | a part of the state can't be read, and it can't be made anew
+disk | frames that were not released gave way
+disk | the checkpoint waits for room
+disk | the damage of the state could not be noted
+disk | the disk is full: old log was dropped
+disk | the log is damaged
+nodes | a copy is given
+nodes | the lease lasts as it did until the lead is taken another time
+nodes | a copy was cut off
+nodes | a copy was given
+nodes | a copy was given up
+nodes | a copy was refused
+nodes | a failover policy is in force
+nodes | a follower attaches
+nodes | a follower is gone
+nodes | a follower is stranded
+nodes | a new lineage begins, by order
+nodes | a node has joined
+nodes | another has founded the set
+nodes | attached
+nodes | etcd has a known fault
+nodes | etcd knows less than this node
+nodes | event
+nodes | follows
+nodes | goes by what is agreed since a node was named
+nodes | in sync
+nodes | leads
+nodes | leads no more
+nodes | no link to the leader
+nodes | the copy failed, and is tried again
+nodes | the lead may have been taken, or not
+nodes | the store is copied anew: the node begins again
+nodes | this node follows no more
+nodes | this node's state is not its leader's
+nodes | what
+operator | SIGHUP: there is no certificate to be read again
+operator | STORE_USER and STORE_PASSWORD do nothing: the store has users already
+operator | already stopping
+operator | asked to stop
+operator | few open files allowed
+operator | first owner: its password was generated and is in a file; change it, and remove the file
+operator | how etcd lets this node in was not read again
+operator | how etcd lets this node in was read again
+operator | log recovered after an unclean stop
+operator | log replayed
+operator | node failed
+operator | node started
+operator | node stopped
+operator | other machines can connect without TLS: passwords and data travel in the clear; give --cert and --cert-key, or listen on loopback behind what speaks TLS
+operator | places of a script that was not restored to its end are left
+operator | places of a script that was not restored to its end were dropped
+operator | ready
+operator | scripts still running after the drain
+operator | stopping
+operator | the certificate for other nodes was read again
+operator | the certificate was not renewed
+operator | the certificate was not renewed: the one before stays in use
+operator | the certificate was read again
+operator | the clock has jumped, and that was accepted
+operator | the data directory was open to other users and is closed now
+operator | the join token does nothing: the directory holds a store already
+operator | the last commits were refused
+operator | the next start replays more of the log
+operator | the node is in a cluster, and follows nobody without --peer
+operator | the state is made anew from the log
+operator | what is shown to other nodes was not renewed
+operator | work in flight is cut off
+slow | slow statement
+time | a value does not open, its key is kept
+time | another certificate is shown to other nodes
+time | head of a vault's trail
+time | old entries are still kept
+time | the certificate expires soon: replace its files, then send SIGHUP
+time | the certificate for other nodes expires soon, and the next one is not in this node's row: the leader puts it there
+time | the certificate for other nodes has expired: none of them links with this one
+time | the certificate has expired: clients that look at it refuse to connect
+time | the next certificate is made
+time | the next certificate was refused
+time | the state is the leader's
+time | this node's certificate was not looked after
+time | this node's row names another certificate than it shows: no other node will link with it
+time | values wait to be sealed again
+time | what is due on a topic was refused
+writers | a transaction that kept losing was given its turn
+writers | places that a script has made are left, to be dropped later
+"""  # noqa: E501
+"""Who brings a line about, and what it says.
+
+| who | how often |
+|---|---|
+| time | what the node does by itself now and then, a minute apart or more |
+| disk | damage, a full disk: once for each that is new |
+| operator | who starts, stops and signals the process, or owns the store |
+| nodes | other nodes and etcd: those that a row names, with pauses that grow |
+| writers | who may write, and is disturbed by others who do: after some retries each |
+| busy | clients that have signed in and go away, where the node is too busy to hear of it |
+| slow | who may run statements: one for each that took a second |
+| bug | nobody is known to |
+"""
+
+
+def found(sources: Iterable[Source]) -> set[str]:
+    """What is said by lines that are not sparing."""
+    lines = set()
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            if isinstance(node.func, ast.Attribute):
+                is_line = node.func.attr in LEVELS and ast.unparse(node.func.value) in LOGS
+            else:
+                is_line = isinstance(node.func, ast.Name) and node.func.id == "say"
+            if is_line:
+                said = node.args[0]
+                text = said.value if isinstance(said, ast.Constant) else ast.unparse(said)
+                lines.add(str(text))
+    return lines
+
+
+def told() -> set[str]:
+    """Those of the table."""
+    rows = (line.split(" | ", 1) for line in LINES.strip().splitlines())
+    return {text for _, text in rows}
+
+
+def test_who_brings_each_line_about_is_known() -> None:
+    """One that anybody can is not written here: it is said through a `SparingLog`."""
+    lines = found(files("actors", "surfaces", "storage", "protocol", "language"))
+    assert not lines - told(), "who brings these about has to stand in LINES"
+    assert not told() - lines, "these are gone"
+
+
+def test_a_planted_line_is_missed() -> None:
+    planted = 'def came(name: str) -> None:\n    log.info("a password was wrong", user=name)\n'
+    assert found([Source("actors/planted.py", planted)]) - told() == {"a password was wrong"}
+    sparing = planted.replace("log.info", "self._sparing.info")
+    assert found([Source("actors/planted.py", sparing)]) == set()
