@@ -7,10 +7,13 @@ import threading
 from collections import Counter
 
 import pytest
+from argon2 import extract_parameters
+from argon2.exceptions import VerificationError, VerifyMismatchError
 
 from actors.passwords import (
     Asker,
     Cost,
+    Hash,
     PasswordActor,
     Passwords,
     Verdict,
@@ -329,6 +332,25 @@ def test_an_owner_of_a_space_may_bring_less(parameters: str, of_space: bool) -> 
     else:
         with pytest.raises(BadRequest, match="m·t at most 262144"):
             check_passhash(passhash, "shop")
+
+
+def test_the_hash_of_nobody_is_not_made_and_takes_as_long_to_look_at() -> None:
+    """What is malformed is refused at once, by which a user that does not exist would be told."""
+
+    async def main() -> None:
+        actor = PasswordActor(Failures().runtime("real"), SeededRng(1), CHEAP)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("actors.passwords.hash_secret", None)
+            actor.on_start()
+        of_somebody = actor.hash(Hash("correct horse"))
+        assert extract_parameters(actor._nobody) == extract_parameters(of_somebody)
+        with pytest.raises(VerifyMismatchError):
+            actor._hasher.verify(actor._nobody, b"correct horse")
+        with pytest.raises(VerificationError) as cut:
+            actor._hasher.verify(actor._nobody.rpartition("$")[0], b"correct horse")
+        assert not isinstance(cut.value, VerifyMismatchError)
+
+    play("real", main)
 
 
 def test_no_password_shows_when_a_message_is_printed() -> None:
