@@ -111,6 +111,10 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+SHOWN_BY = {"acknowledges at once": 31}
+"""A seed that showed a fault, tried before the others: most show it at once."""
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(
     fault: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
@@ -118,5 +122,5 @@ def test_a_planted_fault_is_found(
     logbook.allow(".*")
     monkeypatch.setattr(*FAULTS[fault])
     with pytest.raises((AssertionError, Refusal, StoreFault)):
-        for seed in range(100):
+        for seed in (SHOWN_BY.get(fault, 0), *range(100)):
             Cluster3(seed).run()

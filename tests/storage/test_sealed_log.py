@@ -300,7 +300,7 @@ class GoesOnWhereItWasOpened(Log):
 
 def test_a_log_that_counts_on_is_caught() -> None:
     with counted(), pytest.raises(NonceUsedTwice):
-        for seed in range(100, 200):
+        for seed in range(101, 200):
             enumerate_crashes(seed, 200, GoesOnWhereItWasOpened, key=KEY)
 
 

@@ -174,6 +174,10 @@ FAULTS: dict[str, tuple[object, str, Any]] = {
 }
 
 
+SHOWN_BY = {"records beyond a link left out": 7}
+"""A seed that showed a fault, tried before the others: most show it at once."""
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_planted_fault_of_the_planner_is_found(
     node: Running, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -181,7 +185,7 @@ async def test_a_planted_fault_of_the_planner_is_found(
     where, name, wrong = FAULTS[fault]
     monkeypatch.setattr(where, name, wrong)
     comparison = Comparison(node)
-    for seed in range(20):
+    for seed in (SHOWN_BY.get(fault, 0), *range(20)):
         count, few = SIZES[(seed + 1) % len(SIZES)]
         monkeypatch.setattr(access_paths, "FEW", few)
         rng = Random(seed)
