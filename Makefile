@@ -72,6 +72,7 @@ compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/
 
 test: .venv/.test $(if $(COMPILED),compiled) ## the suite; COMPILED=1: of the compiled tree
 	@.ci/packages curl faketime chromium etcd-server
+	@.ci/packages chromium-headless-shell # not everywhere: chromium does, for twice the processor
 	$(PYTHON_THERE) -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.test ## format, lint, types, import directions

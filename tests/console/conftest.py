@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -19,11 +18,11 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.browsers import CHROMIUM
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
 ELSEWHERE = "console.example"
 """A name that the browser takes for another machine. It leads to this one."""
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = 30
 """How long something that was done may take to be seen: a limit on the wait, nothing to reach."""
 expect.set_options(timeout=SECONDS * 1000)

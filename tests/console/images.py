@@ -17,7 +17,8 @@ from bench import geonames
 from storeclient import Client
 from tests.actors.agreement.etcds import etcd_process
 from tests.architecture.sources import ROOT
-from tests.console.conftest import CHROMIUM, origin, sign_in
+from tests.browsers import CHROMIUM
+from tests.console.conftest import origin, sign_in
 from tests.console.machines import built, machines_in
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 

@@ -3,7 +3,6 @@ goes on from where it was."""
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,11 +13,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.browsers import CHROMIUM
 from tests.processes import PASSWORD, USER, NodeProcess
 from tests.reliability.test_feeds import free_port
 
 HERE = Path(__file__).parent
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="not installed: chromium")
 
