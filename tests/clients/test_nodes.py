@@ -16,6 +16,7 @@ from storeclient import (
     Closed,
     ConnectionEvent,
     OutcomeUnknown,
+    Position,
     ProtocolBroken,
     Unreachable,
     errors,
@@ -570,6 +571,28 @@ async def test_a_new_history_is_begun_with(three: Cluster) -> None:
         three.catch_up()
         assert {await client.query("SELECT 1") for _ in range(9)} == {"n0", "n1", "n2"}
         assert client._seen.after == three.seq
+
+
+def test_a_sequence_without_its_epoch_is_not_taken_back_by_an_answer_that_was_late() -> None:
+    """What was done to a key while the lead had moved, and an answer that had read before that."""
+    seen = Seen()
+    seen.told(Position(100, "s", 6), seen.mark())
+    early = seen.mark()
+    seen.reached(105)
+    seen.told(Position(103, "s", 9), early)
+    assert seen.after == 105, "it would read a node that has not shown 105"
+    seen.told(Position(104, "s", 9))
+    assert seen.after == 105
+    # Who leads shows all that there is: asked for behind 105, this is another history.
+    seen.told(Position(20, "s", 12), seen.mark())
+    assert seen.after == 20
+    seen.reached(25, 12)
+    seen.told(Position(22, "s", 13))
+    assert seen.after == 22, "25 was of 12, and is no more"
+    seen.reached(30)
+    seen.told(Position(30, "s", 13))
+    seen.told(Position(29, "s", 14))
+    assert seen.after == 29
 
 
 async def test_a_follower_that_goes_away_is_missed_by_nobody(three: Cluster) -> None:

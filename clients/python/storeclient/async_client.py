@@ -42,7 +42,7 @@ from storeclient.exchange import (
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
 from storeclient.nodes import Node, Nodes
-from storeclient.seen import Seen, seems_to_read
+from storeclient.seen import Mark, Seen, seems_to_read
 from storeclient.settings import Reads, make_settings
 from storeclient.topics import AsyncTopic
 from storeclient.values import duration
@@ -464,7 +464,7 @@ class AsyncClient:
         after = max((body or {}).get("after") or 0, self._seen.after or 0)
         return {**(body or {}), "after": after} if after and node.knows_after else body
 
-    def _answered(self, node: Node, answer: Answer, mark: int) -> None:
+    def _answered(self, node: Node, answer: Answer, mark: Mark) -> None:
         """What an answer tells of how far the store has come. :raises ProtocolBroken: of another
         store than the one that this client changes"""
         if self._nodes.is_home(node):

@@ -34,8 +34,8 @@ class Feed:
         self._end: Reply = None
         self._over = False
         self._news: asyncio.Future[None] | None = None
-        self.on_seq: Callable[[int], None] = lambda _seq: None
-        """Told how far the store has come, by what the feed says."""
+        self.on_seq: Callable[[int, int | None], None] = lambda _seq, _epoch: None
+        """Told how far the store has come, and in which epoch, by what the feed says."""
 
     def take(self, reply: Reply) -> None:
         """Something has come of it."""
@@ -45,7 +45,8 @@ class Feed:
             if is_whole(reply.body):
                 self._whole = self._bytes
                 if type(seq := reply.body.get("seq")) is int:
-                    self.on_seq(seq)
+                    epoch = reply.body.get("epoch")
+                    self.on_seq(seq, epoch if type(epoch) is int else None)
             if self._whole > BEHIND_BYTES and not self._stopped:
                 self._stopped = True
                 self._stop()
