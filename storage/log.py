@@ -137,7 +137,7 @@ class Log(LogWriter):
         if history:
             facts = reigns.facts(history, at.sequence + 1)
             log._facts.write("HISTORY", facts, reserved=False)
-        log._begin_segment(at.sequence + 1, [], 0, at.digest)
+        log._begin_segment(at, [], 0)
         log._close_file()
 
     def recover(self, proven: int = 0) -> None:
@@ -176,9 +176,9 @@ class Log(LogWriter):
         cut_file = None
         if cut_bytes:
             cut_file = cuts.set_aside(self._fs, self._path, self._tmp, file, old, good)
-        copied = partial(
-            self._begin_segment, ending.durable + 1, unproven, COPIED, ending.durable_digest
-        )
+        # Behind an end that is proven the header says what the log goes on with, as after a roll.
+        at = ending.durable_at if ending.unproven else self._here
+        copied = partial(self._begin_segment, at, unproven, COPIED)
         fresh = self._reserve.spend(copied)
         if fresh.path != old.path:
             # Housekeeping: readers stop at the new segment's first sequence by themselves.
@@ -359,7 +359,7 @@ class Log(LogWriter):
             # Where it was restored another epoch began with the segment that is begun anew.
             self.epoch = at.epoch + (old.first > after and bool(old.header.flags & NEW_EPOCH))
             flags = COPIED if old.first <= after else 0
-            begin = partial(self._begin_segment, after + 1, [], flags, at.digest)
+            begin = partial(self._begin_segment, self._here, [], flags)
             self._reserve.spend(begin)
             if old.first <= after:
                 self._truncate(old, offset)
@@ -514,23 +514,27 @@ class Log(LogWriter):
 
     def _roll(self, reserved: bool, flags: int = 0) -> None:
         self._take_zeros_off()
-        begin = partial(self._begin_segment, self.last + 1, [], flags, self.digest)
+        begin = partial(self._begin_segment, self._here, [], flags)
         try:
             self._reserve.spend(begin, reserved)
         except OSError as error:
             # Which of the two segments will be found is unknown if the directory's sync failed.
             self._fail(error)
 
-    def _begin_segment(
-        self, first: int, copied: Sequence[Placed], flags: int, joins: bytes
-    ) -> Segment:
+    @property
+    def _here(self) -> Standing:
+        """Where the log ends; of the epoch that its next frame is of."""
+        return Standing(self.last, self.epoch, self.last_time, self.digest)
+
+    def _begin_segment(self, at: Standing, copied: Sequence[Placed], flags: int) -> Segment:
         """Make a segment, whole and durable before it has a name, and append to it from now on.
 
+        :param at: the frame before its first: where the log ends by its header, once the segments
+            before it are gone
         :param copied: what it begins with
-        :param joins: digest of the frame before the first
         :raises DiskFull: there is none; the last is what it was
         """
-        epoch = copied[0].frame.epoch if copied else self.epoch
+        first, epoch = at.sequence + 1, at.epoch
         if self._segments and self._segments[-1].first == first:
             # It takes over the name, and with it that readers come to it at its first sequence: the
             # segment before may still hold the torn bytes of a recovery that was cut off.
@@ -539,11 +543,11 @@ class Log(LogWriter):
             if header.flags & NEW_EPOCH and self.epoch > header.epoch:
                 flags, epoch = flags | NEW_EPOCH, header.epoch
         salt = self._rng.bytes(SALT_BYTES)
-        time = copied[0].frame.time if copied else self.last_time
         released = copied[0].released if copied else self.released
         plain = SegmentHeader(
-            self._store_id, salt, first, epoch, time, flags=flags, joins=joins, released=released
-        )
+            self._store_id, salt, first, epoch, at.time,
+            flags=flags, joins=at.digest, released=released,
+        )  # fmt: skip
         header, codec = begin(plain, self._key, self._rng)
         parts = [header.encode()]
         parts.extend(codec.encode(p.frame, p.durable_upto, p.released) for p in copied)

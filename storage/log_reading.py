@@ -247,7 +247,7 @@ class LogReader:
         at = bisect_right(segments, sequence + 1, key=FIRST_OF) - 1
         before = segments[at].header.epoch
         if segments[at].first == sequence + 1:
-            # A recovery writes down the epoch of the first frame that it copied.
+            # Older versions wrote down the epoch of the first frame that a recovery copied.
             copied = segments[at].header.flags & COPIED
             return before if at == 0 or not copied else None
         newest = at + 1 == len(segments)

@@ -32,6 +32,7 @@ from storage.frames import (
     end_of_content,
     find_proof,
 )
+from storage.histories import Standing
 from storage.segments import Segment
 
 
@@ -63,8 +64,8 @@ class Ending:
     """The highest sequence that is shown to have been durable."""
     digest: bytes
     """Digest of the last good frame; of an empty segment, of the one before it."""
-    durable_digest: bytes
-    """… and of the frame `durable`."""
+    durable_at: Standing
+    """Of the frame `durable`."""
     released: int
     """The highest sequence that is said to have been released."""
     unproven: list[Placed] = field(default_factory=list)
@@ -83,7 +84,8 @@ def find_ending(file: File, segment: Segment) -> Ending:
     """Walk the last segment. :raises LogDamaged: a frame is whole, and not the one to be there"""
     header, before = segment.header, segment.first - 1
     epoch = header.epoch + bool(header.flags & NEW_EPOCH)
-    ending = Ending(before, epoch, header.time, before, header.joins, header.joins, header.released)
+    durable_at = Standing(before, header.epoch, header.time, header.joins)
+    ending = Ending(before, epoch, header.time, before, header.joins, durable_at, header.released)
     walk = Walk(file, segment.codec, header.size, segment.size)
     newest_durable: Frame | None = None
     for placed in walk:
@@ -106,8 +108,12 @@ def find_ending(file: File, segment: Segment) -> Ending:
     ending.good, ending.bad = walk.offset, walk.bad
     # Of two frames only: a digest of each would cost a start as much again as their checksums.
     if newest_durable is not None:
-        ending.durable_digest = newest_durable.digest()
-    ending.digest = ending.unproven[-1].frame.digest() if ending.unproven else ending.durable_digest
+        ending.durable_at = Standing(
+            newest_durable.sequence, newest_durable.epoch, newest_durable.time,
+            newest_durable.digest(),
+        )  # fmt: skip
+    unproven = ending.unproven
+    ending.digest = unproven[-1].frame.digest() if unproven else ending.durable_at.digest
     return ending
 
 

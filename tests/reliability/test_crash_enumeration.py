@@ -12,6 +12,7 @@ import storage.log
 from protocol.doors import File, Fs
 from storage.faults import StoreFault
 from storage.frames import Frame, Placed
+from storage.histories import Standing
 from storage.log import Log
 from storage.recovery import Ending, Recovery
 from storage.segments import Segment
@@ -104,11 +105,9 @@ class TakesMarksForProof(Log):
 class NotesNewestBeforeItIsThere(Log):
     """A crash in between leaves a log that looks as if its newest segment were lost."""
 
-    def _begin_segment(
-        self, first: int, copied: Sequence[Placed], flags: int, joins: bytes
-    ) -> Segment:
-        self._facts.write("NEWEST", {"first": first})
-        return super()._begin_segment(first, copied, flags, joins)
+    def _begin_segment(self, at: Standing, copied: Sequence[Placed], flags: int) -> Segment:
+        self._facts.write("NEWEST", {"first": at.sequence + 1})
+        return super()._begin_segment(at, copied, flags)
 
 
 class LeavesZeros(Log):
@@ -155,10 +154,8 @@ class LeavesNewestStanding(Log):
 class ForgetsThatTheOldOneGoesOn(Log):
     """Readers go through what was cut."""
 
-    def _begin_segment(
-        self, first: int, copied: Sequence[Placed], flags: int, joins: bytes
-    ) -> Segment:
-        return super()._begin_segment(first, copied, flags if copied else 0, joins)
+    def _begin_segment(self, at: Standing, copied: Sequence[Placed], flags: int) -> Segment:
+        return super()._begin_segment(at, copied, flags if copied else 0)
 
 
 class SaysTheReignTooLate(Log):

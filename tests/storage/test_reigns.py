@@ -149,6 +149,43 @@ def test_a_log_that_is_cut_ends_there_and_goes_on(
     directory.close()
 
 
+@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.parametrize("before", [0, 3, 4])
+def test_a_log_that_is_cut_at_what_a_recovery_copied_ends_in_the_epoch_before(
+    tmp_path: Path, before: int, pruned: bool
+) -> None:
+    """The frame that the next leader's log has not is the first of the segment that the recovery
+    began, and with the older segments gone nothing but that segment's head tells of the one
+    before it."""
+    directory = opened(Disk(), f"{tmp_path}/s")
+    log = Log.open(directory, SMALL)
+    for _ in range(before):
+        filled(log, 2, released=log.last)
+    filled(log, 2, released=before)
+    time = log.last_time
+    log.append([Frame(log.last + 1, 7, time + 5_000_000, 0, b"x")], released=before + 1)
+    for _ in range(2):  # what was copied is copied again
+        log.close(clean=False, released=before + 1)
+        log = Log.open(directory, SMALL)
+    last = before + 1
+    assert log.recovery.copied == 1
+    if pruned:
+        log.prune(last + 1)
+    at = log.standing(last)
+    assert (at.epoch, at.time) == (2, time)
+    assert log.known_epoch(last) in (2, None)
+    log.cut(last)
+    assert log.present == Reign(2, last, log.digest) and log.last_time == time
+    log.close(clean=False, released=last)
+    log = Log.open(directory, SMALL)
+    filled(log, 15, released=last)
+    assert [(one.epoch, one.last) for one in whole(log.reigns, log.present)] == [
+        (2, last), (15, last + 1),
+    ]  # fmt: skip
+    log.close()
+    directory.close()
+
+
 def test_what_was_released_is_not_cut() -> None:
     directory = opened(SimulatedDisk())
     log = Log.open(directory, SMALL)
