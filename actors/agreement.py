@@ -5,7 +5,8 @@
 | `lead` | a key below the store's, with its lease; the epoch is its create revision |
 | `insync` | a key below the store's; its revision is its mod revision |
 | `lineage` | a key below the store's: an epoch in figures |
-| a condition | one transaction, which reads both keys behind what it writes |
+| `released` | a key below the store's, behind those that are watched |
+| a condition | one transaction, which reads all keys behind what it writes |
 | who names the agreement | `cluster_id` of every answer's header |
 
 Numbers travel as strings and keys in base64; what is 0 or false is left out of an answer. Refusals
@@ -40,6 +41,8 @@ from protocol.agreement import (
     Lead,
     LeaseLapsed,
     NotAnswered,
+    Released,
+    Told,
 )
 
 T = TypeVar("T")
@@ -94,7 +97,9 @@ class Etcd(Agreement):
         self._lead = _key(store, "lead")
         self._insync = _key(store, "insync")
         self._lineage = _key(store, "lineage")
-        self._below, self._behind = _key(store, ""), _key(store, "", ends=True)
+        self._released = _key(store, "released")
+        # Up to that one: what is told every second or so would wake everybody who waits for news.
+        self._watched = {"key": _key(store, ""), "range_end": self._released}
 
     async def look(self) -> Agreed:
         """See the door."""
@@ -143,6 +148,11 @@ class Etcd(Agreement):
             _put(self._lineage, str(epoch)),
         )
 
+    async def tell(self, epoch: int, released: Released) -> Answered:
+        """See the door."""
+        value = json.dumps(released._asdict(), separators=(",", ":"))
+        return await self._write([self._leads(epoch)], _put(self._released, value))
+
     async def grow(self, by: int) -> Agreed:
         """See the door."""
         await self.look()  # which signs in once, for all of them
@@ -157,8 +167,7 @@ class Etcd(Agreement):
     async def changed(self, after: int, seconds: float) -> Agreed:
         """See the door."""
         # What a watch tells is only that it is time to look: it may end for many reasons.
-        asked = {"create_request": {"key": self._below, "range_end": self._behind,
-                                    "start_revision": str(after + 1)}}  # fmt: skip
+        asked = {"create_request": {**self._watched, "start_revision": str(after + 1)}}
         read = b""
 
         def hear(chunk: bytes) -> bool:
@@ -195,12 +204,14 @@ class Etcd(Agreement):
     # --- what is asked --------------------------------------------------------------------------
 
     def _all(self) -> list[dict[str, Any]]:
-        keys = self._lead, self._insync, self._lineage
+        keys = self._lead, self._insync, self._lineage, self._released
         return [{"request_range": {"key": key}} for key in keys]
 
     def _led(self, epoch: int, insync: int) -> list[dict[str, str]]:
-        leads = {"key": self._lead, "target": "CREATE", "create_revision": str(epoch)}
-        return [leads, self._of_revision(insync)]
+        return [self._leads(epoch), self._of_revision(insync)]
+
+    def _leads(self, epoch: int) -> dict[str, str]:
+        return {"key": self._lead, "target": "CREATE", "create_revision": str(epoch)}
 
     def _of_revision(self, insync: int) -> dict[str, str]:
         return {"key": self._insync, "target": "MOD", "mod_revision": str(insync)}
@@ -427,10 +438,9 @@ def _is_here(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
-def _key(store: str, name: str, *, ends: bool = False) -> str:
-    """A key of the store; or the first one behind all of them."""
-    prefix = f"/storenode/{store}"
-    return _b64(f"{prefix}0" if ends else f"{prefix}/{name}")  # "0" follows "/"
+def _key(store: str, name: str) -> str:
+    """A key of the store."""
+    return _b64(f"/storenode/{store}/{name}")
 
 
 def _put(key: str, value: str) -> dict[str, str]:
@@ -463,8 +473,8 @@ def _answered(answer: dict[str, Any]) -> Answered:
 
 
 def _agreed(answer: dict[str, Any]) -> Agreed:
-    lead, insync, lineage = (
-        found["response_range"].get("kvs", [None])[0] for found in answer["responses"][-3:]
+    lead, insync, lineage, released = (
+        found["response_range"].get("kvs", [None])[0] for found in answer["responses"][-4:]
     )
     header = answer["header"]
     return Agreed(
@@ -473,9 +483,16 @@ def _agreed(answer: dict[str, Any]) -> Agreed:
         lead=None if lead is None else Lead(_text(lead), int(lead["create_revision"])),
         insync=None if insync is None else _read(insync),
         lineage=0 if lineage is None else int(_text(lineage)),
+        told=None if released is None else _told(released),
     )
 
 
 def _read(found: dict[str, Any]) -> InSync:
     value = json.loads(_text(found))
     return InSync(value["epoch"], frozenset(value["members"]), int(found["mod_revision"]))
+
+
+def _told(found: dict[str, Any]) -> Told:
+    value = json.loads(_text(found))
+    released = Released(int(value["epoch"]), int(value["sequence"]))
+    return Told(released, int(found["mod_revision"]))

@@ -77,7 +77,11 @@ class IndexesActor(LoopActor):
 
     def _slice(self) -> None:
         committer, now_us = self._committer, self.runtime.clock.monotonic_us
-        if committer.not_writable() is not None:
+        try:
+            is_elsewhere = committer.not_writable() is not None
+        except Draining:  # it stops while others have not acknowledged what it did last
+            return
+        if is_elsewhere:
             self._unfinished.clear()
             self._later()  # another node leads, say: what it builds is built here as well
             return
@@ -110,7 +114,7 @@ class IndexesActor(LoopActor):
         elif isinstance(error, DiskFull):
             self._unfinished.clear()
             self._later()
-        elif not isinstance(error, UnknownOutcome):
+        elif not isinstance(error, UnknownOutcome | Draining):  # another leads, or it stops
             raise error
 
     def _later(self) -> None:

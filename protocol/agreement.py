@@ -1,9 +1,10 @@
 """What the nodes of a cluster agree on, and the door to where they do.
 
-Two facts, and no more: who leads (`lead`), and who holds all that was ever released (`insync`).
-Both name nodes by the id made with their directory, so that a wiped machine under an old name is
-nobody. Production passes etcd (`actors/agreement.py`), simulation a model of it; one suite of tests
-holds both to what is said here.
+Two facts: who leads (`lead`), and who holds all that was ever released (`insync`). Both name nodes
+by the id made with their directory, so that a wiped machine under an old name is nobody. Beside
+them stands how far that had come when it was last told (`released`), so that an older copy of a
+directory, which has the id, is found out. Production passes etcd (`actors/agreement.py`),
+simulation a model of it; one suite of tests holds both to what is said here.
 """
 
 from __future__ import annotations
@@ -29,8 +30,25 @@ class InSync(NamedTuple):
     """Of this writing: a change names the one that it was made from."""
 
 
+class Released(NamedTuple):
+    """A frame that was released: who holds it holds all before it too. By its epoch and sequence,
+    since an epoch has one leader, and another may have written other frames at that sequence."""
+
+    epoch: int
+    """Of the frame, which may be older than that of whoever told of it."""
+    sequence: int
+
+
+class Told(NamedTuple):
+    """What somebody who led has told of."""
+
+    released: Released
+    revision: int
+    """Of this writing."""
+
+
 class Agreed(NamedTuple):
-    """Both, as they were at one moment."""
+    """All of it, as it was at one moment."""
 
     cluster: str
     """Names the agreement itself: another one means that it was made anew, and knows nothing."""
@@ -41,6 +59,16 @@ class Agreed(NamedTuple):
     lineage: int = 0
     """The epoch in which an operator had a node begin anew with what it has; 0: never. Who knows of
     nothing later goes by what is agreed since, whatever it has heard before."""
+    told: Told | None = None
+    """What was told last to be released; None: nobody ever told of anything."""
+
+    @property
+    def released(self) -> Released | None:
+        """What everybody has to hold who may lead; None: nothing is known of. What was told before
+        an operator had a node begin anew counts no more: that node may lack it."""
+        return (
+            None if self.told is None or self.told.revision < self.lineage else self.told.released
+        )
 
 
 class Answered(NamedTuple):
@@ -75,7 +103,7 @@ class Agreement(Protocol):
     """
 
     async def look(self) -> Agreed:
-        """Both facts now."""
+        """What is agreed now."""
 
     async def grant(self, seconds: int) -> int:
         """A new lease, which lapses unless it is renewed; its id, not 0."""
@@ -105,12 +133,18 @@ class Agreement(Protocol):
         """Write a set of one node, and that this epoch began a lineage, if the lead is still of
         this epoch and the set of this revision."""
 
+    async def tell(self, epoch: int, released: Released) -> Answered:
+        """Write how far was released, if the lead is of this epoch. Nobody who waits in `changed`
+        hears of it: it is said again and again, and nothing follows from it as long as somebody
+        leads. Of two that are under way together either may come last."""
+
     async def grow(self, by: int) -> Agreed:
         """Write so often what says nothing: the revision, and so the next epoch, is that much
         greater."""
 
     async def changed(self, after: int, seconds: float) -> Agreed:
-        """Wait until something was written after a revision, or so long; then `look`."""
+        """Wait until something was written after a revision, or so long; then `look`. What was only
+        told does not count."""
 
     async def faults(self) -> tuple[str, ...]:
         """What an operator should know of who answers: what is wrong with it, in words; none:

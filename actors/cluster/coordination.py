@@ -291,7 +291,8 @@ class CoordinationActor(LoopActor):
             )
         coordinates = member.coordinates and not member.is_stranded
         if not message.force:
-            found = course(known, agreed, member.node, coordinates=coordinates, asked=True)
+            here = self._committer.history()
+            found = course(known, agreed, member.node, here, coordinates=coordinates, asked=True)
             if isinstance(found, Wait):
                 raise NotWritable(found.why, leader=[])
         elif not coordinates:
@@ -334,9 +335,9 @@ class CoordinationActor(LoopActor):
         """See the message. Nothing is committed any more by now."""
         leadership, self._gives_up = self._member.leadership, True
         if leadership is not None and self._agreement is not None:
-            with suppress(NotAnswered, TimeoutError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
-                    await self._agreement.revoke(leadership.lease.id)
+                    await self._taking.give_up(self._agreement, leadership)
 
     # --- turns ------------------------------------------------------------------------------------
 
@@ -422,13 +423,13 @@ class CoordinationActor(LoopActor):
                 self._wait(Wait("this node founds the set once it is declared coordinating"))
             return
         found = course(
-            known, agreed, member.node, coordinates=coordinates,
+            known, agreed, member.node, self._committer.history(), coordinates=coordinates,
             asked=policy.promote == "AUTO" or asked is not None,
         )  # fmt: skip
         if doubt(known, agreed) is None and agreed.insync is not None:
             await memory.hears(agreed)
         if isinstance(found, Follow):
-            member.lead = found.lead
+            member.lead, member.lacks = found.lead, False
             await self._go_after(found.lead.node, None, found.lead.epoch)
             await self._have_copied(found.lead.node, agreed.insync)
         elif isinstance(found, Take):
@@ -445,9 +446,11 @@ class CoordinationActor(LoopActor):
         member = self._member
         if member.life not in (Life.FOLLOWING, Life.FOUNDING):
             member.life = Life.WAITING
-        member.why = found.why
+        member.why, member.lacks = found.why, found.lacks
         if found.doubt:
             self._say("nobody leads until an operator names a node", found.why)
+        elif found.lacks:
+            self._say("this node does not take the lead", found.why)
 
     def _say(self, event: str, why: str) -> None:
         """Into the log, once for each that is news."""
@@ -526,17 +529,17 @@ class CoordinationActor(LoopActor):
             committer.released_upto, committer.release_more, by_order,
         )  # fmt: skip
         leadership.rounds.say = self._shippings.hurry
-        member.lead, member.leadership = lead, leadership
+        member.lead, member.leadership, member.lacks = lead, leadership, False
         committer.releasable = leadership.releasable
         try:
             why = await self._hold(leadership)
         except Refusal as refusal:  # the node stops, its disk is full
             await self._step_down(leadership, refusal.message)
-            await self._taking.give_back(agreement, leadership.lease)
+            await self._taking.give_up(agreement, leadership)
             raise
         await self._step_down(leadership, why)
         if leadership.gives_up:
-            await self._taking.give_back(self._reach(leadership.policy), leadership.lease)
+            await self._taking.give_up(self._reach(leadership.policy), leadership)
 
     async def _hold(self, leadership: Leadership) -> str:
         """Lead, from its first frame on; answers why that is over.

@@ -1,13 +1,15 @@
 """What a node that does not lead makes of what is agreed: whom it follows, or that it may lead.
 
 What it remembers on its disk of the agreement is what it is held against: an etcd that was emptied,
-restored or made anew knows nothing of what was released, and would let anybody lead.
+restored or made anew knows nothing of what was released, and would let anybody lead. And what is
+agreed is what its own log is held against: an older copy of its directory has its id.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from actors.cluster.following import History, holds
 from actors.cluster.leading import may_take
 from protocol.agreement import Agreed, InSync, Lead
 from storage.cluster_file import Cluster
@@ -34,6 +36,8 @@ class Wait:
     why: str
     doubt: bool = False
     """Whether it takes an operator to go on."""
+    lacks: bool = False
+    """Whether this node is in the set, and lacks what everybody in it holds."""
 
 
 Course = Follow | Take | Wait
@@ -77,9 +81,30 @@ def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:
     return None
 
 
-def course(memory: Cluster, agreed: Agreed, node: str, *, coordinates: bool, asked: bool) -> Course:
+def lack(log: History, agreed: Agreed) -> str | None:
+    """Rule 9: why who is in the set does not hold what its members hold; None: as far as was told,
+    it does.
+
+    :param log: what is on the disk here
+    """
+    if agreed.released is None or holds(log, agreed.released):
+        return None
+    epoch, sequence = agreed.released
+    ends = log[-1].last if log else 0
+    return (
+        f"this node lacks what it held: frame {sequence} of epoch {epoch} was released, and its log"
+        f" ends at {ends}. An older copy of its directory was put back, or its disk has lost"
+        " writes. Another node of the set may lead, and brings it up to date; with FORCE it leads"
+        " itself, and what it lacks is lost"
+    )
+
+
+def course(
+    memory: Cluster, agreed: Agreed, node: str, log: History, *, coordinates: bool, asked: bool
+) -> Course:
     """What a node does that does not lead.
 
+    :param log: what is on the disk here
     :param coordinates: whether it was declared to: who never was never takes the lead, so that a
         copy of a node's files leads nothing
     :param asked: whether it takes a vacant lead at all: by itself, or since it was told to
@@ -98,6 +123,9 @@ def course(memory: Cluster, agreed: Agreed, node: str, *, coordinates: bool, ask
         return Wait("this node led before it was started: its lease has not lapsed yet")
     if not may_take(agreed, node):
         return Wait("nobody leads, and this node may not hold everything")
+    why = lack(log, agreed)
+    if why is not None:
+        return Wait(why, lacks=True)
     if not coordinates:
         return Wait("nobody leads, and this node is not declared coordinating")
     if not asked:

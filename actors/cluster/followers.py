@@ -92,14 +92,15 @@ def wanted(
 ) -> frozenset[str] | None:
     """The set that a leader should ask for now; None: it has what it needs, or may ask for none.
 
-    Who is silent goes first, since nothing is released until then. One of them at a time: each
-    change is an answer of its own.
+    Who is silent goes first, since nothing is released until then, or who lacks what all others in
+    the set hold. One of them at a time: each change is an answer of its own.
 
     :param trusted: the nodes that the rows of the cluster name: others are no members
     """
     recent = followers.recent(now_us, behind_us) & trusted
     for member in sorted(leading.members):
-        if member not in recent and leading.may_remove(member):
+        leaves = member not in recent or leading.has_gone_back(member)
+        if leaves and leading.may_remove(member):
             return leading.members - {member}
     for node in sorted(recent & followers.linked):
         if leading.may_add(node):

@@ -1,14 +1,16 @@
-"""A follower: whose frames it takes, and where its log and its leader's agree."""
+"""A follower: whose frames it takes, and where its log and its leader's agree; and whether a log
+holds what was told to be released."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
+from protocol.agreement import Released
 from protocol.errors import Diverged
 from storage.reigns import History, Reign
 
-__all__ = ["History", "Promised", "Reign", "joint", "last_of"]
+__all__ = ["History", "Promised", "Reign", "frame_at", "holds", "joint", "last_of"]
 
 
 class Promised(NamedTuple):
@@ -53,3 +55,19 @@ def joint(ours: History, theirs: History) -> int:
             )
         return min(reign.last, other.last)
     return 0
+
+
+def frame_at(log: History, sequence: int) -> Released | None:
+    """What the frame at a sequence of a log is told as; None: the log has none there."""
+    at = bisect_left(log, sequence, key=lambda reign: reign.last)
+    return Released(log[at].epoch, sequence) if sequence > 0 and at < len(log) else None
+
+
+def holds(log: History, released: Released) -> bool:
+    """Whether a log holds a frame that some leader has released, and with it all before.
+
+    Who has frames of its epoch has those that its leader wrote, from the first one on. The sequence
+    alone would say nothing: others may have written there, and released nothing of it.
+    """
+    reign = last_of(log, released.epoch)
+    return reign is not None and reign.last >= released.sequence

@@ -19,7 +19,7 @@ from actors.cluster.lease import RENEWED_IN
 from actors.cluster.member import NOT_COORDINATING, Member
 from actors.cluster.tasks import end
 from actors.commits import Committer, Promise
-from protocol.agreement import Agreement, LeaseLapsed, NotAnswered
+from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout
 
@@ -35,6 +35,10 @@ DECLARED_SECONDS: Final = 0.25
 """How often it is looked whether this node is declared to lead still."""
 AGAIN_PART: Final = 20
 """A renewal that was not answered is sent again after this part of the lease."""
+TOLD_SECONDS: Final = 60.0
+"""How often it is told what is released, while nothing is a reason to tell it sooner. Each time is
+a revision of etcd, which keeps all of them unless it is told otherwise, and one that was emptied
+has to come beyond as many before anybody leads."""
 
 
 class Holding:
@@ -65,6 +69,8 @@ class Holding:
         self._compare = compare
         self._seen = 0
         """The revision that was looked at last."""
+        self._told_us = clock.boottime_us()
+        """When it was told last what is released, by the clock that no suspension stops."""
         self._silent = False
         """Whether it was said that etcd does not answer."""
 
@@ -83,6 +89,7 @@ class Holding:
             await self._committer.released(own)
         except Refusal as refusal:
             return refusal.message
+        self._leadership.tells_soon.set()
         await self._settled()
         await self._compare()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -123,11 +130,16 @@ class Holding:
 
     async def _renew(self) -> str:
         """Rule 4: a third of the lease, by the clock that no suspension stops, and the deadline
-        counts from when the request was sent."""
+        counts from when the request was sent. Rule 9: what is released is told with it."""
+        soon = self._leadership.tells_soon
         while True:
             lease = self._leadership.lease
             wait_us = lease.renew_us - self._clock.boottime_us()
-            await asyncio.sleep(max(wait_us, 0) / 1_000_000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(wait_us, 0) / 1_000_000):
+                    await soon.wait()
+            at_once = soon.is_set()
+            soon.clear()
             sent_us = self._clock.boottime_us()
             try:
                 async with asyncio.timeout(lease.seconds / RENEWED_IN):
@@ -139,7 +151,7 @@ class Holding:
                     await self._agreement().renew(lease.id)
                     # A leader of etcd that is cut off answers that by itself. So a majority is
                     # asked: only what it says shows that the lease is worth something.
-                    agreed = await self._agreement().look()
+                    agreed = await self._tell(at_once)
             except LeaseLapsed:
                 return "its lease has lapsed"
             except (NotAnswered, TimeoutError) as silence:
@@ -147,10 +159,24 @@ class Holding:
                     "the lease was not renewed", str(silence) or "etcd does not answer"
                 )
                 await asyncio.sleep(lease.seconds / AGAIN_PART)
+                if at_once:
+                    soon.set()
             else:
                 if agreed.lead is None or agreed.lead.epoch != self._leadership.epoch:
                     return "another node leads, or none"
                 self._leadership.lease, self._silent = lease.renewed(sent_us), False
+                self._leadership.heard_told(agreed)
+
+    async def _tell(self, at_once: bool) -> Agreed:
+        """What is agreed. Where it is time to, what is released is told with the same request."""
+        released = self._leadership.untold(self._committer.history())
+        now_us = self._clock.boottime_us()
+        is_due = at_once or now_us - self._told_us >= TOLD_SECONDS * 1_000_000
+        if released is None or not is_due:
+            return await self._agreement().look()
+        answer = await self._agreement().tell(self._leadership.epoch, released)
+        self._told_us = now_us
+        return answer.agreed
 
     async def _ask_for_sets(self) -> str:
         """Rule 2: whoever is silent is out of the set in etcd before anything is released without

@@ -12,14 +12,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+import structlog
+
 from actors.cluster.followers import Followers, replicating, wanted
+from actors.cluster.following import History, frame_at
 from actors.cluster.leading import Deposed, Leading
 from actors.cluster.lease import Lease
 from actors.cluster.rounds import Rounds
-from protocol.agreement import Answered, InSync
+from protocol.agreement import Agreed, Answered, InSync, Released
 from protocol.doors import Clock
 from protocol.errors import BadRequest, NotEnoughReplicas
 from protocol.failover import Policy
+
+log = structlog.get_logger("cluster")
 
 _NOT_BEGUN: Final = 1 << 62
 """A sequence that no frame has."""
@@ -58,6 +63,10 @@ class Leadership:
         self.news = asyncio.Event()
         """Set when there may be another set to ask for."""
         self.rounds = Rounds(lambda: self._leading.waited_for - {node})
+        self.tells_soon = asyncio.Event()
+        """Set when what is released should be told in etcd before the next renewal is due."""
+        self._told: Released | None = None
+        """What stood there when it was last heard."""
         self.unwanted: frozenset[str] = frozenset()
         """Members that are asked out whatever they say: their rows are being dropped."""
         self.gives_up = False
@@ -187,12 +196,34 @@ class Leadership:
         self._leading = self._leading.wrote(durable).release()
         return self._leading.released
 
+    def untold(self, history: History) -> Released | None:
+        """What is to be told in etcd to be released; None: it stands there.
+
+        :param history: of the log here
+        """
+        released = frame_at(history, self._leading.released)
+        return None if released == self._told else released
+
+    def heard_told(self, agreed: Agreed) -> None:
+        """What is agreed while this node leads."""
+        self._told = agreed.released
+
     # --- whom it hears ----------------------------------------------------------------------------
 
     def attached(self, node: str, agree: int) -> None:
         """A follower has come: its log agrees up to here."""
         self._leading = self._leading.attached(node, agree)
         self.followers = self.followers.attached(node, agree, self._clock.monotonic_us())
+        if self._leading.has_gone_back(node):
+            # Nothing can be taken back of what it was waited for. What is told keeps it from the
+            # lead until it holds that again, in the set or out of it.
+            released = self._leading.released
+            log.error(
+                "a member of the set lacks what was released",
+                node=node, holds=agree, released=released,
+                why="an older copy of its directory was put back, or its disk has lost writes",
+            )  # fmt: skip
+            self.tells_soon.set()
         self._changed()
         self.news.set()
 
@@ -212,6 +243,10 @@ class Leadership:
     def left(self, node: str) -> None:
         """A follower is attached no more."""
         self.followers = self.followers.left(node)
+        if node in self._leading.members:
+            # Until it is back, or out of the set, nothing is released that it has not acknowledged.
+            # So no copy that is older than this will hold all that is told now.
+            self.tells_soon.set()
 
     # --- the set ----------------------------------------------------------------------------------
 

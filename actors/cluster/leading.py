@@ -6,6 +6,8 @@
   before that is answered.
 - A follower that holds all that was ever released is asked into the set: behind the leader's own
   first frame, that is all that it has released; before that, whoever holds that frame.
+- A member that holds less than what was released is an older copy of itself: it is asked out of the
+  set, and comes back in as others do.
 - While what was asked for has no answer, both sets are waited for; the set that it had is asked for
   then, for an answer to that ends the doubt whichever of both was written.
 - Whoever hears that another leads, or nobody, is deposed.
@@ -130,6 +132,12 @@ class Leading:
         another is gone that would have to hold that frame."""
         holds_all = dict(self.held).get(follower, -1) >= max(self.released, self.own)
         return self.asked is None and follower not in self.members and holds_all
+
+    def has_gone_back(self, member: str) -> bool:
+        """Whether a member has said that it holds less than what was released. Nothing is released
+        without it, so it did hold that: the directory that it has now is an older one."""
+        held = dict(self.held).get(member)
+        return member in self.insync.members and held is not None and held < self.released
 
     def may_remove(self, member: str) -> bool:
         """Whether a set without a member may be asked for. One that is too small could release

@@ -114,6 +114,8 @@ class Member:
         self.life = Life.ALONE if alone else Life.WAITING
         self.why = "" if alone else "the node has just been started"
         """Why it waits."""
+        self.lacks = False
+        """Whether that is since it lacks what it held: it goes on following whom it followed."""
         self.lead: Lead | None = None
         """Who leads, as was last heard; kept when nobody does any more, until somebody does."""
         self.leadership: Leadership | None = None
@@ -371,7 +373,7 @@ class Member:
         leadership, followers, pursuit = self.leadership, self.all_followers, self.pursuit
         return {
             "life": str(self.life),
-            "waits_for": self.why or None if self.life is Life.WAITING else None,
+            "waits_for": self.why or None if self.life is Life.WAITING or self.lacks else None,
             "leader": self.leader,
             "coordinates": self._coordinates(_roles_of(self.row_of(self.node))),
             "lease": None if leadership is None else self._lease_left(leadership),

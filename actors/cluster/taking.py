@@ -2,7 +2,7 @@
 
 | who | takes it where |
 |---|---|
-| a member of the set | the set is still the one that it was found in |
+| a member of the set | the set is still the one that it was found in, and it holds what was told |
 | who was to found | there is no set yet; it writes the first one behind it |
 | who was named by an operator | nobody leads, whatever the set is; the set is itself alone then |
 
@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from actors.cluster.courses import Wait, doubt, doubt_of_epoch
+from actors.cluster.courses import Wait, doubt, doubt_of_epoch, lack
+from actors.cluster.leadership import Leadership
 from actors.cluster.lease import Lease
 from actors.cluster.member import Member
 from actors.commits import Committer
@@ -45,7 +46,7 @@ class Taken(NamedTuple):
     """By which it is led."""
     lease: Lease
     agreed: Agreed
-    """Both facts, as they were then."""
+    """What was agreed then."""
     by_order: bool = False
     """Whether a new lineage begins with it."""
 
@@ -77,6 +78,12 @@ class Taking:
         if why is not None:
             await self.give_back(agreement, lease)
             self._wait(Wait(why, doubt=True))
+            return None
+        # Rule 9, again: another may have led since it was looked at, and have told of more.
+        why = lack(self._committer.history(), answer.agreed)
+        if why is not None:
+            await self.give_back(agreement, lease)
+            self._wait(Wait(why, lacks=True))
             return None
         return self._completed(Taken(policy, lease, answer.agreed))
 
@@ -168,6 +175,15 @@ class Taking:
             await self.give_back(agreement, lease)
             return None
         return Taken(policy._replace(acks=0), lease, answer.agreed, by_order=True)
+
+    async def give_up(self, agreement: Agreement, leadership: Leadership) -> None:
+        """Have a lead end that was led by; what is released is told before."""
+        released = leadership.untold(self._committer.history())
+        with suppress(NotAnswered):
+            if released is not None:
+                answer = await agreement.tell(leadership.epoch, released)
+                leadership.heard_told(answer.agreed)
+        await self.give_back(agreement, leadership.lease)
 
     async def give_back(self, agreement: Agreement, lease: Lease) -> None:
         """Have a lease end, and what was taken with it."""

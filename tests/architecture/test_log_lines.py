@@ -33,6 +33,7 @@ nodes | a failover policy is in force
 nodes | a follower attaches
 nodes | a follower is gone
 nodes | a follower is stranded
+nodes | a member of the set lacks what was released
 nodes | a new lineage begins, by order
 nodes | a node has joined
 nodes | another has founded the set

@@ -3,13 +3,16 @@ acknowledged."""
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from actors.agreement import Etcd
 from tests.actors.agreement.etcds import needs_etcd
-from tests.reliability.clusters import Cluster, cluster
+from tests.reliability.clusters import Cluster, Member, cluster
 
 pytestmark = needs_etcd
 
@@ -59,3 +62,44 @@ def test_each_is_restarted_in_turn(tmp_path: Path) -> None:
             each.start()
             found.in_sync(3)
         found.check()
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(600)
+def test_an_older_copy_of_a_directory_is_put_back(tmp_path: Path) -> None:
+    with cluster(tmp_path) as found:
+        leader, (older, away) = found.led(), found.followers()
+        away.stop()
+        found.until("it is out of the set", lambda: not found.in_set(away))
+        for number in range(5):
+            found.write_until_taken(number)
+        directory, copy = found.plan.directory / older.name, tmp_path / "copy"
+        older.stop()
+        shutil.copytree(directory, copy)
+        older.start()
+        for number in range(5, 40):
+            found.write_until_taken(number)
+        upto = leader.about["sequence"]
+        older.kill()
+        found.until("etcd was told of it", lambda: told(found) >= upto)
+        leader.kill()
+        shutil.rmtree(directory)
+        shutil.copytree(copy, directory)
+        older.start()
+        away.start()
+        found.until("it says what it lacks", lambda: lacks(older))
+        assert older.refusal("DEFINE NODE LEADS STORE") == "NotWritable"
+        assert found.leader is None
+        leader.start()
+        found.check()
+
+
+def told(found: Cluster) -> int:
+    """The last frame that stands in etcd to be released."""
+    store = found.led().about["store"]
+    agreed = asyncio.run(Etcd([found.plan.etcd_endpoint], store).look())
+    return 0 if agreed.released is None else agreed.released.sequence
+
+
+def lacks(member: Member) -> bool:
+    return "lacks what it held" in (member.about.get("waits_for") or "")

@@ -23,6 +23,8 @@ from protocol.agreement import (
     Lead,
     LeaseLapsed,
     NotAnswered,
+    Released,
+    Told,
 )
 
 GIVES_UP_SECONDS: Final = 5.0
@@ -60,10 +62,13 @@ class AgreementModel:
     lead: Lead | None = None
     insync: InSync | None = None
     lineage: int = 0
+    told: Told | None = None
     known_faults: tuple[str, ...] = ()
     _lead_lease: int = 0
     _leases: dict[int, tuple[int, asyncio.TimerHandle]] = field(default_factory=dict)
     _granted: int = 0
+    _newest: int = 1
+    """The revision of what was written last that somebody waits for."""
     _written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def door(self, link: Link = _answered) -> ModelAgreement:
@@ -72,8 +77,10 @@ class AgreementModel:
 
     @property
     def agreed(self) -> Agreed:
-        """Both facts now."""
-        return Agreed(self.cluster, self.revision, self.lead, self.insync, self.lineage)
+        """All of it, now."""
+        return Agreed(
+            self.cluster, self.revision, self.lead, self.insync, self.lineage, self.told
+        )  # fmt: skip
 
     def grant(self, seconds: int) -> int:
         self._granted += 1
@@ -119,6 +126,13 @@ class AgreementModel:
             self.lineage = epoch
         return Answered(answer.done, self.agreed)
 
+    def tell(self, epoch: int, released: Released) -> Answered:
+        if self.lead is None or self.lead.epoch != epoch:
+            return Answered(False, self.agreed)
+        self.revision += 1
+        self.told = Told(released, self.revision)
+        return Answered(True, self.agreed)
+
     def grow(self, by: int) -> Agreed:
         self.revision += by - 1
         self._write()
@@ -133,11 +147,12 @@ class AgreementModel:
             timer.cancel()
         self._leases.clear()
         self.cluster, self.lead = cluster or self.cluster, None
-        self.revision, self.insync = kept.revision, kept.insync
+        self.revision, self.insync, self.told = kept.revision, kept.insync, kept.told
+        self._newest = kept.revision
 
     async def written_after(self, revision: int) -> None:
-        """Wait until something was written after a revision."""
-        while self.revision <= revision:
+        """Wait until something was written after a revision that is not only told."""
+        while min(self._newest, self.revision) <= revision:
             await self._written.wait()
 
     @property
@@ -156,6 +171,7 @@ class AgreementModel:
 
     def _write(self) -> int:
         self.revision += 1
+        self._newest = self.revision
         self._written.set()
         self._written = asyncio.Event()
         return self.revision
@@ -191,6 +207,9 @@ class ModelAgreement(Agreement):
 
     async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
         return await self._ask(lambda: self._model.begin_lineage(epoch, insync, node))
+
+    async def tell(self, epoch: int, released: Released) -> Answered:
+        return await self._ask(lambda: self._model.tell(epoch, released))
 
     async def grow(self, by: int) -> Agreed:
         return await self._ask(lambda: self._model.grow(by))

@@ -15,6 +15,7 @@ import actors.cluster.courses
 import actors.cluster.holding
 import actors.cluster.leadership
 import actors.cluster.shipping
+import actors.cluster.taking
 from actors.cluster.leadership import Leadership
 from actors.cluster.leading import Leading
 from actors.cluster.lease import Lease
@@ -173,6 +174,17 @@ async def _cuts_nothing(_committer: Committer, _after: int) -> None:
     pass
 
 
+# --- rule 9: who takes the lead holds what was told -----------------------------------------------
+
+
+def _lacks_nothing(_log: History, _agreed: Agreed) -> None:
+    pass
+
+
+def _never_back(_leading: Leading, _member: str) -> bool:
+    return False
+
+
 _PLACES: Final[dict[str, Patches]] = {
     "1-members": [(Leading, "waited_for", property(_alone))],
     "1-acks-late": [
@@ -199,10 +211,19 @@ _PLACES: Final[dict[str, Patches]] = {
     "5-replay-all": [(Committer, "follow_first", _replays_all)],
     "6-no-cut": [(Committer, "cut", _cuts_nothing)],
     "6-sequence": [(actors.cluster.shipping, "joint", _by_sequence)],
+    "9-holds": [
+        (actors.cluster.courses, "lack", _lacks_nothing),
+        (actors.cluster.taking, "lack", _lacks_nothing),
+    ],
+    "9-back": [(Leading, "has_gone_back", _never_back)],
     "m-shrink": [(Leading, "may_remove", _may_remove_any)],
 }
 
+_NINTH: Final = (*_PLACES["9-holds"], *_PLACES["9-back"])
+"""Goes with each other one: it would keep from the lead who came by it wrongly."""
+
 LEFT_OUT: Final[dict[str, Callable[[], Any]]] = {
-    name: partial(_patched, places) for name, places in _PLACES.items()
+    name: partial(_patched, places if name.startswith("9-") else (*places, *_NINTH))
+    for name, places in _PLACES.items()
 }
 """Each under its name in the model of the rules: what leaves it out, as a context."""

@@ -273,6 +273,15 @@ class Member(Machine):
         self.medium = Medium(self.name)
         self.trio.media[self.disk] = self
 
+    def put_back(self, copy: SimulatedDisk) -> None:
+        """Its directory is an older copy of itself; it does not run."""
+        assert self.process is None, f"{self.name} runs"
+        self.disk, self.engine = copy.killed(), LossyEngine()
+        self.trio.media[self.disk] = self
+        self.medium = self.medium.copy()
+        self.medium.went_back = True
+        self.trio.promises.media[self.id] = self.medium
+
     def die_within(self, operations: int, power: bool) -> None:
         """It dies at one of the next operations of its disk."""
         left = [operations]

@@ -54,10 +54,13 @@ class Medium:
     frames: list[Held] = field(default_factory=list)
     true: int = 0
     """So many of them are the truth."""
+    went_back: bool = False
+    """Whether it is an older copy of itself, and does not hold all of the truth since: it may not
+    lead, and is no fault of its cluster."""
 
     def copy(self) -> Medium:
         """Another disk that holds the same."""
-        return Medium(self.name, list(self.frames), self.true)
+        return Medium(self.name, list(self.frames), self.true, self.went_back)
 
     def cut(self, after: int) -> None:
         """The log ends with a frame."""
@@ -177,7 +180,9 @@ class Promises:
         """Every member of the set holds everything that was released."""
         for node in sorted(self.members):
             medium = self.media.get(node)
-            if medium is not None and medium.true < len(self.truth) and self.forced is None:
+            if medium is None or medium.went_back:
+                continue
+            if medium.true < len(self.truth) and self.forced is None:
                 raise Broken(
                     f"{medium.name} is in the set, and holds {medium.true} of the"
                     f" {len(self.truth)} that were released: {when}"
@@ -197,3 +202,4 @@ class Promises:
         while at < len(frames) and at < len(truth) and frames[at].digest == truth[at].digest:
             at += 1
         medium.true = at
+        medium.went_back &= at < len(truth)

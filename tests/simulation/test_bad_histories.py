@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from actors.cluster.holding import TOLD_SECONDS
 from protocol.agreement import Agreed
 from storage.join_tokens import Invitation, Where
 from tests import leaks
@@ -154,7 +155,7 @@ async def added_before_it_holds_all(play: Play) -> None:
 async def taken_with_an_old_set(play: Play) -> None:
     """One finds itself in the set, and comes to take the lead when the set is another one."""
     a, b, c = await play.begin()
-    b.slow |= {"grant": 0.6, "take_lead": 3.0}
+    b.slow |= {"grant": 2.4, "take_lead": 1.2}
     a.pause(suspended=False)
     await play.leads(c)
     await play.in_sync("c")
@@ -232,6 +233,19 @@ async def an_etcd_that_was_restored(play: Play) -> None:
     await play.lost(before)
 
 
+async def a_member_of_which_an_older_copy_is_put_back(play: Play) -> None:
+    """It is in the set, and the only one of it that is there: nobody leads until another is."""
+    a, b, c = await play.begin()
+    copy = b.disk.killed()
+    await play.wrote(a)
+    await asyncio.sleep(TOLD_SECONDS + 2)
+    for one in (a, b, c):
+        one.die(power=False)
+    b.put_back(copy)
+    await b.start()
+    await asyncio.sleep(10)
+
+
 BEYOND: Final[dict[str, Story]] = {
     "x-wiped": a_member_without_its_disk,
     "x-etcd-empty": an_etcd_that_was_emptied,
@@ -248,6 +262,7 @@ STORIES: Final[dict[str, Story]] = {
     "3-set": taken_with_an_old_set,
     "3-lead": a_set_of_who_is_deposed,
     "3-mod": a_set_that_was_asked_for_before,
+    "9-holds": a_member_of_which_an_older_copy_is_put_back,
 }
 
 SLOW_DISKS: Final = frozenset({"2-add-early"})

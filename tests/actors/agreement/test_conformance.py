@@ -10,7 +10,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from actors.agreement import Access, Etcd
-from protocol.agreement import Agreement, Answered, InSync, Lead, LeaseLapsed, NotAnswered
+from protocol.agreement import (
+    Agreement,
+    Answered,
+    InSync,
+    Lead,
+    LeaseLapsed,
+    NotAnswered,
+    Released,
+    Told,
+)
 from tests.actors.agreement.etcds import ETCD, LOGIN, EtcdProcess, etcd_process, guarded_etcd
 from tests.simulation.agreement import AgreementModel, Fate
 from tests.simulation.loop import SteppedLoop
@@ -229,6 +238,55 @@ async def test_a_lineage_begins_where_there_was_no_set(doors: Doors) -> None:
     assert found.insync is not None and found.insync.members == {A} and found.lineage == epoch
 
 
+async def test_what_is_released_is_told_by_who_leads(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    assert (await other.look()).told is None
+    lease, epoch = await led(one, A, revision)
+    assert not (await one.tell(epoch + 1, Released(1, 7))).done
+    assert (await other.look()).told is None
+    told = await one.tell(epoch, Released(1, 7))
+    assert told.done and told.agreed.told == Told(Released(1, 7), told.agreed.revision)
+    assert (await other.look()).told == told.agreed.told
+    again = await one.tell(epoch, Released(epoch, 9))
+    assert again.agreed.released == Released(epoch, 9)
+    await one.revoke(lease)
+    assert not (await one.tell(epoch, Released(epoch, 10))).done
+    taken = await other.take_lead(B, await other.grant(60), revision)
+    assert taken.done, "the set is as it was read"
+    assert taken.agreed.told == again.agreed.told
+    changed = await other.change(taken.agreed.lead.epoch, revision, frozenset({B}))  # type: ignore[union-attr]
+    assert changed.agreed.told == again.agreed.told
+
+
+async def test_a_new_lineage_ends_what_was_told(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    lease, epoch = await led(one, A, revision)
+    await one.tell(epoch, Released(epoch, 9))
+    await one.revoke(lease)
+    _, epoch = await led(other, B, revision)
+    assert (await other.look()).released is not None
+    begun = await other.begin_lineage(epoch, revision, B)
+    assert begun.done and begun.agreed.released is None
+    await other.tell(epoch, Released(epoch, 3))
+    assert (await one.look()).released == Released(epoch, 3)
+
+
+async def test_who_waits_hears_nothing_of_what_is_told(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    _, epoch = await led(one, A, revision)
+    waiting = asyncio.create_task(other.changed((await one.look()).revision, 60))
+    for number in range(1, 6):
+        await one.tell(epoch, Released(epoch, number))
+    await one.change(epoch, revision, frozenset({A}))
+    async with asyncio.timeout(20):
+        found = await waiting
+    assert found.insync is not None and found.insync.members == {A}
+    assert found.released == Released(epoch, 5)
+
+
 async def test_the_revision_grows_by_what_says_nothing(doors: Doors) -> None:
     one, other = doors
     before = await other.look()
@@ -321,6 +379,22 @@ class Wide(AgreementModel):
         return Answered(answer.done, self.agreed)
 
 
+class Credulous(AgreementModel):
+    """Has whoever once led tell what is released."""
+
+    def tell(self, epoch: int, released: Released) -> Answered:
+        return super().tell(0 if self.lead is None else self.lead.epoch, released)
+
+
+class Talkative(AgreementModel):
+    """Wakes whoever waits for what is only told."""
+
+    def tell(self, epoch: int, released: Released) -> Answered:
+        answer = super().tell(epoch, released)
+        self._write()
+        return answer
+
+
 class Repeating(AgreementModel):
     """Gives two leaderships one epoch."""
 
@@ -346,6 +420,8 @@ class Twice(AgreementModel):
         (Trusting, test_who_led_before_changes_nothing),
         (Forgetful, test_the_set_is_changed_by_who_leads_and_knows_it),
         (Wide, test_a_lineage_is_begun_by_who_leads_and_leaves_one_member),
+        (Credulous, test_what_is_released_is_told_by_who_leads),
+        (Talkative, test_who_waits_hears_nothing_of_what_is_told),
         (Loyal, test_a_lease_that_is_given_up_frees_the_lead_at_once),
         (Repeating, test_a_lead_goes_with_its_lease_and_the_next_epoch_is_greater),
         (Twice, test_the_first_set_is_written_once),

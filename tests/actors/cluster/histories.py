@@ -28,7 +28,7 @@ Log = tuple[int, ...]
 def may_take_the_lead(agreed: Agreed, node: str) -> bool:
     """What a node that coordinates decides, and has forgotten nothing."""
     known = Cluster(agreed.cluster, agreed.revision)
-    return isinstance(course(known, agreed, node, coordinates=True, asked=True), Take)
+    return isinstance(course(known, agreed, node, (), coordinates=True, asked=True), Take)
 
 
 class Etcd(NamedTuple):

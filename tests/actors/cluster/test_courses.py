@@ -17,18 +17,21 @@ from actors.cluster.courses import (
     was_ordered_since,
     was_set_back,
 )
-from protocol.agreement import Agreed, InSync, Lead
+from actors.cluster.following import frame_at, holds
+from protocol.agreement import Agreed, InSync, Lead, Released, Told
 from storage.cluster_file import Cluster
+from storage.reigns import Reign
 
 KNOWN: Final = Cluster("etcd", 20, promised=7)
 SET: Final = InSync(7, frozenset({"a", "b"}), 15)
 VACANT: Final = Agreed("etcd", 21, None, SET)
+LOG: Final = (Reign(3, 10, b""), Reign(7, 30, b""))
 
 
 def decided(
     agreed: Agreed = VACANT, known: Cluster = KNOWN, node: str = "a", **said: Any
 ) -> Course:
-    return course(known, agreed, node, **{"coordinates": True, "asked": True, **said})
+    return course(known, agreed, node, **{"log": LOG, "coordinates": True, "asked": True, **said})
 
 
 def test_a_member_takes_a_vacant_lead() -> None:
@@ -46,7 +49,7 @@ def test_somebody_who_leads_is_followed() -> None:
     ("why", "decision"),
     [
         ("may not hold everything", decided(node="c")),
-        ("never declared coordinating", decided(coordinates=False)),
+        ("not declared coordinating", decided(coordinates=False)),
         ("when it is told to", decided(asked=False)),
         ("led before", decided(VACANT._replace(lead=Lead("a", 16)))),
         ("not said yet", decided(VACANT._replace(insync=None), Cluster())),
@@ -96,3 +99,40 @@ def test_an_order_counts_that_is_later_than_all_that_was_heard(
     lineage: int, is_later: bool
 ) -> None:
     assert was_ordered_since(KNOWN, VACANT._replace(lineage=lineage)) is is_later
+
+
+def told(epoch: int, sequence: int) -> Agreed:
+    return VACANT._replace(told=Told(Released(epoch, sequence), 18))
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [(7, 30), (7, 11), (3, 10), (3, 1)])
+def test_who_holds_what_was_told_takes_the_lead(epoch: int, sequence: int) -> None:
+    assert decided(told(epoch, sequence)) == Take(SET)
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [(7, 31), (8, 31), (5, 10), (3, 11)])
+def test_who_lacks_what_was_told_does_not(epoch: int, sequence: int) -> None:
+    decision = decided(told(epoch, sequence))
+    assert isinstance(decision, Wait) and decision.lacks
+    assert f"frame {sequence} of epoch {epoch} was released, and its log ends at 30" in decision.why
+
+
+def test_an_empty_log_lacks_whatever_was_told() -> None:
+    decision = decided(told(1, 1), log=())
+    assert isinstance(decision, Wait) and "ends at 0" in decision.why
+    assert decided(log=()) == Take(SET)
+
+
+def test_a_new_lineage_ends_what_was_told_before_it() -> None:
+    assert decided(told(7, 31)._replace(lineage=19)) == Take(SET)
+    decision = decided(told(7, 31)._replace(lineage=17))
+    assert isinstance(decision, Wait) and decision.lacks
+
+
+def test_a_frame_is_told_by_its_epoch() -> None:
+    found = {at: frame_at(LOG, at) for at in (0, 1, 10, 11, 30, 31)}
+    assert found == {
+        0: None, 1: Released(3, 1), 10: Released(3, 10),
+        11: Released(7, 11), 30: Released(7, 30), 31: None,
+    }  # fmt: skip
+    assert all(one is None or holds(LOG, one) for one in found.values())

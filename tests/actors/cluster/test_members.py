@@ -12,6 +12,7 @@ import pytest
 from actors.cluster.desk import Desk
 from actors.cluster.member import Life
 from actors.cluster.memory import Memory
+from actors.cluster.shippings import BEAT_SECONDS
 from protocol.errors import (
     BadRequest,
     Busy,
@@ -281,6 +282,8 @@ def test_followers_speak_as_often_as_the_policy_of_the_moment_has_them(logbook: 
         await old.start()
         await trio.in_sync("a", "b", "c")
         await leader.value(POLICY.format(1, "AUTO").replace("1s", "400ms"))
+        await asyncio.sleep(BEAT_SECONDS)  # by the one before they may have been silent as long
+        await trio.in_sync("a", "b", "c")
         insync = trio.etcd.insync
         for _ in range(50):
             await asyncio.sleep(0.1)

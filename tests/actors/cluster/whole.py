@@ -16,7 +16,7 @@ from uuid import UUID
 
 from actors.doors import Doors
 from actors.node import Node, start
-from protocol.agreement import Agreed, Agreement, Answered
+from protocol.agreement import Agreed, Agreement, Answered, Released
 from protocol.errors import Refusal
 from protocol.links import Link, Redeem, Redeemed
 from storage import cluster_file, node_file
@@ -256,6 +256,10 @@ class Asks(ModelAgreement):
     async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
         self._name = "begin_lineage"
         return await super().begin_lineage(epoch, insync, node)
+
+    async def tell(self, epoch: int, released: Released) -> Answered:
+        self._name = "tell"
+        return await super().tell(epoch, released)
 
     async def grow(self, by: int) -> Agreed:
         self._name = "grow"

@@ -1,0 +1,264 @@
+"""An older copy of a member's directory is put in its place: a snapshot of its machine, or files of
+last week. It has the member's id, is in the set in etcd, and lacks what was released since."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from actors.cluster.holding import TOLD_SECONDS
+from protocol.agreement import Answered, Released, Told
+from protocol.errors import NotWritable
+from storage.memory import MemoryEngine
+from tests.actors.cluster.test_members import played, quiet, refused, shows, wrote
+from tests.actors.cluster.whole import Machine, Trio
+from tests.logbook import Logbook
+from tests.simulation.agreement import Fate
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.left_out import LEFT_OUT
+
+__all__ = ["quiet"]
+pytestmark = pytest.mark.usefixtures("quiet", "put_back_lines")
+
+RENEWED_SECONDS = 2.0
+"""Behind it a lease of five seconds was renewed."""
+NEWS_SECONDS = TOLD_SECONDS + RENEWED_SECONDS
+"""Behind it what was released was told."""
+
+
+@pytest.fixture
+def put_back_lines(logbook: Logbook) -> None:
+    logbook.allow("does not take the lead|lacks what was released")
+
+
+def put_back(machine: Machine, copy: SimulatedDisk) -> None:
+    """What it starts with next is what it had when that was copied."""
+    assert machine.node is None, "a copy is put back while nothing runs there"
+    machine.disk, machine.engine = copy.killed(), MemoryEngine()
+
+
+async def with_an_older_copy(
+    trio: Trio, *, leader_first: bool = True
+) -> tuple[Machine, Machine, Machine]:
+    """Two of three are in the set. Both die, and one of them comes back as it was thirty records
+    before; the third was away before any of them.
+
+    :param leader_first: whether who leads dies first, and is heard of no more; else it sees the
+        other go
+    """
+    leader, older, away = await trio.led(), trio.named("b"), trio.named("c")
+    await away.stop()
+    await trio.in_sync("a", "b")
+    await wrote(leader, *range(5))
+    await older.stop()
+    copy = older.disk.killed()
+    await older.start()
+    await trio.until_done(lambda: leader.value("CREATE t:5"))
+    await wrote(leader, *range(6, 35))
+    if leader_first:
+        await asyncio.sleep(NEWS_SECONDS)
+        await leader.kill()
+        await older.kill()
+    else:
+        await older.kill()
+        await asyncio.sleep(0.1)
+        await leader.kill()
+    put_back(older, copy)
+    await older.start()
+    await away.start()
+    return leader, older, away
+
+
+@pytest.mark.parametrize("leader_first", [True, False])
+def test_an_older_copy_does_not_take_the_lead(leader_first: bool) -> None:
+    async def main(trio: Trio) -> None:
+        leader, older, away = await with_an_older_copy(trio, leader_first=leader_first)
+        await trio.until(lambda: "lacks what it held" in older.runs.member.why)
+        await asyncio.sleep(30)
+        assert trio.etcd.lead is None
+        about = await older.value("INFO FOR NODE")
+        assert "An older copy of its directory was put back" in about["waits_for"]
+        refusal = await refused(older, "DEFINE NODE LEADS STORE", NotWritable)
+        assert "lacks what it held" in refusal.message
+        await leader.start()
+        assert await trio.led() is leader
+        await trio.in_sync("a", "b", "c")
+        for each in (leader, older, away):
+            await shows(trio, each, 35)
+
+    played(main)
+
+
+def test_without_that_rule_it_leads_and_what_it_lacks_is_lost() -> None:
+    async def main(trio: Trio) -> None:
+        with LEFT_OUT["9-holds"]():
+            leader, older, _ = await with_an_older_copy(trio)
+            assert await trio.led() is older
+            await trio.until_done(lambda: older.value("CREATE t:new"))
+            assert len(await older.value("SELECT * FROM t")) < 10
+            await leader.start()
+            await trio.until(lambda: leader.runs.member.is_stranded)
+
+    played(main)
+
+
+def test_by_order_it_leads_and_the_price_is_what_it_lacks() -> None:
+    async def main(trio: Trio) -> None:
+        leader, older, _ = await with_an_older_copy(trio)
+        await trio.until(lambda: "lacks what it held" in older.runs.member.why)
+        before = trio.etcd.told
+        await older.value("DEFINE NODE LEADS STORE FORCE REASON 'the others are burnt'")
+        await trio.until_done(lambda: older.value("CREATE t:new"))
+        await trio.until(lambda: trio.etcd.told != before)
+        await older.kill()
+        await older.start()
+        assert await trio.led() is older
+        await leader.start()
+        await trio.until(lambda: leader.runs.member.is_stranded)
+
+    played(main)
+
+
+def test_a_member_that_has_gone_back_leaves_the_set_until_it_holds_all_again(
+    logbook: Logbook,
+) -> None:
+    async def main(trio: Trio) -> None:
+        leader, older = await trio.led(), trio.named("c")
+        sets = written_sets(trio)
+        await wrote(leader, *range(5))
+        copy = older.disk.killed()
+        await wrote(leader, *range(5, 20))
+        await older.kill()
+        put_back(older, copy)
+        await older.start()
+        await trio.until(lambda: len(sets) >= 2)
+        a, b, c = (trio.named(name).id for name in "abc")
+        assert sets[:2] == [{a, b}, {a, b, c}]
+        assert any("lacks what was released" in line for line in logbook.names())
+        released = leader.runs.committer.released_upto
+        await trio.until(lambda: told(trio).sequence >= released)
+        await shows(trio, older, 20)
+
+    played(main)
+
+
+def test_without_that_rule_it_stays() -> None:
+    async def main(trio: Trio) -> None:
+        leader, older = await trio.led(), trio.named("c")
+        sets = written_sets(trio)
+        copy = older.disk.killed()
+        await wrote(leader, *range(20))
+        await older.kill()
+        put_back(older, copy)
+        await older.start()
+        await shows(trio, older, 20)
+        await asyncio.sleep(RENEWED_SECONDS)
+        assert sets == []
+
+    with LEFT_OUT["9-back"]():
+        played(main)
+
+
+def test_where_the_set_would_be_too_small_nothing_is_released_until_it_holds_all() -> None:
+    async def main(trio: Trio) -> None:
+        leader, older = await trio.led(), trio.named("c")
+        sets = written_sets(trio)
+        await wrote(leader, *range(5))
+        copy = older.disk.killed()
+        await wrote(leader, *range(5, 20))
+        await older.kill()
+        put_back(older, copy)
+        await older.start()
+        await trio.until_done(lambda: leader.value("CREATE t:new"))
+        assert sets == []
+        await shows(trio, older, 21)
+
+    played(main, acks=2)
+
+
+def test_what_is_released_is_told_once_a_minute_and_at_the_end() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await trio.until(lambda: trio.etcd.told is not None)
+        await asyncio.sleep(NEWS_SECONDS)
+        before = trio.etcd.told
+        await asyncio.sleep(2 * NEWS_SECONDS)
+        assert trio.etcd.told == before, "nothing was released, and yet something was told"
+        for number in range(20):
+            await wrote(leader, number)
+            await asyncio.sleep(RENEWED_SECONDS)
+        assert before is not None and told(trio).sequence > before.released.sequence
+        assert trio.etcd.revision == before.revision + 1, "each time is a revision of etcd"
+        await asyncio.sleep(NEWS_SECONDS)
+        epoch, sequence = told(trio)
+        assert epoch == leader.runs.committer.ledger.epoch
+        assert sequence == leader.runs.committer.released_upto
+        await wrote(leader, "last")
+        upto = leader.runs.committer.released_upto
+        await leader.stop()
+        assert told(trio).sequence >= upto
+
+    played(main)
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE])
+def test_what_etcd_does_not_answer_is_told_again(fate: Fate) -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await trio.until(lambda: trio.etcd.told is not None)
+        leader.once = {"tell": fate}
+        await wrote(leader, 1)
+        upto = leader.runs.committer.released_upto
+        await trio.until(lambda: not leader.once)
+        await trio.until(lambda: told(trio).sequence >= upto)
+        assert await trio.led() is leader
+        await wrote(leader, 2)
+
+    played(main)
+
+
+def test_who_hears_when_it_has_taken_the_lead_that_it_lacks_something_gives_it_back() -> None:
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await wrote(old, 1)
+        take, taken = trio.etcd.take_lead, []
+
+        def takes(node: str, lease: int, insync: int) -> Answered:
+            """Another has led in between, and told of what nobody has who is there."""
+            taken.append(node)
+            trio.etcd.told = Told(Released(1, 1_000_000), trio.etcd.revision)
+            return take(node, lease, insync)
+
+        trio.etcd.take_lead = takes  # type: ignore[method-assign]
+        await old.kill()
+        await trio.until(lambda: bool(taken))
+        await asyncio.sleep(30)
+        assert trio.etcd.lead is None
+        asked = len(taken)
+        assert asked == len(set(taken)), "who knows that it lacks something asks for the lead again"
+        trio.etcd.told = None  # which frees them
+        await trio.until(lambda: len(taken) > asked)
+
+    played(main)
+
+
+def told(trio: Trio) -> Released:
+    assert trio.etcd.told is not None
+    return trio.etcd.told.released
+
+
+def written_sets(trio: Trio) -> list[frozenset[str]]:
+    """The sets that are written from now on."""
+    sets: list[frozenset[str]] = []
+    change: Callable[[int, int, frozenset[str]], Answered] = trio.etcd.change
+
+    def changes(epoch: int, insync: int, members: frozenset[str]) -> Answered:
+        answer = change(epoch, insync, members)
+        if answer.done:
+            sets.append(members)
+        return answer
+
+    trio.etcd.change = changes  # type: ignore[method-assign]
+    return sets
