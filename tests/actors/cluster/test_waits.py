@@ -4,23 +4,31 @@ ever, and nobody else waits for it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from actors.cluster.holding import Holding
 from protocol import limits
 from protocol.errors import NotEnoughReplicas, Refusal, StatementTimeout, UnknownOutcome
+from protocol.messages import PublishMessages, TakeMessages
+from protocol.spaces import LockKey, SetKey
 from tests.actors.cluster.test_members import refused, shows, wrote
 from tests.actors.cluster.whole import Machine, Trio, cluster
+from tests.actors.nodes import ANA
 from tests.actors.parts import outcome
+from tests.keys import ask_keys
 from tests.logbook import Logbook
+from tests.operations import Operated
 from tests.simulation import loop as stepped
 
 THINGS = (
     "DEFINE TABLE other; DEFINE TOPIC queue; DEFINE GROUP g ON queue DEADLINE 30s;"
     " DEFINE SPACE keys; CREATE other:1; PUBLISH INTO queue VALUE 1"
 )
+PLACE = ("a", "b")
+MINUTE = 60_000_000
 WRITES = {
     "a record": "CREATE t:late",
     "a transaction": "BEGIN; CREATE t:late; CREATE t:later; COMMIT",
@@ -85,6 +93,24 @@ def test_who_writes_hears_that_its_outcome_is_unknown(what: str) -> None:
     played(main)
 
 
+@pytest.mark.parametrize("asked", ["a key", "a lock", "publish", "take"])
+def test_what_surfaces_ask_without_a_script_ends_too(asked: str) -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        lose(trio)
+        node = leader.runs
+        asks: dict[str, Callable[[], Awaitable[Any]]] = {
+            "a key": lambda: ask_keys(node, ANA, ("a", "b", "keys"), SetKey("k", 1)),
+            "a lock": lambda: ask_keys(node, ANA, ("a", "b", "keys"), LockKey("l", "h", MINUTE)),
+            "publish": lambda: Operated(node, PublishMessages("queue", (1,), False), ANA, PLACE),
+            "take": lambda: Operated(node, TakeMessages("queue", "g"), ANA, PLACE),
+        }
+        async with asyncio.timeout(limits.RELEASE_SECONDS + 5):
+            found = await outcome(asks[asked]())
+        assert isinstance(found, UnknownOutcome), found
+
+    played(main)
+
+
 def test_what_was_on_its_way_is_there_once_they_are_back() -> None:
     async def main(trio: Trio, leader: Machine) -> None:
         lose(trio)
@@ -128,4 +154,19 @@ def test_nobody_waits_longer_for_what_is_only_slow_than_it_takes() -> None:
         await wrote(leader, 2)
         assert 0.5 < now(leader) - began < limits.RELEASE_SECONDS / 2
 
+    played(main)
+
+
+def test_a_planted_wait_without_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(_holding: Holding) -> str:
+        over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await over
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        lose(trio)
+        with pytest.raises(TimeoutError):
+            await within(leader, "CREATE t:late", limits.RELEASE_SECONDS * 20)
+        trio.named("b").mend()
+
+    monkeypatch.setattr(Holding, "_end_waits", never)
     played(main)
