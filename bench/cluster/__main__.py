@@ -83,9 +83,8 @@ def up(directory: Path, count: int) -> int:
         plan.save()  # one that an earlier version has begun has less beside it
         again(plan)
     else:
-        if (directory / "plan.json").exists():
-            down(load(directory))  # one that was begun, and came to nothing
-        plan = draw(directory, count)
+        begun = (directory / "plan.json").exists()
+        plan = load(directory) if begun else draw(directory, count)
         building.build(plan, print)
         whole.touch()
     print(told(plan))
@@ -94,11 +93,7 @@ def up(directory: Path, count: int) -> int:
 
 def again(plan: Plan) -> None:
     """Start what of a cluster does not run."""
-    if pid_of(plan, NETWORK) is None:
-        (plan.directory / "network.ready").unlink(missing_ok=True)
-        processes.start_network(plan)
-    if pid_of(plan, ETCD) is None:
-        processes.start_etcd(plan)
+    building.start_what_lacks(plan)
     for node in plan.nodes:
         if pid_of(plan, node.name) is None:
             processes.start_node(plan, node)

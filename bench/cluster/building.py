@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from bench.cluster import processes
 from bench.cluster.asking import Asker, Refused, Unknown
-from bench.cluster.plan import NodeAt, Plan
+from bench.cluster.plan import ETCD, NodeAt, Plan
 
 ROLES: Final = "serving, writable, coordinating"
 ANSWER_SECONDS: Final = 30.0
@@ -15,30 +16,85 @@ ANSWER_SECONDS: Final = 30.0
 
 
 def build(plan: Plan, said: Callable[[str], None]) -> None:
-    """Start everything and make a cluster of it. :raises processes.NotStarted:"""
+    """Start everything and make a cluster of it, or go on with one that was begun: a step that was
+    done is not done again, and one whose answer did not come is asked anew.
+
+    :raises processes.NotStarted: one was not done in time, also not when it was asked again
+    """
     plan.save()
-    processes.start_network(plan)
-    processes.start_etcd(plan)
+    start_what_lacks(plan)
     said(f"etcd at http://127.0.0.1:{plan.etcd}")
     first, *others = plan.nodes
-    processes.start_node(plan, first)
     asker = Asker(plan, ANSWER_SECONDS)
-    declare(asker, first, others)
+    if processes.pid_of(plan, first.name) is None:
+        processes.start_node(plan, first)
+    _until(lambda: _is_declared(asker, first, others), "the rows are not declared")
     said(f"{first.name} runs, and {len(plan.nodes)} rows are declared")
     for node in others:
+        _until(partial(_has_joined, asker, first, node), f"{node.name} has not joined")
+        said(f"{node.name} has joined with its token")
+    _until(
+        lambda: _follow(asker, first, len(others)) or asker.leader() not in (None, first),
+        f"not all follow: {plan.directory}/*.log",
+    )
+    _until(lambda: _is_in_force(asker, first), "the policy does not come into force")
+    _until(lambda: asker.leader() is not None, "nobody took the lead")
+    disks = plan.failover.acks + 1
+    said(f"failover is on: each write is on {disks} disks before it is answered")
+
+
+def start_what_lacks(plan: Plan) -> None:
+    """The network and etcd, where they do not run. :raises processes.NotStarted:"""
+    if processes.pid_of(plan, processes.NETWORK) is None:
+        (plan.directory / "network.ready").unlink(missing_ok=True)
+        processes.start_network(plan)
+    if processes.pid_of(plan, ETCD) is None:
+        processes.start_etcd(plan)
+
+
+def _until(done: Callable[[], bool], what: str) -> None:
+    """Do a step until it is done. :raises processes.NotStarted: it never was; the last answer says
+    why
+    """
+    last = ""
+
+    def holds() -> bool:
+        nonlocal last
+        try:
+            return done()
+        except (Refused, Unknown) as error:
+            last = f" ({error})"
+            return False
+
+    try:
+        processes.wait_for(holds, what)
+    except processes.NotStarted as error:
+        advice = "the machine may do too much else: make cluster, typed again, goes on from here"
+        raise processes.NotStarted(f"{error}{last}: {advice}") from error
+
+
+def _is_declared(asker: Asker, first: NodeAt, others: list[NodeAt]) -> bool:
+    """The rows are there, or are declared now: an answer that came too late may have done it."""
+    rows = {row["name"] for row in asker.value(first, "INFO FOR CLUSTER")["replicas"]}
+    if not rows >= {node.name for node in (first, *others)}:
+        declare(asker, first, others)
+    return True
+
+
+def _has_joined(asker: Asker, first: NodeAt, node: NodeAt) -> bool:
+    """It runs, or is started: with a token where its row waits for one still."""
+    plan, words = asker.plan, tuple[str, ...]()
+    if processes.pid_of(plan, node.name) is not None:
+        return True
+    rows = asker.value(first, "INFO FOR CLUSTER")["replicas"]
+    if any(row["name"] == node.name and row["waits"] for row in rows):
         token = asker.value(first, f"CREATE JOIN TOKEN FOR {node.name}")["token"]
         path = plan.directory / f"{node.name}.token"
         path.touch(mode=0o600)
         path.write_text(token)
-        processes.start_node(plan, node, "--join", str(path))
-        said(f"{node.name} has joined with its token")
-    processes.wait_for(
-        lambda: _follow(asker, first, len(others)), f"not all follow: {plan.directory}/*.log"
-    )
-    processes.wait_for(lambda: _is_in_force(asker, first), "the policy does not come into force")
-    processes.wait_for(lambda: asker.leader() is not None, "nobody took the lead")
-    disks = plan.failover.acks + 1
-    said(f"failover is on: each write is on {disks} disks before it is answered")
+        words = "--join", str(path)
+    processes.start_node(plan, node, *words)
+    return True
 
 
 def declare(asker: Asker, first: NodeAt, others: list[NodeAt]) -> None:
@@ -57,23 +113,12 @@ def _row(node: NodeAt) -> str:
 
 
 def _follow(asker: Asker, first: NodeAt, count: int) -> bool:
-    try:
-        told = asker.value(first, "INFO FOR NODE")
-    except (Refused, Unknown):
-        return False
-    return bool(told["followers"] == count)
+    return bool(asker.value(first, "INFO FOR NODE")["followers"] == count)
 
 
 def _is_in_force(asker: Asker, first: NodeAt) -> bool:
     plan = asker.plan
     if asker.leader() is not None:
         return True  # an answer that came too late had done it, and by now another may lead
-    try:
-        asker.script(first, plan.failover.defined_via(plan.etcd_endpoint))
-    except Refused as error:
-        if error.code not in ("NotEnoughReplicas", "Busy", "NotWritable"):
-            raise  # a follower may not be in sync yet, or the lead just go on; nothing else passes
-        return False
-    except Unknown:
-        return False  # it goes on, and answers the next one
+    asker.script(first, plan.failover.defined_via(plan.etcd_endpoint))
     return True

@@ -10,20 +10,22 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from bench.cluster import building, chaos, faults, processes
 from bench.cluster.__main__ import again, down, status
-from bench.cluster.asking import Answered, Asker, Refused
+from bench.cluster.asking import Answered, Asker, Refused, Unknown
 from bench.cluster.faults import Faults
 from bench.cluster.histories import clients
 from bench.cluster.histories.clients import Clients, Probe, Wrong
 from bench.cluster.histories.records import Records
 from bench.cluster.network import Network
 from bench.cluster.plan import ETCD, NoCluster, NodeAt, Plan, draw, load
+from bench.cluster.processes import NotStarted
 from tests.actors.agreement.etcds import needs_etcd
 
 LEASES = {"n1": "0s", "n2": "2s", "n3": "0s"}
@@ -231,6 +233,119 @@ async def test_a_cut_holds_bytes_back_one_way_and_healing_brings_them(plan: Plan
         carries.cancel()
         await asyncio.wait([carries])
         server.close()
+
+
+# --- making one -----------------------------------------------------------------------------------
+
+
+class Slow(Asker):
+    """Nodes of a crowded machine: the first two answers to each statement come too late, to one
+    that was not done and to one that was."""
+
+    rows: list[dict[str, Any]]
+    leads: list[str]
+    asked: dict[str, int]
+
+    def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
+        times = self.asked[text] = self.asked.get(text, 0) + 1
+        if times == 1:
+            raise Unknown(f"{node.name} did not answer: timed out")
+        value = self._done(node, text)
+        if times == 2:
+            raise Unknown(f"{node.name} did not answer: timed out")
+        return Answered([value], 1, None)
+
+    def _done(self, node: NodeAt, text: str) -> Any:
+        if text.startswith("BEGIN"):
+            assert not self.rows, "they are declared already"
+            self.rows.extend(
+                {"name": each.name, "waits": each.name != "n1"} for each in self.plan.nodes
+            )
+        elif text.startswith("DEFINE FAILOVER"):
+            assert not self.leads, "it is in force"
+            self.leads.append("n2")  # the lead just goes on
+        elif text.startswith("CREATE JOIN TOKEN"):
+            return {"token": "n.t"}
+        elif text == "INFO FOR NODE":
+            lease = "2s" if node.name in self.leads else "0s"
+            followers = len(Started.names & {"n2", "n3"})
+            return {"id": "i", "followers": followers, "lease": {"$dur": lease}}
+        elif text == "INFO FOR CLUSTER":
+            return {"replicas": [dict(row) for row in self.rows]}
+        return None
+
+
+class Started:
+    """What runs, without running it."""
+
+    names: ClassVar[set[str]] = set()
+
+    def __init__(self, asker: Slow, breaks: int) -> None:
+        self.asker = asker
+        self.breaks = breaks
+        """After so many starts somebody ends the command."""
+        Started.names = set()
+
+    def network(self, _plan: Plan) -> None:
+        self._start("network")
+
+    def etcd(self, _plan: Plan) -> None:
+        self._start(ETCD)
+
+    def node(self, _plan: Plan, node: NodeAt, *words: str) -> None:
+        row = next((one for one in self.asker.rows if one["name"] == node.name), {"waits": False})
+        assert row["waits"] == bool(words), "a token is brought by whose row waits"
+        row["waits"] = False
+        self._start(node.name)
+
+    def pid_of(self, _plan: Plan, name: str) -> int | None:
+        return 1 if name in self.names else None
+
+    def _start(self, name: str) -> None:
+        assert name not in self.names, "it runs"
+        self.names.add(name)
+        self.breaks -= 1
+        if not self.breaks:
+            raise NotStarted(f"{name} does not come up")
+
+
+@pytest.mark.parametrize("breaks", range(6))
+def test_a_cluster_is_made_where_every_answer_comes_late(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, breaks: int
+) -> None:
+    """Typed again, the command goes on where it was ended."""
+    asker = Slow(plan)
+    for name, value in (("rows", []), ("leads", []), ("asked", {})):
+        object.__setattr__(asker, name, value)
+    started, said = Started(asker, breaks), list[str]()
+    monkeypatch.setattr(building, "Asker", lambda *_: asker)
+    monkeypatch.setattr(processes, "start_network", started.network)
+    monkeypatch.setattr(processes, "start_etcd", started.etcd)
+    monkeypatch.setattr(processes, "start_node", started.node)
+    monkeypatch.setattr(processes, "pid_of", started.pid_of)
+    if breaks:
+        with pytest.raises(NotStarted, match="does not come up"):
+            building.build(plan, said.append)
+        object.__setattr__(asker, "asked", {})
+    building.build(plan, said.append)
+    assert started.names == {"network", ETCD, "n1", "n2", "n3"} and asker.leads == ["n2"]
+    assert said[-1].startswith("failover is on")
+
+
+def test_what_is_never_answered_is_said_with_what_helps(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent(Asker):
+        def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
+            raise Unknown(f"{node.name} did not answer: timed out")
+
+    started = Started(Slow(plan), 0)
+    monkeypatch.setattr(building, "Asker", Silent)
+    monkeypatch.setattr(processes, "pid_of", lambda *_: 1)
+    monkeypatch.setattr(processes, "wait_for", partial(processes.wait_for, seconds=0.1))
+    with pytest.raises(NotStarted, match=r"did not answer: timed out\): .* typed again, goes on"):
+        building.build(plan, print)
+    assert not started.names
 
 
 # --- the whole ------------------------------------------------------------------------------------
