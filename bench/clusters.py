@@ -16,13 +16,14 @@ from threading import Thread
 from typing import Final
 
 from bench import etcds, jetstream, jetstreams, load
+from bench.cluster.processes import wait_for
 from bench.drivers import DRIVER_BUSY, Measured
 from bench.figures import NODE, Measure, Row, in_turns, median
 from bench.load import Load
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER, NodeProcess, define_place
 from bench.records import insert
 from bench.settings import Settings
-from bench.trio import LEASE_SECONDS, NODES, Trio, wait_for
+from bench.trio import LEASE_SECONDS, NODES, Trio
 from storeclient import Client, OutcomeUnknown, StoreError
 
 CREATED: Final = {1: 2_000, 32: 9_600}
@@ -242,7 +243,7 @@ class _Ground:
         etcd.put_anywhere()
         took = time.perf_counter() - began
         leader.start()
-        wait_for("an etcd that is back", partial(_answers, leader))
+        wait_for(partial(_answers, leader), "never: an etcd that is back")
         return took
 
     def _kill_server(self, stream: jetstreams.Jetstreams) -> float:

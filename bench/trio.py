@@ -7,13 +7,13 @@ on three machines, but for the way between: processors and the disk are shared b
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench.nodes import PASSWORD, USER, NodeFailed, NodeProcess
+from bench.cluster.building import ROLES
+from bench.cluster.processes import wait_for
+from bench.nodes import PASSWORD, USER, NodeProcess
 from bench.processes import free_port
 from bench.spaces import etcd
 from storeclient import Client, StoreError
@@ -21,9 +21,6 @@ from storeclient import Client, StoreError
 NODES: Final = 3
 LEASE_SECONDS: Final = 3
 BEHIND_SECONDS: Final = 2
-ROLES: Final = "serving, writable, coordinating"
-WAIT_SECONDS: Final = 120
-"""What is not there after so long does not come."""
 
 
 class Trio:
@@ -71,7 +68,7 @@ class Trio:
     def lead(self, acks: int = 1) -> None:
         """Have a policy with so many acknowledgements, and wait until all are in sync by it."""
         node = self._leads() or self.nodes[0]
-        wait_for("followers", lambda: info(node)["followers"] == len(self.nodes) - 1)
+        wait_for(lambda: info(node)["followers"] == len(self.nodes) - 1, "never: that all follow")
         self._ask(
             node,
             f"DEFINE FAILOVER VIA '{self._via}' LEASE {LEASE_SECONDS}s ACKS {acks}"
@@ -89,7 +86,7 @@ class Trio:
 
     def in_sync(self) -> None:
         """Wait until all nodes that were begun are in the set and lack nothing."""
-        wait_for("all in sync", self._is_whole)
+        wait_for(self._is_whole, "never: all in sync")
 
     def _is_whole(self) -> bool:
         node = self._leads()
@@ -101,7 +98,7 @@ class Trio:
 
     def leader(self) -> NodeProcess:
         """Who leads, as soon as somebody does."""
-        wait_for("a leader", lambda: self._leads() is not None)
+        wait_for(lambda: self._leads() is not None, "never: a leader")
         found = self._leads()
         assert found is not None, "it led a moment ago"
         return found
@@ -139,15 +136,6 @@ def info(node: NodeProcess) -> dict[str, Any]:
     except StoreError:
         return {}
     return found
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """:raises NodeFailed: it never came"""
-    late = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        if time.monotonic() > late:
-            raise NodeFailed(f"never: {what}")
-        time.sleep(0.02)
 
 
 def _free() -> str:

@@ -61,6 +61,16 @@ class Cluster(NamedTuple):
         """Whether it has not heard yet that the set is founded which it was to found."""
         return self.founding is not None and bool(self.founding.members)
 
+    def policy(self, shown: Policy | None) -> Policy | None:
+        """The one that the node goes by: what it founds with, until that is founded and the state
+        shows a policy.
+
+        :param shown: that this state shows for its store; None: none
+        """
+        if self.founding is not None and (self.founds or shown is None):
+            return self.founding.policy
+        return shown
+
 
 def load(directory: StoreDirectory) -> Cluster | None:
     """What a node remembers; None: it is in no cluster.

@@ -155,10 +155,7 @@ class Member:
         kept, stands = self.kept, self.memory.stands
         if stands is None:
             return None
-        is_shown = kept is not None and kept.store == self.store and not stands.founds
-        if stands.founding is not None and not is_shown:
-            return stands.founding.policy
-        return kept.policy if kept is not None and is_shown else None
+        return stands.policy(None if kept is None or kept.store != self.store else kept.policy)
 
     def is_in_force(self, kept: Kept) -> bool:
         """Whether a policy that is kept was put into force, for this store."""
