@@ -183,7 +183,12 @@ class CheckpointsActor(LoopActor):
         if self._running is None:
             self._running = asyncio.ensure_future(self._work())
             self._running.add_done_callback(lambda _: setattr(self, "_running", None))
-        return await asyncio.shield(self._running)
+        running = self._running
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            running.add_done_callback(_has_gone_on)
+            raise
 
     async def _work(self) -> int:
         before, self._committer.unflushed_bytes = self._committer.unflushed_bytes, 0
@@ -206,3 +211,11 @@ class CheckpointsActor(LoopActor):
             if self._keep is None or not await ask(self._log, GiveWay()):
                 raise
             return await ask(self._flusher, Flush())
+
+
+def _has_gone_on(running: asyncio.Future[int]) -> None:
+    """Whoever asked for a checkpoint waits no more. That the disk was full is asked again; what
+    else came of it is a bug, of which the loop tells."""
+    error = None if running.cancelled() else running.exception()
+    if error is not None and not isinstance(error, DiskFull):
+        raise error

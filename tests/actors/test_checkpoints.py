@@ -1,0 +1,35 @@
+"""Checkpoints: who asks for one, and what becomes of it when that one waits no more."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from actors.checkpoints import CheckpointNow
+from actors.runtime import ask
+from protocol.errors import DiskFull
+from tests.actors.parts import checkpoints, outcome, parts, play, until
+
+
+def works() -> bool:
+    """Whether a checkpoint is under way."""
+    return any("CheckpointsActor._work" in repr(task) for task in asyncio.all_tasks())
+
+
+def test_one_that_nobody_waits_for_may_find_the_disk_full() -> None:
+    """The log book tells of an error that nobody has asked for."""
+
+    async def main() -> None:
+        async with parts("stepped") as node:
+            await node.durable(node.put("k", b"x"))
+            node.disk.capacity = 0
+            async with checkpoints(node) as ref:
+                assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+                asked = asyncio.ensure_future(ask(ref, CheckpointNow()))
+                while not works():
+                    await asyncio.sleep(0)
+            await until(lambda: not works())
+            assert await outcome(asked), "who asked is told something"
+        gc.collect()
+
+    play("stepped", main)
