@@ -85,9 +85,9 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-hard: .venv/.compiled .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
+test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime testssl.sh prometheus etcd-server etcd-client openssl
-	$(PYTHON_THERE) -m pytest -m hard --timeout 1800 --numprocesses 2 --dist worksteal $(PYTEST_ARGS)
+	$(PYTHON_THERE) -m pytest -m hard --timeout 1800 --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
