@@ -64,7 +64,7 @@ class Heard:
         """A message of the feed. :raises Wrong:"""
         kind = said["type"]
         if kind == "open":
-            self.history = {"store": said["store"], "epoch": str(said["epoch"])}
+            self.history = {"store": said["store"]}
             if self.seq == 0 and said["begins"] > 1:
                 self.gaps.append(0)  # it asked for all that the log holds
         elif kind == "commit":
@@ -77,7 +77,7 @@ class Heard:
         elif kind in ("beat", "caught_up"):
             if self.seq is not None and said["seq"] < self.seq:
                 raise Wrong(f"{self.name}: {kind} goes back to {said['seq']} from {self.seq}")
-            self.seq = said["seq"]
+            self._is_at(said)
 
     def _commit(self, said: Mapping[str, Any]) -> None:
         if self.seq is not None and said["seq"] <= self.seq:
@@ -92,7 +92,11 @@ class Heard:
         if self.numbers and number <= self.numbers[-1]:
             raise Wrong(f"{self.name}: number {number} after {self.numbers[-1]}")
         self.numbers.append(number)
+        self._is_at(said)
+
+    def _is_at(self, said: Mapping[str, Any]) -> None:
         self.seq = said["seq"]
+        self.history["epoch"] = str(said["epoch"])
 
     def judge(self, happened: list[int]) -> None:
         """All is over: it must have heard of what happened, but where it had to begin anew.

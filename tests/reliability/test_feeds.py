@@ -194,7 +194,8 @@ def test_the_checker_sees(fault: str, words: str) -> None:
     def said(number: int, seq: int, count: int | None = None) -> dict[str, Any]:
         of = following.spread(number)
         values = [{"n": number, "of": of}] * (of if count is None else count)
-        return {"type": "commit", "seq": seq, "changes": [{"value": value} for value in values]}
+        changes = [{"value": value} for value in values]
+        return {"type": "commit", "seq": seq, "epoch": 1, "changes": changes}
 
     heard = Heard("one")
     with pytest.raises(Wrong, match=words):
@@ -208,7 +209,7 @@ def test_the_checker_sees(fault: str, words: str) -> None:
             mixed["changes"][0] = {"value": {"n": 7, "of": 2}}
             heard.take(mixed)
         if fault == "turns back":
-            heard.take({"type": "beat", "seq": 9})
+            heard.take({"type": "beat", "seq": 9, "epoch": 1})
         heard.take(said(3 if fault == "skips" else 2, 11))
         heard.judge([1] if fault == "ghosts" else [1, 2, 3])
 
