@@ -12,7 +12,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -145,11 +145,31 @@ class SystemScheduler:
         """The loop that drains every loop actor."""
         return self._loop
 
+    def ready(self) -> int:
+        """How many calls the loop is going to make without waiting for anything."""
+        return ready_calls(self._loop)
+
     def give_way(self) -> None:
         """Be nice: of the systems that Python runs on, only Linux is so of single threads."""
         if sys.platform == "linux":
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
+
+
+_LOOKED_AT: Final = 4
+"""Calls that are told from those that were cancelled; where there are more it does not matter."""
+
+
+def ready_calls(loop: asyncio.AbstractEventLoop) -> int:
+    """How many calls one of asyncio's loops is going to make without waiting for anything, beside
+    the one that it makes now. asyncio keeps to itself what it knows of this; of a loop that has it
+    elsewhere there are always many."""
+    ready: Collection[asyncio.Handle] | None = getattr(loop, "_ready", None)
+    if ready is None:
+        return sys.maxsize
+    if len(ready) > _LOOKED_AT:
+        return len(ready)
+    return sum(not handle.cancelled() for handle in ready)
 
 
 def in_memory(path: str) -> Engine:

@@ -254,13 +254,13 @@ class Here:
         """The loop's seconds for so many rounds, a request."""
         if row.startswith("take"):
             return await self.taken(row, rounds, spent)
-        took, asked = 0.0, 0
+        took, asked, loop = 0.0, 0, asyncio.get_running_loop()
         for _ in range(rounds):
             peers, sent, deep = self.round(row)
             began = spent()
             for peer, frames in zip(peers, sent, strict=True):
                 for frame in frames:
-                    peer.say(frame)
+                    loop.call_soon(peer.say, frame)  # as the reads of one turn come
             for peer in peers:
                 await peer.answered(deep)
             took += spent() - began
@@ -271,14 +271,14 @@ class Here:
         """Pairs of TAKE and ACK, each worker one message at a time."""
         count = int(row.split("-")[1])
         peers = self.peers[:count]
-        took = 0.0
+        took, loop = 0.0, asyncio.get_running_loop()
         for _ in range(rounds):
             fill = self.topic("publish", values=["x" * 128] * count)
             await self.ask(fill)
             take = self.topic("take", group="g")
             began = spent()
             for peer in peers:
-                peer.say(take)
+                loop.call_soon(peer.say, take)
             for peer in peers:
                 if not peer.pipe.taken:
                     await peer.pipe.more()
@@ -290,7 +290,7 @@ class Here:
                 acks.append(self.topic("ack", group="g", receipts=[receipt]))
             began = spent()
             for peer, ack in zip(peers, acks, strict=True):
-                peer.say(ack)
+                loop.call_soon(peer.say, ack)
             for peer in peers:
                 await peer.answered(1)
             took += spent() - began

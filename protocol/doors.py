@@ -257,6 +257,10 @@ class Scheduler(Protocol):
         """Whether actors that block get threads of their own. In simulation they do not: their
         mailboxes are drained on the loop, so that one seed decides every interleaving."""
 
+    def ready(self) -> int:
+        """How many calls the loop is going to make without waiting for anything, beside the one
+        that it makes now. A loop that does not say so seems to have many."""
+
     def give_way(self) -> None:
         """Have the thread that calls this leave the processor to the others from now on, where the
         system can tell them apart."""

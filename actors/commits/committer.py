@@ -109,6 +109,8 @@ class Committer(Promises):
         self._stalled: asyncio.TimerHandle | None = None
         """Runs while the state takes nothing."""
         self._batches = Batches(runtime, self._send)
+        self.turn_ends = self._batches.turn_ends
+        """To be called by who has done all that it will in this turn of the loop."""
         self.barriers = Barriers(runtime)
         self.arrivals = Arrivals(self._noticed)
         """Who waits for sequences that nobody here may have given out yet."""
@@ -450,6 +452,7 @@ class Committer(Promises):
         self._release(self.releasable(upto))
         for go_on in self.on_return:
             go_on()
+        self.turn_ends()
 
     def _release(self, upto: int) -> None:
         """All up to `upto` may be shown: to the engine with it, and its waiters may answer."""

@@ -2,7 +2,8 @@
 for all that is in it.
 
 - What comes in one turn of the loop is run at its end, for a slice; what is left after that in the
-  next turn.
+  next turn. Where the surface says that it has brought all that it read, and the loop has nothing
+  else to call, that is the end: asyncio tells nobody else.
 - What comes while the log has a batch waits for its return: what is committed then could not be
   given to the log any sooner. It waits for `HOLD_US` at most: a disk that stalls is no reason not
   to look.
@@ -40,11 +41,15 @@ class Gathering:
         awaits: Callable[[], bool] = lambda: False,
     ) -> None:
         self._loop = runtime.loop
+        self._ready = runtime.ready
         self._monotonic_us = runtime.clock.monotonic_us
         self._committer = committer
         self._run = run
         self._awaits = awaits
         self._scheduled = False
+        self._running = False
+        self._at_end: asyncio.Handle | None = None
+        """The look at the end of this turn."""
         self._hold: asyncio.TimerHandle | None = None
         """Runs while what has come is held."""
         self._since_us: int | None = None
@@ -54,6 +59,8 @@ class Gathering:
 
     def soon(self) -> None:
         """Something has come."""
+        if self._running:
+            return  # what comes of a run is run with it, or is left of it
         if self._since_us is None:
             self._since_us = self._monotonic_us()
         if self._scheduled:
@@ -61,7 +68,14 @@ class Gathering:
         if self._hold is None or not (self._committer.log_is_busy or self._awaits()):
             self._let_go()
             self._scheduled = True
-            self._loop.call_soon(self._look)
+            self._at_end = self._loop.call_soon(self._look)
+
+    def turn_ends(self) -> None:
+        """Who calls has brought all that it will in this turn of the loop."""
+        at_end = self._at_end
+        if at_end is not None and self._ready() == 1:
+            at_end.cancel()
+            self._look()
 
     def stop(self) -> None:
         """The node stops: nothing is held any more."""
@@ -76,6 +90,7 @@ class Gathering:
     def _look(self) -> None:
         """A turn is over."""
         self._scheduled = False
+        self._at_end = None
         if self._stopped:
             self._go()
         elif self._committer.log_is_busy:
@@ -110,6 +125,11 @@ class Gathering:
 
     def _go(self) -> None:
         self._since_us = None
-        if self._run() and not self._scheduled and self._hold is None:
+        self._running = True
+        try:
+            left = self._run()
+        finally:
+            self._running = False
+        if left and not self._scheduled and self._hold is None:
             self._scheduled = True
             self._loop.call_soon(self._go_on)

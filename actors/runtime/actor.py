@@ -49,6 +49,7 @@ class Runtime:
         self.loop = scheduler.loop
         self.threads = scheduler.threads
         self.give_way = scheduler.give_way
+        self.ready = scheduler.ready
         self.clock = clock
         self._on_failure = on_failure
         self._on_error = on_error

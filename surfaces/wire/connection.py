@@ -216,6 +216,7 @@ class WireConnection(asyncio.Protocol):
         self._advancing = True
         try:
             self._act_on_all(message)
+            self.wire.gate.turn_ends()
         finally:
             self._advancing = False
         if self.outgoing.waiting:

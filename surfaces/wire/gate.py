@@ -119,6 +119,10 @@ class Gate(Protocol):
     def when_told(self, call: Callable[[], None]) -> None:
         """Have something called each time that all have been told who waited for the same disk."""
 
+    def turn_ends(self) -> None:
+        """All that was read has been asked for: in this turn of the loop this surface asks for
+        nothing more, unless it is called again."""
+
     def status(self) -> NodeStatus:
         """What the node says of itself."""
 
@@ -197,6 +201,10 @@ class NodeGate:
 
     def when_told(self, call: Callable[[], None]) -> None:
         self._node.committer.on_told.append(call)
+
+    def turn_ends(self) -> None:
+        self._node.messages.turn_ends()
+        self._node.committer.turn_ends()
 
     def status(self) -> NodeStatus:
         return self._node.status()

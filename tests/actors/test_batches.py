@@ -76,6 +76,67 @@ def test_a_commit_that_is_alone_goes_in_the_next_turn() -> None:
     with_batches(main)
 
 
+def test_few_go_at_the_end_of_a_turn_in_which_nobody_else_has_anything_to_do() -> None:
+    async def main(held: Held) -> None:
+        held.add(1, 2)
+        held.batches.turn_ends()
+        assert held.sent == [[1, 2]]
+        held.add(3)
+        held.batches.turn_ends()
+        await turns(3)
+        assert held.sent == [[1, 2]], "one is out"
+        held.batches.returned()
+        held.batches.turn_ends()
+        assert held.sent == [[1, 2], [3]]
+        held.batches.returned()
+        await turns(3)
+        held.batches.turn_ends()
+        assert len(held.sent) == 2, "nothing is sent twice"
+
+    with_batches(main)
+
+
+def test_who_may_commit_yet_in_a_turn_is_waited_for() -> None:
+    async def main(held: Held) -> None:
+        asyncio.get_running_loop().call_soon(held.add, 2)
+        held.add(1)
+        held.batches.turn_ends()
+        assert held.sent == [], "another is to be called in this turn"
+        await turns(3)
+        assert held.sent == [[1, 2]]
+
+    with_batches(main)
+
+
+def test_where_many_commit_the_end_of_a_turn_is_not_the_end() -> None:
+    async def main(held: Held) -> None:
+        held.add(1, 2, 3)
+        held.batches.turn_ends()
+        assert held.sent == [], "there are many"
+        await turns(3)
+        held.batches.returned()
+        held.add(4)
+        held.batches.turn_ends()
+        assert len(held.sent) == 1, "there were many"
+        await turns(3)
+        assert held.sent == [[1, 2, 3], [4]]
+
+    with_batches(main)
+
+
+def test_what_is_withdrawn_does_not_go_at_the_end_of_the_turn() -> None:
+    async def main(held: Held) -> None:
+        held.add(1)
+        held.batches.withdraw()
+        held.batches.turn_ends()
+        assert held.sent == []
+        held.add(1)
+        held.batches.turn_ends()
+        assert held.sent == [[1]]
+
+    with_batches(main)
+
+
 def test_what_comes_while_a_batch_is_out_makes_up_the_next() -> None:
     async def main(held: Held) -> None:
         held.add(1)

@@ -65,6 +65,96 @@ async def info(node: Node) -> list[dict[str, Any]]:
     return [one for one in await value(node, "INFO FOR RUNNING") if one["waiting"]]
 
 
+# --- the end of a turn ----------------------------------------------------------------------------
+
+
+def turn_ends(node: Node) -> None:
+    """As a surface that has asked for all that it read."""
+    node.messages.turn_ends()
+    node.committer.turn_ends()
+
+
+def is_at_log(node: Node) -> bool:
+    """Whether the log has a batch."""
+    return node.committer.log_is_busy
+
+
+def test_one_that_is_alone_is_at_the_log_when_its_turn_ends() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        publishing = publish(node, 1)
+        assert not is_at_log(node)
+        turn_ends(node)
+        assert is_at_log(node)
+        assert not publishing.told, "it is not on the disk"
+        await publishing
+        assert node.committer.released_upto == node.committer.committed
+
+    played(main)
+
+
+def test_a_message_and_its_taking_go_to_the_log_together_in_the_turn_of_the_first() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        taking = take(node, wait_us=60 * SECOND)
+        while not await info(node):
+            await asyncio.sleep(0)
+        before, batches = node.committer.committed, batches_of(node)
+        publishing = publish(node, 1)
+        turn_ends(node)
+        assert node.committer.committed == before + 2
+        assert batches == [[before + 1, before + 2]]
+        assert not taking.told and not publishing.told, "neither is on the disk"
+        assert len(await taking) == 1
+        await publishing
+
+    played(main)
+
+
+def test_who_may_ask_yet_in_a_turn_is_waited_for() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        before, asked = node.messages.commits, []
+        asyncio.get_running_loop().call_soon(lambda: asked.append(publish(node, 1)))
+        asked.append(publish(node, 2))
+        turn_ends(node)
+        assert node.messages.commits == before
+        await asked[0]
+        await asked[1]
+        assert node.messages.commits == before + 1, "both are one commit"
+
+    played(main)
+
+
+def test_after_many_the_end_of_a_turn_is_not_the_end() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        asked = [publish(node, number) for number in range(3)]
+        for one in asked:
+            await one
+        before = node.messages.commits
+        alone = publish(node, 3)
+        turn_ends(node)
+        assert node.messages.commits == before, "the others come again"
+        await alone
+        alone = publish(node, 4)
+        turn_ends(node)
+        assert node.messages.commits == before + 2, "they did not"
+        await alone
+
+    played(main)
+
+
+def batches_of(node: Node) -> list[list[int]]:
+    """Gets the sequences of each batch that is given to the log from now on."""
+    batches: Any = node.committer._batches
+    seen: list[list[int]] = []
+    send = batches._send
+
+    def sent(frames: list[Any]) -> None:
+        seen.append([frame.sequence for frame in frames])
+        send(frames)
+
+    batches._send = sent
+    return seen
+
+
 # --- a disk that stalls ---------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+from actors.doors import ready_calls
 from tests.simulation.loop import SteppedLoop
 
 START_US = 1_790_000_000_000_000
@@ -106,6 +107,10 @@ class SteppedScheduler:
         """The stepped loop."""
         return self._loop
 
+    def ready(self) -> int:
+        """As of the real one."""
+        return ready_calls(self._loop)
+
     def give_way(self) -> None:
         """Nothing: there is one thread."""
 
@@ -122,6 +127,10 @@ class ThreadScheduler:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running loop."""
         return self._loop
+
+    def ready(self) -> int:
+        """As with the system's."""
+        return ready_calls(self._loop)
 
     def give_way(self) -> None:
         """Nothing: tests are in no hurry."""

@@ -164,6 +164,9 @@ class FakeNode:
     def when_told(self, call: Callable[[], None]) -> None:
         """Nobody waits for a disk here."""
 
+    def turn_ends(self) -> None:
+        """Nothing waits for the end of a turn."""
+
     async def vaults(self, asked: Any) -> Any:
         """Sealed, whatever is asked."""
         raise Sealed("the store is sealed")

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from actors.doors import ready_calls
 from protocol import limits
-from protocol.frames import Kind, Message
+from protocol.frames import Kind, Message, encode
 from surfaces.wire import NodeGate, WireSettings, WireSurface
+from surfaces.wire.connection import WireConnection
 from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import Peer, connected, until
 
@@ -225,3 +227,29 @@ async def test_kill_ends_a_wait(hall: Hall) -> None:
     (run,) = [each for each in value(await killer.run(1, "INFO FOR RUNNING")) if each["waiting"]]
     await killer.run(2, f"KILL '{run['id']}'")
     assert (await peer.must_hear(Kind.ERROR, 1))["error"]["code"] == "Cancelled"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Kind.RUN, {"script": "PUBLISH INTO t VALUE 1"}),
+        (Kind.TOPIC, {"op": "publish", "topic": "t", "value": 1}),
+    ],
+)
+async def test_what_is_asked_alone_is_at_the_log_when_it_has_been_read(
+    hall: Hall, kind: Kind, body: dict[str, Any]
+) -> None:
+    peer = await hall.peer()
+    (connection,) = hall.surface._wire.connections
+    committer, loop = hall.here.node.committer, asyncio.get_running_loop()
+
+    def busy() -> bool:
+        return committer.log_is_busy
+
+    while ready_calls(loop) or busy():
+        await asyncio.sleep(0)
+    assert isinstance(connection, WireConnection)
+    connection.data_received(encode(kind, 7, {**PLACE, **body}))
+    assert busy()
+    assert committer.released_upto < committer.committed
+    await peer.must_hear(Kind.ANSWER if kind is Kind.RUN else Kind.VALUE, 7)
