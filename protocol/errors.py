@@ -351,8 +351,8 @@ class Failed(Refusal, status=500):
 
 class UnknownOutcome(Refusal, status=500):
     """The commit was on its way to the disk, or to followers, when the log failed, the request's
-    time was over, it was killed, or the node led no more: it may have happened. detail.sequence is
-    its number."""
+    time was over, followers had not held it in time, it was killed, or the node led no more: it may
+    have happened. detail.sequence is its number."""
 
 
 class NotImplementedHere(Refusal, status=501):
