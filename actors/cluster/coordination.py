@@ -320,14 +320,13 @@ class CoordinationActor(LoopActor):
         if leadership is None:
             return
         leadership.check_may_go(message.nodes)
-        leadership.unwanted |= message.nodes
-        leadership.news.set()
+        leadership.asks_out(message.nodes)
         try:
             async with asyncio.timeout(LEAD_SECONDS):
                 while leadership.leading.waited_for & message.nodes:
                     await asyncio.sleep(TAKEN_OUT_SECONDS)
         except TimeoutError:
-            leadership.unwanted -= message.nodes
+            leadership.lets_in(message.nodes)
             raise NotEnoughReplicas("the set in etcd could not be changed") from None
 
     @handles(GiveUpLead)

@@ -28,6 +28,8 @@ log = structlog.get_logger("cluster")
 
 _NOT_BEGUN: Final = 1 << 62
 """A sequence that no frame has."""
+UNWANTED_SECONDS: Final = 30
+"""How long a node whose row is about to go is kept out of the set, while the row is there."""
 
 
 class Leadership:
@@ -67,8 +69,8 @@ class Leadership:
         """Set when what is released should be told in etcd before the next renewal is due."""
         self._told: Released | None = None
         """What stood there when it was last heard."""
-        self.unwanted: frozenset[str] = frozenset()
-        """Members that are asked out whatever they say: their rows are being dropped."""
+        self._unwanted: dict[str, int] = {}
+        """Members that are asked out whatever they say, and until when."""
         self.gives_up = False
         """Whether it is given up as soon as what was committed is released: nothing more is."""
 
@@ -250,6 +252,30 @@ class Leadership:
 
     # --- the set ----------------------------------------------------------------------------------
 
+    def asks_out(self, nodes: frozenset[str]) -> None:
+        """Some nodes go, whatever they say, and don't come back before their rows are gone, as is
+        about to be. A row that is there after some time stays, or was declared anew."""
+        until_us = self._clock.monotonic_us() + UNWANTED_SECONDS * 1_000_000
+        self._unwanted |= dict.fromkeys(nodes, until_us)
+        self.news.set()
+
+    def lets_in(self, nodes: frozenset[str]) -> None:
+        """Their rows stay."""
+        self._unwanted = {
+            node: until for node, until in self._unwanted.items() if node not in nodes
+        }
+        self.news.set()
+
+    def _wants(self, trusted: frozenset[str]) -> frozenset[str]:
+        """Those nodes of which rows say that they belong here, and which nobody takes out."""
+        now_us = self._clock.monotonic_us()
+        self._unwanted = {
+            node: until_us
+            for node, until_us in self._unwanted.items()
+            if node in trusted and until_us > now_us
+        }
+        return trusted - self._unwanted.keys()
+
     def asks(self, trusted: frozenset[str]) -> tuple[int, frozenset[str]] | None:
         """The set to ask for now, and the revision that it is conditional on; None: nothing.
 
@@ -262,7 +288,7 @@ class Leadership:
             # are waited for, until a later write is answered.
             return leading.insync.revision, leading.again
         members = wanted(
-            leading, self.followers, trusted - self.unwanted, self._clock.monotonic_us(),
+            leading, self.followers, self._wants(trusted), self._clock.monotonic_us(),
             self.policy.behind_us,
         )  # fmt: skip
         if members is None:

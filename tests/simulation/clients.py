@@ -10,12 +10,13 @@ from typing import Any, Final
 from protocol.errors import Refusal
 from protocol.requests import ScriptAnswer
 from tests.simulation.course import Course
+from tests.simulation.judged import DEFINITIONS, Judged
 from tests.simulation.members import Member
 from tests.simulation.promises import Broken
 
 TABLES: Final = (
     "DEFINE TABLE t; DEFINE TABLE c; CREATE c:1 SET n = 0; CREATE c:2 SET n = 0;"
-    " DEFINE TOPIC q; DEFINE SPACE s"
+    f" DEFINE TOPIC q; DEFINE SPACE s; {DEFINITIONS}"
 )
 READ: Final = (
     "BEGIN; LET $t = (SELECT VALUE record::id(id) FROM t); LET $c = (SELECT VALUE n FROM c:1);"
@@ -50,6 +51,7 @@ class Clients:
         """What was read, by the sequence that it was read at."""
         self.newest = 0
         """The last commit that was acknowledged."""
+        self.judged = Judged(world, self._acknowledged, self._refused)
 
     async def go_on(self, chance: random.Random) -> None:
         """One of them, for good."""
@@ -57,9 +59,13 @@ class Clients:
             await asyncio.sleep(chance.choice((0.01, 0.05, 0.2, 1.0)))
             machine = self.world.some_leader() if chance.random() < 0.8 else None
             machine = machine or chance.choice(self.world.machines)
-            await chance.choice((self.create, self.create, self.count, self.publish, self.look))(
-                machine
-            )
+            if chance.random() < 0.5:
+                await chance.choice(self.judged.acts)(machine, chance)
+            else:
+                mine = (
+                    self.create, self.create, self.count, self.publish, self.look, self.look_now,
+                )  # fmt: skip
+                await chance.choice(mine)(machine)
 
     async def create(self, machine: Member) -> bool:
         """A record, of a name that no other has. Answers whether it is there for sure."""
@@ -74,8 +80,7 @@ class Clients:
             self._acknowledged(machine, answer)
             self.sure[marker] = answer.sequence
             return True
-        self._refused(refusal)
-        if refusal.code in UNDONE and "committed" not in refusal.detail:
+        if self._refused(refusal):
             self.never.add(marker)
         return False
 
@@ -103,9 +108,17 @@ class Clients:
     async def look(self, machine: Member) -> None:
         """Read, wherever; sometimes what was written last at least."""
         after = self.newest if self.world.chance.random() < 0.5 else None
-        lineage = len(self.world.promises.cuts)
-        answer = await machine.ask(READ, after)
-        if answer is None or lineage != len(self.world.promises.cuts):
+        await self._read(machine, after)
+
+    async def look_now(self, _machine: Member) -> None:
+        """Read, wherever, what was released anywhere when it was asked for."""
+        released = len(self.world.promises.truth)
+        await self._read(self.world.chance.choice(self.world.machines), released, current=True)
+
+    async def _read(self, machine: Member, after: int | None, *, current: bool = False) -> None:
+        losses = self.world.promises.losses
+        answer = await machine.ask(READ, None if current else after, current=current)
+        if answer is None or losses != self.world.promises.losses:
             return
         refusal = answer if isinstance(answer, Refusal) else answer.refusal
         if refusal is not None:
@@ -143,11 +156,13 @@ class Clients:
         self.newest = max(self.newest, at)
         self.world.figures["acknowledged"] += 1
 
-    def _refused(self, refusal: Refusal | None) -> None:
+    def _refused(self, refusal: Refusal | None) -> bool:
+        """Answers whether nothing was done, for sure."""
         assert refusal is not None
         self.world.figures[refusal.code] += 1
         if refusal.code not in PASSING:
             raise Broken(f"a client was refused with {refusal.code}: {refusal.message}")
+        return refusal.code in UNDONE and "committed" not in refusal.detail
 
     def forget(self, stays: int) -> None:
         """A lineage was begun by force: what is behind its beginning may be lost."""

@@ -35,6 +35,8 @@ class Course(Members):
         self.sky = "clear"
         self.tasks: set[asyncio.Task[Any]] = set()
         """What goes on beside all else."""
+        self.away: set[str] = set()
+        """Machines that somebody brings into the cluster, by name: nobody else starts them."""
 
     def has_done(self, work: Any) -> None:
         """Have something done beside all else; what breaks in it ends the world."""
@@ -82,7 +84,7 @@ class Course(Members):
 
     async def start(self, machine: Member) -> None:
         """Have it run, if it does not. On a full disk it does not."""
-        if machine.process is not None:
+        if machine.process is not None or machine.name in self.away:
             return
         try:
             await machine.start()

@@ -16,6 +16,7 @@ import actors.cluster.holding
 import actors.cluster.leadership
 import actors.cluster.shipping
 import actors.cluster.taking
+from actors.cluster.courses import Course
 from actors.cluster.leadership import Leadership
 from actors.cluster.leading import Leading
 from actors.cluster.lease import Lease
@@ -23,6 +24,7 @@ from actors.cluster.memory import Memory
 from actors.cluster.receiving import Receiving
 from actors.commits import Committer
 from protocol.agreement import Agreed, Answered, InSync
+from storage.cluster_file import Cluster
 from storage.frames import Frame
 from storage.reigns import History
 from tests.simulation.agreement import AgreementModel
@@ -130,13 +132,26 @@ def _takes_all(_receiving: Receiving, _epoch: int) -> None:
     pass
 
 
-async def _promises_nothing(_memory: Memory, _epoch: int) -> None:
-    pass
+async def _promises_any(memory: Memory, epoch: int) -> None:
+    """An older epoch than was promised is listened to again."""
+    async with memory._saving:
+        await memory._keep(memory.now._replace(promised=epoch))
 
 
 async def _promises_in_memory(memory: Memory, epoch: int) -> None:
     if memory._stands is not None and epoch > memory.promised:
         memory._stands = memory._stands._replace(promised=epoch)
+
+
+_fine_course = actors.cluster.courses.course
+
+
+def _follows_any(memory: Cluster, agreed: Agreed, node: str, **how: bool) -> Course:
+    return _fine_course(memory._replace(promised=0), agreed, node, **how)
+
+
+def _any_revision(memory: Memory) -> Cluster:
+    return (memory._stands or Cluster())._replace(revision=0)
 
 
 _fine_receiving_take = Receiving._take
@@ -203,9 +218,11 @@ _PLACES: Final[dict[str, Patches]] = {
     "4-deadline": [(Lease, "is_over", _never_over)],
     "5-epoch": [
         (Receiving, "_check_epoch", _takes_all),
-        (Memory, "promise", _promises_nothing),
+        (Memory, "promise", _promises_any),
+        (actors.cluster.coordination, "course", _follows_any),
     ],
     "5-seen-memory": [(Memory, "promise", _promises_in_memory)],
+    "revision": [(Memory, "now", property(_any_revision))],
     "5-ack-early": [(Receiving, "_take", _acknowledges_early)],
     "5-apply-early": [(Receiving, "_hear_released", _shows_all)],
     "5-replay-all": [(Committer, "follow_first", _replays_all)],
@@ -226,4 +243,11 @@ LEFT_OUT: Final[dict[str, Callable[[], Any]]] = {
     name: partial(_patched, places if name.startswith("9-") else (*places, *_NINTH))
     for name, places in _PLACES.items()
 }
-"""Each under its name in the model of the rules: what leaves it out, as a context."""
+"""Each under its name in the model of the rules: what leaves it out, as a context.
+
+`5-epoch` and `5-seen-memory` alone do no harm that anybody could show: a node listens to one other
+at a time, to whom it ends before it listens to the next or leads itself, and whom etcd names, whose
+answers are never older than what was heard before. Where they were (`revision`: it is not looked
+whether they are), the promise is what is left: `test_bad_histories.py` has both, one, and none of
+them. In the model of the rules frames of an older leader come by themselves.
+"""

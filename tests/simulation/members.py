@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from actors.doors import Doors
 from actors.node import Node, start
 from actors.runtime import ask
 from actors.settings import keep_log
-from protocol.agreement import Agreement
+from protocol.agreement import Agreed, Agreement
 from protocol.errors import Refusal
 from protocol.links import VERSION, Hello, Link, Redeem, Redeemed
 from protocol.requests import RunScript, ScriptAnswer
@@ -105,6 +105,8 @@ class Member(Machine):
     burials: list[asyncio.Task[None]] = field(default_factory=list)
     slow: dict[str, float] = field(default_factory=dict)
     """Requests to etcd that take so many seconds, by their names, once each."""
+    hears_old: Agreed | None = None
+    """What etcd answers it when it looks, though more was agreed since: no etcd does that."""
     told: dict[str, Any] = field(default_factory=dict)
     """Settings of its processes."""
     invited: Invitation | None = None
@@ -145,11 +147,14 @@ class Member(Machine):
             raise
 
     async def _start(self, process: Process, told: dict[str, Any]) -> Node:
-        if self.invited is not None or is_joining(self.disk, PATH):
+        is_new = self.invited is not None and not self.disk.exists(f"{PATH}/STORE")
+        if is_new or is_joining(self.disk, PATH):
             self.medium = Medium(self.name)  # what its log held is no part of the copy
             if self.id:
                 self.trio.promises.media[self.id] = self.medium
-            await self._join()
+            joining = asyncio.ensure_future(self._join())
+            process.dead.add_done_callback(lambda _: joining.cancel())
+            await joining
         settings = nodes.settings(
             agree=partial(self._agree_of, process), accept_clock_jump=True, **self.told, **told
         )
@@ -172,7 +177,8 @@ class Member(Machine):
     async def _join(self) -> None:
         """Make the directory a copy of what others have."""
         doors = self.doors()
-        making = Making(doors.fs, doors.clock, doors.rng, self._open, self._open, untold)
+        opened = doors.open_engine
+        making = Making(doors.fs, doors.clock, doors.rng, opened, opened, untold)
         with closing(JoiningDirectory.begin(PATH, doors.fs, doors.clock, doors.rng)) as found:
             hello = Hello(VERSION, "", str(found.now.node))
             self.id = str(found.now.node)
@@ -189,10 +195,12 @@ class Member(Machine):
     def doors(self) -> Doors:
         """Of its next process."""
         doors = nodes.simulated_doors("stepped", self.disk, self.engine, self.seed(), self.clock)
-        return replace(doors, open_engine=self._open)
+        return replace(doors, open_engine=partial(self._open, self.disk))
 
-    def _open(self, path: str, **_more: Any) -> Engine:
+    def _open(self, disk: SimulatedDisk, path: str, **_more: Any) -> Engine:
         """The state in a directory: an empty one where there are none of its files."""
+        if self.disk is not disk:
+            return LossyEngine()  # of who has died meanwhile
         sign = f"{path}/CURRENT"
         if not self.disk.exists(sign):
             self.disk.open(sign, create=True).close()
@@ -268,7 +276,7 @@ class Member(Machine):
     def wipe(self) -> None:
         """Its disk is another one, with nothing on it; it does not run."""
         assert self.process is None, f"{self.name} runs"
-        self.trio.promises.media.pop(self.id)
+        self.trio.promises.media.pop(self.id, None)
         self.disk, self.engine, self.id = SimulatedDisk(), LossyEngine(), ""
         self.medium = Medium(self.name)
         self.trio.media[self.disk] = self
@@ -328,15 +336,22 @@ class Member(Machine):
         assert self.process is not None
         return await self.process.begin(super().value(script))
 
-    async def ask(self, script: str, after: int | None = None) -> ScriptAnswer | Refusal | None:
+    async def ask(
+        self,
+        script: str,
+        after: int | None = None,
+        *,
+        current: bool = False,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> ScriptAnswer | Refusal | None:
         """Have it run a script; None: nobody hears what became of it."""
         process, node = self.process, self.node
         if process is None or node is None:
             return None
         name = f"q{next(self.trio.requests)}"
         request = RunScript(
-            nodes.ANA, script, name, namespace="a", database="b", after=after,
-            timeout_us=ASKED_SECONDS * 1_000_000,
+            nodes.ANA, script, name, parameters or {}, namespace="a", database="b", after=after,
+            timeout_us=ASKED_SECONDS * 1_000_000, current=current,
         )  # fmt: skip
 
         async def answered() -> ScriptAnswer:
@@ -396,6 +411,9 @@ class _AsksOnce(Asks):
     def __init__(self, machine: Member, process: Process, via: Sequence[str]) -> None:
         super().__init__(machine, via)
         self._member, self._process = machine, process
+
+    async def look(self) -> Agreed:
+        return self._member.hears_old or await super().look()
 
     def _fate(self) -> tuple[Fate, float]:
         machine, name = self._member, self._name

@@ -8,6 +8,7 @@ Looked at with each release, unless something else is said:
 
 - Every member of the set in etcd holds, synced, everything that was ever released. This also with
   each change of the set, each cut of a log and each start.
+- The set in etcd never has fewer than `ACKS` members beside the leader: with each change of it.
 - Who takes the lead holds everything that was ever released.
 - Nobody shows another frame at a sequence, nor one that nobody who leads has released.
 - Epochs rise, and one process alone releases what is new in one.
@@ -90,6 +91,11 @@ class Promises:
     cuts: list[tuple[int, int]] = field(default_factory=list)
     """Lineages: the last frame that stayed of the one before, and how many there had been."""
 
+    @property
+    def losses(self) -> int:
+        """Lineages that began without all that had been released."""
+        return sum(stays < had for stays, had in self.cuts)
+
     # --- what happens -----------------------------------------------------------------------------
 
     def opened(self, medium: Medium, first: int, frames: Sequence[Frame]) -> None:
@@ -118,6 +124,8 @@ class Promises:
         """Something was written in etcd."""
         self.members = frozenset() if agreed.insync is None else agreed.insync.members
         self.check_members("the set was written")
+        if 0 < len(self.members) < 1 + min(self.acks) and self.forced is None:
+            raise Broken(f"the set has shrunk to {len(self.members)}, and ACKS is {min(self.acks)}")
         lead = agreed.lead
         if lead is not None and lead.epoch > self.led:
             self.led, medium = lead.epoch, self.media.get(lead.node)

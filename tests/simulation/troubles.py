@@ -29,6 +29,7 @@ from tests.simulation.course import HOUR_US, Act, Course
 from tests.simulation.disk import NO_LIMIT
 from tests.simulation.members import ASKED_SECONDS, Shape
 from tests.simulation.mishaps import Mishaps
+from tests.simulation.newcomers import Newcomers
 from tests.simulation.operators import Operators
 from tests.simulation.processes import ProcessLoop
 from tests.simulation.promises import Broken
@@ -62,7 +63,8 @@ class Troubled(Course):
         self.clients = Clients(self)
         self.mishaps = Mishaps(self)
         self.operators = Operators(self)
-        self._cuts_seen = 0
+        self.newcomers = Newcomers(self, self.operators.policies)
+        self._losses_seen = 0
 
     # --- its course -----------------------------------------------------------------------------
 
@@ -83,9 +85,10 @@ class Troubled(Course):
 
     async def _course(self) -> None:
         names = "abcde"[: self.shape.machines]
-        self.promises.acks = frozenset({0})
+        policies = self.operators.policies
+        policies.stands(0)
         await whole.begin(self, names, TABLES, self.shape.policy())
-        self.promises.acks = frozenset({self.shape.acks})
+        policies.stands(self.shape.acks)
         for _ in range(self.shape.clients):
             self.has_done(self.clients.go_on(random.Random(self.chance.random())))
         acts = self._acts()
@@ -102,19 +105,19 @@ class Troubled(Course):
 
     def _acts(self) -> list[Act]:
         """What may happen in this one: some of what there is, so that some things meet often."""
-        every = self.mishaps.acts + self.operators.acts
+        every = self.mishaps.acts + self.operators.acts + self.newcomers.acts
         chosen = [each for each in every if self.chance.random() < 0.5] or [every[0]]
         return [act for each in chosen for act in each]
 
     def look(self) -> None:
         """See how everybody stands."""
-        if len(self.promises.cuts) > self._cuts_seen:
-            self._cuts_seen = len(self.promises.cuts)
+        if self.promises.losses > self._losses_seen:
+            self._losses_seen = self.promises.losses
             self.clients.forget(min(stays for stays, _ in self.promises.cuts))
         for machine in self.machines:
             machine.look()
             node = machine.node
-            if node is not None and node.member.is_stranded and not self.promises.cuts:
+            if node is not None and node.member.is_stranded and not self.promises.losses:
                 raise Broken(f"{machine.name} is stranded")
 
     # --- the end --------------------------------------------------------------------------------
@@ -188,6 +191,7 @@ class Troubled(Course):
         for machine in self.machines:
             self.promises.states.pop(machine.engine.applied, None)
         self.look()
+        self.clients.judged.judge()
         for machine in self.machines:
             if machine.process is not None:
                 await machine.stop()

@@ -26,7 +26,7 @@ from protocol.limits import CLUSTER_SILENT_SECONDS
 from protocol.links import Copy, Link
 from storage.cluster_file import Cluster
 from storage.memory import MemoryEngine
-from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from tests.actors.cluster.whole import POLICY, ROLES, Machine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -399,6 +399,26 @@ def test_a_node_is_out_of_the_set_before_it_is_dropped() -> None:
         await trio.until(lambda: {node for node, _ in lags(leader)} == {trio.named("b").id})
         await refused(leader, "DROP REPLICA b", NotEnoughReplicas)
         await refused(leader, "DROP REPLICA a", BadRequest)
+
+    played(main)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_node_whose_row_comes_again_is_taken_in_again(at_once: bool) -> None:
+    """Also by who leads already, and where row and row stand in one transaction."""
+
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        drop = "DROP REPLICA c"
+        declare = f"DEFINE REPLICA c PEER 'c:1' NODE '{trio.named('c').id}' ROLES {ROLES}"
+        if at_once:
+            await leader.value(f"BEGIN; {drop}; {declare}; COMMIT")
+        else:
+            await leader.value(drop)
+            await trio.in_sync("a", "b")
+            await asyncio.sleep(2)
+            await leader.value(declare)
+        await trio.in_sync("a", "b", "c")
 
     played(main)
 

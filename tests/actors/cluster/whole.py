@@ -158,12 +158,14 @@ class Trio:
         assert self.leader is not None
         return self.leader
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait for a condition."""
+    async def until(
+        self, condition: Callable[[], bool], seconds: float = 60, step_seconds: float = 0.01
+    ) -> None:
+        """Wait for a condition, which is looked at so often."""
         try:
             async with asyncio.timeout(seconds):
                 while not condition():
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(step_seconds)
         except TimeoutError:
             raise AssertionError(self.shown()) from None
 

@@ -1,0 +1,275 @@
+"""Registers, counters and a lock that clients of a cluster share, asked for anywhere, and judged by
+the checkers that judge a real one: could all of it have happened one after the other?
+
+Registers are written, compared and set; read with CURRENT, or with `after` the newest sequence that
+anybody has seen, anywhere, or on who leads by a lease that has not run out. Counters are keys of
+the cache. Who has the lock writes to a record with its fence.
+
+Where a lineage begins that lacks something, which has its documented price, all are begun anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import Any, Final
+
+from bench.cluster.histories.linear import ABSENT, Operation
+from bench.cluster.histories.locks import (
+    GUARDED,
+    LEASE_SECONDS,
+    LOCK,
+    WRITES_MOST,
+    Guarded,
+    Lease,
+    out_of_order,
+    two_holders,
+)
+from bench.cluster.histories.registers import Keys, not_one_after_the_other
+from protocol.errors import Refusal
+from protocol.requests import ScriptAnswer
+from tests.simulation.course import Course
+from tests.simulation.members import Member
+from tests.simulation.promises import Broken
+
+DEFINITIONS: Final = (
+    "DEFINE TABLE register; DEFINE SPACE counter; DEFINE SPACE lock; DEFINE TABLE guarded;"
+    " CREATE guarded:1 SET fence = 0, writes = 0, who = ''"
+)
+KEYS: Final = 2
+EACH: Final = 40
+"""Operations on a key, about, after which another takes its place."""
+READ: Final = "SELECT VALUE v FROM register:[$key]"
+
+Tell = Callable[[Refusal], bool]
+"""Told of a refusal. Answers whether nothing has happened, for sure."""
+Does = Callable[[Member, random.Random], Awaitable[None]]
+
+
+class Judged:
+    """Those of one world.
+
+    :param acknowledged: told of each commit that clients hear of
+    :param refused: told of each refusal
+    """
+
+    def __init__(
+        self,
+        world: Course,
+        acknowledged: Callable[[Member, ScriptAnswer], None],
+        refused: Tell,
+    ) -> None:
+        self.world = world
+        self._acknowledged = acknowledged
+        self._refused = refused
+        self._history: dict[str, list[Operation]] = {"register": [], "counter": []}
+        self._keys = {kind: Keys(KEYS, EACH) for kind in self._history}
+        self._leases = defaultdict[int, list[Lease]](list)
+        self._guarded = defaultdict[int, list[Guarded]](list)
+        self._newest = defaultdict[int, int](int)
+        """The newest sequence that anybody has seen. All three by lineages that something was
+        lost with."""
+        self._seen: dict[str, Any] = {}
+        """By key, a value that somebody saw there: what is worth comparing with."""
+        self._values = itertools.count(1)
+        self._lives = itertools.count(1)
+
+    @property
+    def acts(self) -> tuple[Does, ...]:
+        """What a client may do."""
+        return (
+            self._set, self._swap, self._swap, self._read_current, self._read, self._read_by_lease,
+            self._count, self._read_count, self._lock,
+        )  # fmt: skip
+
+    # --- registers --------------------------------------------------------------------------------
+
+    async def _set(self, machine: Member, chance: random.Random) -> None:
+        key, value = self._key("register", chance), next(self._values)
+        script = "UPSERT register:[$key] SET v = $v RETURN NONE"
+        done = await self._change(machine, "register", key, "set", (value,), script, {"v": value})
+        if done is not None:
+            self._seen[key] = value
+
+    async def _swap(self, machine: Member, chance: random.Random) -> None:
+        key, value = self._key("register", chance), next(self._values)
+        old = self._seen.get(key, ABSENT)
+        old = 0 if old == ABSENT else old  # which is nowhere
+        script = "UPDATE register:[$key] SET v = $v WHERE v = $old"
+        more = {"v": value, "old": old}
+        done = await self._change(machine, "register", key, "swap", (old, value), script, more)
+        if done:
+            self._seen[key] = value
+
+    async def _read_current(self, _machine: Member, chance: random.Random) -> None:
+        machine, key = chance.choice(self.world.machines), self._key("register", chance)
+        await self._look(machine, "register", key, f"{READ} CURRENT")
+
+    async def _read(self, _machine: Member, chance: random.Random) -> None:
+        machine, key = chance.choice(self.world.machines), self._key("register", chance)
+        await self._look(machine, "register", key, READ, after=True)
+
+    async def _read_by_lease(self, machine: Member, chance: random.Random) -> None:
+        await self._look(machine, "register", self._key("register", chance), READ, by_lease=True)
+
+    # --- counters ---------------------------------------------------------------------------------
+
+    async def _count(self, machine: Member, chance: random.Random) -> None:
+        key = self._key("counter", chance)
+        await self._change(machine, "counter", key, "incr", (), "INCR $key IN counter", {})
+
+    async def _read_count(self, _machine: Member, chance: random.Random) -> None:
+        machine, key = chance.choice(self.world.machines), self._key("counter", chance)
+        await self._look(machine, "counter", key, "GET $key FROM counter", after=True)
+
+    # --- the lock ---------------------------------------------------------------------------------
+
+    async def _lock(self, machine: Member, chance: random.Random) -> None:
+        # Nobody goes by a name twice: an answer that never came may have been a lease of its own.
+        who, lost, began = f"c{next(self._lives)}", self._lost, self._now
+        held = await self._asked(machine, LOCK, {"who": who})
+        if held is None or not held["held"]:
+            return
+        got, fence = self._now, held["fence"]
+        for _ in range(chance.randrange(1, WRITES_MOST)):
+            taken = await self._asked(machine, GUARDED, {"fence": fence, "who": who})
+            if taken:
+                self._guarded[lost].append(Guarded(taken[0]["writes"], fence, who))
+            await asyncio.sleep(chance.choice((0, 0.1, 0.5)))
+        self._leases[lost].append(Lease(got, min(self._now, began + LEASE_SECONDS), fence, who))
+        if chance.random() < 0.8:  # or it has died, and the lease runs out
+            await self._asked(machine, "UNLOCK 'one' IN lock HOLDER $who", {"who": who})
+
+    async def _asked(self, machine: Member, script: str, parameters: dict[str, Any]) -> Any:
+        """What the last statement answers; None: nobody hears it, or it belongs to what was
+        lost."""
+        lost = self._lost
+        answer = await machine.ask(script, parameters=parameters)
+        if not isinstance(answer, ScriptAnswer) or answer.refusal is not None:
+            refusal = answer.refusal if isinstance(answer, ScriptAnswer) else answer
+            if refusal is not None:
+                self._refused(refusal)
+            return None
+        return answer.results[-1].value if lost == self._lost else None
+
+    # --- how --------------------------------------------------------------------------------------
+
+    @property
+    def _lost(self) -> int:
+        """How often something was lost with the lineage that it was of."""
+        return self.world.promises.losses
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _key(self, kind: str, chance: random.Random) -> str:
+        return f"{self._lost}.{self._keys[kind].draw(chance)}"
+
+    async def _change(
+        self,
+        machine: Member,
+        kind: str,
+        key: str,
+        name: str,
+        arguments: tuple[Any, ...],
+        script: str,
+        parameters: dict[str, Any],
+    ) -> Any:
+        """What a change has answered; None: it was refused, or nobody knows."""
+        began, lost = self._now, self._lost
+        answer = await machine.ask(script, parameters={"key": key, **parameters})
+        if lost != self._lost:
+            return None
+        if isinstance(answer, ScriptAnswer) and answer.refusal is None:
+            found: Any = answer.results[-1].value
+            if name == "incr":
+                found = found["value"]
+            elif name == "swap":
+                found = bool(found)
+            else:
+                found = True
+            if found:
+                self._acknowledged(machine, answer)
+            self._add(kind, key, name, arguments, found, began, answer)
+            return found
+        refusal = answer.refusal if isinstance(answer, ScriptAnswer) else answer
+        if refusal is None or not self._refused(refusal):
+            self._history[kind].append(Operation(key, name, arguments, None, began))
+        return None
+
+    async def _look(
+        self,
+        machine: Member,
+        kind: str,
+        key: str,
+        script: str,
+        *,
+        after: bool = False,
+        by_lease: bool = False,
+    ) -> None:
+        began, lost = self._now, self._lost  # before it is looked what is newest
+        answer = await machine.ask(
+            f"{script}; INFO FOR NODE" if by_lease else script,
+            self._newest[lost] if after else None,
+            parameters={"key": key},
+        )
+        if lost != self._lost or answer is None:
+            return
+        refusal = answer.refusal if isinstance(answer, ScriptAnswer) else answer
+        if refusal is not None:
+            self._refused(refusal)
+            return
+        assert isinstance(answer, ScriptAnswer)
+        values: list[Any] = [one.value for one in answer.results]
+        if by_lease and not values[-1]["lease"]:
+            return
+        found: Any = values[0]
+        if kind == "register":
+            value = found[0] if found else ABSENT
+            self._seen[key] = value
+        else:
+            value = found["value"] if isinstance(found, dict) else ABSENT
+        self._add(kind, key, "get", (), value, began, answer)
+
+    def _add(
+        self,
+        kind: str,
+        key: str,
+        name: str,
+        arguments: tuple[Any, ...],
+        found: Any,
+        began: float,
+        answer: ScriptAnswer,
+    ) -> None:
+        self._history[kind].append(Operation(key, name, arguments, found, began, self._now))
+        self._newest[self._lost] = max(self._newest[self._lost], answer.sequence)
+        self.world.figures["judged"] += 1
+
+    # --- the judgement ----------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """:raises Broken: it could not have happened"""
+        wrong = list[str]()
+        for kind, part in self._history.items():
+            wrong += not_one_after_the_other(kind, part)
+        if self._clocks_agree:
+            for leases in self._leases.values():
+                wrong += [f"held by two: {one} and {two}" for one, two in two_holders(leases)]
+        for writes in self._guarded.values():
+            wrong += [f"fences go back: {one}, {two}" for one, two in out_of_order(writes)]
+        if wrong:
+            raise Broken("\n".join(wrong))
+        kinds = self._history.values()
+        self.world.figures["unknown"] += sum(one.ended == inf for part in kinds for one in part)
+        self.world.figures["leases"] += sum(map(len, self._leases.values()))
+
+    @property
+    def _clocks_agree(self) -> bool:
+        """A leader whose clock is ahead ends leases early: then only fences are to be trusted."""
+        shape, figures = self.world.shape, self.world.figures
+        return len(set(shape.rates)) == len(set(shape.walls_us)) == 1 and not figures["set_wall"]
