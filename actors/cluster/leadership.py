@@ -282,13 +282,13 @@ class Leadership:
         :param trusted: nodes that rows name
         """
         leading = self._leading
-        self.unwanted &= trusted  # those whose rows are gone may come again under others
+        trusted = self._wants(trusted)
         if leading.asked is not None:
             # Rule 2: the answer to the last change did not come. It stays under way, and both sets
             # are waited for, until a later write is answered.
             return leading.insync.revision, leading.again
         members = wanted(
-            leading, self.followers, self._wants(trusted), self._clock.monotonic_us(),
+            leading, self.followers, trusted, self._clock.monotonic_us(),
             self.policy.behind_us,
         )  # fmt: skip
         if members is None:

@@ -204,6 +204,12 @@ class Member:
             return _row_of(replicas.every(tx), node)
 
     @property
+    def others(self) -> list[Replica]:
+        """The rows of others."""
+        with self._committer.begin() as tx:
+            return [row for row in replicas.every(tx) if row.node != self.node]
+
+    @property
     def nodes(self) -> frozenset[str]:
         """Those that rows name."""
         with self._committer.begin() as tx:

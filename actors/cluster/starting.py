@@ -15,6 +15,7 @@ from actors.cluster.cluster_file import ClusterFileActor, CopyAnew, SaveCluster
 from actors.cluster.comparing import Comparing
 from actors.cluster.coordination import CoordinationActor, Ways
 from actors.cluster.desk import Desk
+from actors.cluster.directions import ask_around
 from actors.cluster.member import Member
 from actors.cluster.memory import Memory
 from actors.cluster.peering import Peering
@@ -104,15 +105,13 @@ def begin_coordination(
         await Comparing(runtime, committer, lambda: shippings).run()
 
     async def copy_anew(leader: str) -> bool:
-        row, pins = member.row_of(leader), peering.trust.pins_of(leader)
         upstream = member.memory.now.upstream
-        if row is not None and pins:
-            source = Source(leader, (row.peer,), tuple(pins))
-        elif upstream is not None and upstream.node == leader:
-            source = Source(leader, upstream.peers, (upstream.fingerprint,))
-        else:
+        if upstream is not None and upstream.node != leader:
+            upstream = None
+        addresses, pins = await _reached(member, peering, leader, upstream)
+        if not addresses or not pins:
             return False
-        await member.copy_anew((source,))
+        await member.copy_anew((Source(leader, addresses, tuple(pins)),))
         return True
 
     led_by = partial(_leader, member, peering)
@@ -138,18 +137,15 @@ def _leader(member: Member, peering: Peering) -> Leads | None:
 
 
 async def _connect(member: Member, peering: Peering, node: str, upstream: Upstream | None) -> Link:
-    """A link with who leads, where its row says it is, or where it was when the store was copied.
+    """A link with who leads, where its row says it is, or others do; or where it was when the store
+    was copied.
 
     :raises LinkClosed: there is none
     """
-    links, row = peering.links, member.row_of(node)
+    links = peering.links
     if links is None:
         raise LinkClosed("this node was started without --peer: it links with no other")
-    addresses: tuple[str, ...] = () if row is None else (row.peer,)
-    pins: Collection[str] = peering.trust.pins_of(node)
-    if upstream is not None:
-        addresses += tuple(each for each in upstream.peers if each not in addresses)
-        pins = pins or (upstream.fingerprint,)
+    addresses, pins = await _reached(member, peering, node, upstream)
     why = LinkClosed(f"no row says where node {node} is reached")
     for address in addresses:
         try:
@@ -162,3 +158,23 @@ async def _connect(member: Member, peering: Peering, node: str, upstream: Upstre
         link.close("another node was meant")
         why = LinkClosed(f"another node answers at {address} than the one that leads")
     raise why
+
+
+async def _reached(
+    member: Member, peering: Peering, node: str, upstream: Upstream | None
+) -> tuple[tuple[str, ...], Collection[str]]:
+    """The addresses at which a node may be, and what it shows there; nothing: nobody knows.
+
+    :param upstream: where it was when the store was copied from it
+    """
+    row = member.row_of(node)
+    pins: Collection[str] = peering.trust.pins_of(node)
+    addresses: tuple[str, ...] = () if row is None else (row.peer,)
+    if upstream is not None:
+        addresses += tuple(each for each in upstream.peers if each not in addresses)
+        pins = pins or (upstream.fingerprint,)
+    if addresses or peering.links is None:
+        return addresses, pins
+    # It came while this node was away: its row is in a part of the log that is not here yet.
+    found = await ask_around(peering.links, member.others, peering.trust.pins_of, node)
+    return ((), ()) if found is None else ((found.peer,), found.pins)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import actors.cluster.coordination
 import actors.cluster.courses
@@ -138,16 +139,22 @@ async def _promises_any(memory: Memory, epoch: int) -> None:
         await memory._keep(memory.now._replace(promised=epoch))
 
 
+_in_memory = WeakKeyDictionary[Memory, int]()
+
+
 async def _promises_in_memory(memory: Memory, epoch: int) -> None:
-    if memory._stands is not None and epoch > memory.promised:
-        memory._stands = memory._stands._replace(promised=epoch)
+    _in_memory[memory] = max(epoch, _promised_in_memory(memory))
+
+
+def _promised_in_memory(memory: Memory) -> int:
+    return _in_memory.get(memory, 0)
 
 
 _fine_course = actors.cluster.courses.course
 
 
-def _follows_any(memory: Cluster, agreed: Agreed, node: str, **how: bool) -> Course:
-    return _fine_course(memory._replace(promised=0), agreed, node, **how)
+def _follows_any(memory: Cluster, *seen: Any, **how: Any) -> Course:
+    return _fine_course(memory._replace(promised=0), *seen, **how)
 
 
 def _any_revision(memory: Memory) -> Cluster:
@@ -221,7 +228,10 @@ _PLACES: Final[dict[str, Patches]] = {
         (Memory, "promise", _promises_any),
         (actors.cluster.coordination, "course", _follows_any),
     ],
-    "5-seen-memory": [(Memory, "promise", _promises_in_memory)],
+    "5-seen-memory": [
+        (Memory, "promise", _promises_in_memory),
+        (Memory, "promised", property(_promised_in_memory)),
+    ],
     "revision": [(Memory, "now", property(_any_revision))],
     "5-ack-early": [(Receiving, "_take", _acknowledges_early)],
     "5-apply-early": [(Receiving, "_hear_released", _shows_all)],

@@ -413,7 +413,10 @@ class _AsksOnce(Asks):
         self._member, self._process = machine, process
 
     async def look(self) -> Agreed:
-        return self._member.hears_old or await super().look()
+        if self._member.hears_old is None:
+            return await super().look()
+        await asyncio.sleep(0.1)
+        return self._member.hears_old
 
     def _fate(self) -> tuple[Fate, float]:
         machine, name = self._member, self._name

@@ -123,7 +123,7 @@ class Newcomers:
     async def _bring(self, machine: Member) -> None:
         """Have a machine with an empty disk join, and join again where that fails."""
         world = self.world
-        while machine.node is None:
+        while not _has_joined(machine):
             await asyncio.sleep(1)
             if machine.process is not None:
                 continue
@@ -132,9 +132,11 @@ class Newcomers:
             try:
                 await machine.start()
             except (OSError, Refusal, StoreFault):
-                world.figures["failed joins"] += 1
-                machine.wipe()
+                if not _has_joined(machine):
+                    world.figures["failed joins"] += 1
+                    machine.wipe()
         world.away.discard(machine.name)
+        await world.start(machine)
 
     async def _invite(self, machine: Member) -> None:
         """Declare its row anew, and give it a token."""
@@ -146,3 +148,8 @@ class Newcomers:
             await asyncio.sleep(1)
         leader = self.world.some_leader() or self.world.machines[0]
         machine.invited = Invitation(told[-1]["token"], Where([leader.address], leader.name))
+
+
+def _has_joined(machine: Member) -> bool:
+    """Whether its directory holds the store."""
+    return machine.disk.exists(f"{PATH}/STORE") and not is_joining(machine.disk, PATH)

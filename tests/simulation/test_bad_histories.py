@@ -28,7 +28,7 @@ from tests.simulation.promises import Broken
 
 TABLES: Final = "DEFINE TABLE t"
 BEHIND_SECONDS: Final = 0.5
-PATIENT: Final = frozenset({"3-lead"})
+PATIENT: Final = frozenset({"3-lead", "5-epoch", "5-seen-memory"})
 """Stories in which who is silent stays in the set for three seconds."""
 LATE_SECONDS: Final = 6.0
 """A request that comes late is done by then."""
@@ -64,13 +64,13 @@ class Play(Members):
         self.network.cut(source.address, target.address)
 
     async def released_unheard(self, leader: Member, member: Member) -> None:
-        """Have something released that a member holds, and has not heard to be released."""
+        """Have what is written next released, and a member that holds it not hear of that."""
         had = len(self.promises.truth)
-        self.write(leader)
         await self.until(lambda: len(member.medium.frames) > had, step_seconds=0.0002)
         self.deaf(leader, member)
         await self.until(lambda: len(self.promises.truth) > had)
-        assert member.runs.committer.released_upto == had, "it has not heard of it"
+        heard = member.runs.committer.released_upto
+        assert heard <= had, f"it has heard of {heard}:\n{self.shown()}"
 
     async def leads(self, machine: Member) -> None:
         """Wait until a certain one leads."""
@@ -180,6 +180,7 @@ async def added_before_it_knows_what_is_released(play: Play) -> None:
     a, b, c = await play.begin()
     play.network.pause(c.address)
     await play.in_sync("a", "b")
+    play.write(a)
     await play.released_unheard(a, b)
     a.die(power=False)
     play.network.resume(c.address)
@@ -244,8 +245,8 @@ async def a_set_that_is_too_small(play: Play) -> None:
     a.wipe()
     await play.until(lambda: b.leads or c.leads)
     play.network.resume(a.address)
-    leader = await play.led()
-    await play.brought(a, leader)
+    await play.led()
+    await play.brought(a, b if b.leads else c)
 
 
 # --- two rules of which one is enough -------------------------------------------------------------
@@ -255,21 +256,17 @@ async def an_answer_of_before(play: Play, restarts: bool) -> None:
     """One holds what was released, and does not know that it was; then etcd has it hear of a leader
     of before, who goes on believing."""
     a, b, c = await play.begin()
+    await asyncio.sleep(1)
     before = play.etcd.agreed
-    c.slow["grant"] = 3.0
+    c.slow["grant"] = 1.0
     a.etcd = Fate.LOST
     play.network.pause(a.address)
-    await play.leads(b)
-    await play.in_sync("b", "c")
-    await play.wrote(b)
-    await asyncio.sleep(1)
     await play.released_unheard(b, c)
+    b.die(power=False)
     c.hears_old = before
     if restarts:
         c.die(power=False)
         await c.start()
-    play.deaf(a, b)
-    play.deaf(b, a)
     play.network.resume(a.address)
     await asyncio.sleep(LATE_SECONDS)
 
@@ -369,7 +366,8 @@ def played(rule: str, *left_out: str, story: Story | None = None, mends: bool = 
                 play.broken.result()
             telling.result()
             for machine in play.machines:
-                await machine.stop()
+                if machine.process is not None:
+                    await machine.stop()
                 await asyncio.gather(*machine.burials)
 
     try:
