@@ -472,6 +472,10 @@ class CoordinationActor(LoopActor):
         pursuit = member.pursuit
         if pursuit is not None and (pursuit.node, pursuit.epoch) == (node, epoch):
             return
+        if self._copied_anew:
+            # Who leads now may have all that it lacks, and take it into the set; the next start
+            # drops its frames.
+            return
         await self._follow_nobody()
         await self._lead_nobody(f"node {node} leads the store")
         log.info("follows", leader=node, epoch=epoch)

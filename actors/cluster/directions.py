@@ -26,8 +26,8 @@ async def ask_around(
         if row.node is None:
             continue
         try:
-            link = await links.connect(row.peer, pins_of(row.node))
-            found = await _asked(link)
+            async with asyncio.timeout(SECONDS):
+                found = await _asked(await links.connect(row.peer, pins_of(row.node)))
         except (LinkClosed, TimeoutError):
             continue
         if found is not None and found.node == leader:
@@ -39,8 +39,7 @@ async def _asked(link: Link) -> Leads | None:
     """Who does not lead refuses a follower, and says who does."""
     try:
         link.send(Attach([], 0, 0, 0))
-        async with asyncio.timeout(SECONDS):
-            answer = await link.receive()
+        answer = await link.receive()
     finally:
         link.close()
     return Leads.of(answer.detail) if isinstance(answer, Refused) else None
