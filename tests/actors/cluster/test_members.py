@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.attaching import Attaching
 from actors.cluster.desk import Desk
 from actors.cluster.member import Life
 from actors.cluster.memory import Memory
 from actors.cluster.shippings import BEAT_SECONDS
+from actors.cluster.standing import Standing
 from protocol.errors import (
     BadRequest,
     Busy,
@@ -292,6 +294,37 @@ def test_followers_speak_as_often_as_the_policy_of_the_moment_has_them(logbook: 
         assert trio.etcd.insync == insync, "nobody has left, and come back"
 
     logbook.allow("gave way")
+    played(main)
+
+
+def test_who_is_to_copy_the_store_anew_attaches_to_nobody(logbook: Logbook) -> None:
+    """Rule 2: another leader, who has the log that it lacks, would have it in the set, and count
+    on what it drops once it begins again."""
+
+    async def main(trio: Trio) -> None:
+        old, other = await trio.led(), trio.named("c")
+        node = other.node
+        assert node is not None
+        other.cut()
+        await trio.until_done(lambda: old.value("CREATE t:1"))
+        await trio.in_sync("a", "b")
+        assert node.member.pursuit is not None
+        follows = node.member.pursuit._follows
+        assert isinstance(follows, Attaching)
+        follows._give_up(Standing.COPY_FAILED, "the leader's log is there no more")
+        if follows.receiving is not None:
+            follows.receiving._link.close("it is there no more")
+        other.mend()
+        await trio.until(node.member.begins_anew.is_set)
+        await old.kill()
+        new = trio.named("b")
+        await trio.until(lambda: trio.etcd.lead is not None and trio.etcd.lead.node == new.id)
+        for _ in range(20):
+            await asyncio.sleep(0.5)
+            assert new.node is not None
+            assert other.id not in new.node.member.all_followers.linked
+
+    logbook.allow("copied anew|follows no more")
     played(main)
 
 
