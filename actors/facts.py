@@ -59,6 +59,7 @@ class Facts:
             "uptime": timedelta(seconds=status.uptime_seconds),
             "sequence": status.sequence,
             "log_begins": status.log_begins,
+            "log_ends": None if status.log_ends is None else asdict(status.log_ends),
             "log_bytes": status.log_bytes,
             "log_check": self._log_check(),
             "state_damage": status.state_damage,

@@ -30,6 +30,7 @@ from protocol.errors import Busy, DiskFull, Draining, NotWritable, Refusal
 from protocol.requests import (
     Caller,
     Health,
+    LogEnds,
     NodeStatus,
     Unready,
 )
@@ -149,6 +150,7 @@ class Node(NodeParts):
             sequence=self.committer.released_upto if opened else 0,
             log_begins=self.store.begins if self.store.log is not None else 0,
             log_bytes=self.store.log_bytes,
+            log_ends=self._log_ends if opened else None,
             log_given_way=self._log_figures.given_way,
             state_damage=self.store.damage,
             log_damage=len(self.log_checks.found(self.store.begins)),
@@ -160,6 +162,11 @@ class Node(NodeParts):
     def not_writable(self) -> NotWritable | None:
         """Why this node takes no changes; None: it does, now or in a moment."""
         return self.committer.not_writable()
+
+    @property
+    def _log_ends(self) -> LogEnds | None:
+        present = self.committer.present
+        return LogEnds(present.epoch, present.last) if present.last else None
 
     def _log_info(self) -> dict[str, Value]:
         return self.log_checks.info(self.store.begins)

@@ -217,6 +217,16 @@ Unready = Literal["opening", "draining", "no_roles", "not_serving", "full", "fai
 
 
 @dataclass(frozen=True, slots=True)
+class LogEnds:
+    """The newest frame on a node's disk. In a cluster more may be there than is shown: of nodes
+    whose agreement is lost, the one with the latest epoch, and of those the one with the highest
+    sequence, holds all that was ever released."""
+
+    epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """What probes and metrics show. Read without asking an actor: probes must answer when
     mailboxes are full."""
@@ -229,11 +239,13 @@ class NodeStatus:
     store_id: str
     node_id: str
     sequence: int
-    """Newest durable sequence."""
+    """The newest that is shown: durable wherever it has to be."""
     log_begins: int
     uptime_seconds: float
     log_bytes: int = 0
     """Of all segments that the log still holds."""
+    log_ends: LogEnds | None = None
+    """None: there is nothing in it."""
     log_given_way: int = 0
     """Frames that left the log before their time, because the disk was full."""
     state_damage: str | None = None

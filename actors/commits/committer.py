@@ -272,7 +272,12 @@ class Committer(Promises):
 
     def history(self) -> History:
         """The reigns of this log, the present one included."""
-        return reigns.whole(self._reader.reigns, self._present or self._reader.present)
+        return reigns.whole(self._reader.reigns, self.present)
+
+    @property
+    def present(self) -> Reign:
+        """The reign that this log ends in."""
+        return self._present or self._reader.present
 
     def release_more(self) -> None:
         """What `releasable` says may have grown. :raises EngineFailed:"""

@@ -178,7 +178,8 @@ class LoopActor(Actor):
             self._follow(response, future)
             return future.waiter
         self._following[response] = None
-        if type(response) is Reply:
+        # What it waits for may have been taken back before it began to: then it is there already.
+        if type(response) is Reply and not response.done():
             response.hear(self._followed)
         else:
             response.add_done_callback(self._followed)

@@ -57,7 +57,7 @@ class SurfaceCollector(Collector):
         yield info
         ready = status.reason is None and self._surface.unready() is None
         for name, text, value in (
-            ("store_sequence", "Newest durable sequence of the log", status.sequence),
+            ("store_sequence", "Newest sequence that is shown", status.sequence),
             ("store_log_begins", "Oldest sequence that the log still holds", status.log_begins),
             ("store_uptime_seconds", "Since the node started", status.uptime_seconds),
             ("store_ready", "Whether the node should be sent traffic", float(ready)),

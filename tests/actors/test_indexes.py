@@ -41,18 +41,19 @@ async def access(node: Running, select: str) -> Any:
     return plan["sources"][0]["access"]
 
 
-async def write_on(node: Running, rng: Random, until: asyncio.Event) -> int:
-    """Writes of every kind until told to end."""
+async def write_on(node: Running, writer: int, until: asyncio.Event) -> int:
+    """Writes of every kind until told to end. What is UNIQUE is never another writer's."""
+    rng = Random(writer)
     written = 0
     while not until.is_set():
         one = rng.randrange(ROWS + 500)
         script = rng.choice(
             [
-                f"UPSERT thing:{one} SET a = {rng.randrange(10)}, b = 'n{written}'",
+                f"UPSERT thing:{one} SET a = {rng.randrange(10)}, b = 'n{writer}-{written}'",
                 f"DELETE thing:{one}",
                 f"UPDATE thing:{one} SET tags = [{one}, 'y'] RETURN NONE",
                 f"BEGIN; UPSERT thing:{one} SET a = 77; UPDATE thing:{one + 1} SET a = 3; CANCEL",
-                f"BEGIN; UPSERT thing:{one} SET a = 1, b = 'm{written}'; THROW 'no'; COMMIT",
+                f"BEGIN; UPSERT thing:{one} SET b = 'm{writer}-{written}'; THROW 'no'; COMMIT",
             ]
         )
         await node.answer(script)
@@ -66,7 +67,7 @@ async def test_an_index_is_built_while_others_write(
     async with running(tmp_path / "store") as node:
         await fill(node)
         ended = asyncio.Event()
-        writers = [asyncio.create_task(write_on(node, Random(n), ended)) for n in range(4)]
+        writers = [asyncio.create_task(write_on(node, n, ended)) for n in range(4)]
         await node.values(
             "DEFINE INDEX a ON thing FIELDS a, b; DEFINE INDEX tags ON thing FIELDS tags;"
             "DEFINE INDEX b ON thing FIELDS b UNIQUE"
@@ -243,6 +244,7 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
     async with running(tmp_path / "store") as node:
         await fill(node)
         await node.values("DEFINE INDEX a ON thing FIELDS a; DEFINE NODE ROLES serving")

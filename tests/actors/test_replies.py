@@ -123,6 +123,16 @@ class Promising(LoopActor):
         return self.promised[-1]
 
 
+class AtOnce(LoopActor):
+    """What it promises is there when it returns."""
+
+    @handles(Promise)
+    def promise(self, _message: Promise) -> Reply[int]:
+        reply: Reply[int] = Reply(self.runtime.loop)
+        reply.set_exception(UnknownOutcome("it was taken back", sequence=7))
+        return reply
+
+
 @pytest.mark.parametrize("kind", ["real", "stepped"])
 def test_an_actor_that_fails_fails_what_it_has_promised(kind: str) -> None:
     async def main() -> None:
@@ -144,3 +154,19 @@ def test_an_actor_that_fails_fails_what_it_has_promised(kind: str) -> None:
         assert isinstance(heard[1], UnknownOutcome)
 
     play(kind, main)
+
+
+def test_what_an_actor_promises_may_be_there_already() -> None:
+    """A script that rests on what was taken back is answered before anybody waits for it."""
+
+    async def main() -> None:
+        failures = Failures()
+        ref = AtOnce.start(failures.runtime("real"))
+        await asyncio.sleep(0)
+        reply: Any = call_now(ref, Promise())
+        with pytest.raises(UnknownOutcome):
+            await reply
+        await stop(ref)
+        assert not failures.noticed and not failures.failed
+
+    play("real", main)

@@ -15,6 +15,7 @@ from actors.cluster.member import Life
 from actors.cluster.memory import Memory
 from actors.cluster.shippings import BEAT_SECONDS
 from actors.cluster.standing import Standing
+from protocol.agreement import Agreed
 from protocol.errors import (
     BadRequest,
     Busy,
@@ -538,6 +539,35 @@ def test_a_new_lineage_is_begun_by_order_alone() -> None:
         await trio.until(lambda: old.runs.member.is_stranded)
         assert old.runs.status().reason == "stranded"
 
+    played(main)
+
+
+def test_the_log_that_ends_last_holds_all_that_was_released(logbook: Logbook) -> None:
+    """Behind a start a node may show less than it holds: what it shows does not say whom to name
+    where the agreement is lost."""
+
+    async def main(trio: Trio) -> None:
+        old, away = await trio.led(), trio.named("c")
+        await wrote(old, 1)
+        away.cut()
+        await trio.in_sync("a", "b")
+        await wrote(old, 2)
+        for each in trio.machines:
+            await each.kill()
+        trio.etcd.set_back(Agreed("another", 1, None, None), "another")
+        away.mend()
+        left = [trio.named("b"), away]
+        for each in left:
+            await each.start()
+        told = {each.name: await each.value("INFO FOR NODE") for each in left}
+        shown = {name: one["sequence"] for name, one in told.items()}
+        ends = {name: one["log_ends"] for name, one in told.items()}
+        assert ends["b"]["sequence"] > shown["b"] and ends["c"]["sequence"] >= shown["c"]
+        chosen = max(left, key=lambda each: tuple(ends[each.name].values()))
+        await chosen.value("DEFINE NODE LEADS STORE FORCE REASON 'etcd was emptied'")
+        assert len(await chosen.value("SELECT * FROM t")) == 2
+
+    logbook.allow("knows less than this node|goes by what is agreed")
     played(main)
 
 
