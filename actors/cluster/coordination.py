@@ -59,6 +59,9 @@ LOOK_SECONDS: Final = 1.0
 """How often it is looked what is declared, and asked again what was not answered."""
 LEAD_SECONDS: Final = 20.0
 """How long a statement waits for what it has asked for."""
+STANDS_BACK_SECONDS: Final = 2.0
+"""How long a node that was just started leaves a vacant lead to others of the set."""
+JUST_STARTED: Final = "this node has just been started: others of the set take the lead before it"
 TAKEN_OUT_SECONDS: Final = 0.02
 """How often it is looked whether a node is out of the set."""
 
@@ -120,6 +123,8 @@ class CoordinationActor(LoopActor):
         self._gives_up = False
         """Whether the node stops: it takes no lead any more."""
         self._said: str | None = None
+        self._vacant_us: int | None = None
+        """Since when nobody leads, as far as this node has seen that."""
         self._leads = asyncio.Event()
         """Set while this node leads, and its own first frame is released."""
         self._declaring = asyncio.Lock()
@@ -349,6 +354,7 @@ class CoordinationActor(LoopActor):
             return None
         if member.pursuit is not None:
             member.pursuit.check()
+            member.note_told()
         with suppress(DiskFull):  # it is remembered beside it, then
             await self._memory.shows(self._committer.released_upto)
         policy = member.policy
@@ -427,10 +433,14 @@ class CoordinationActor(LoopActor):
         )  # fmt: skip
         if doubt(known, agreed) is None and agreed.insync is not None:
             await memory.hears(agreed)
+        if agreed.lead is not None:
+            self._vacant_us = None
         if isinstance(found, Follow):
             member.lead, member.lacks = found.lead, False
             await self._go_after(found.lead.node, None, found.lead.epoch)
             await self._have_copied(found.lead.node, agreed.insync)
+        elif isinstance(found, Take) and self._stands_back(found.insync.members):
+            self._wait(Wait(JUST_STARTED))
         elif isinstance(found, Take):
             await self._lead(agreement, await self._taking.vacant(agreement, policy, found.insync))
         elif agreed.insync is not None or known.agreement is not None or known.upstream is None:
@@ -439,6 +449,16 @@ class CoordinationActor(LoopActor):
             # Nothing was agreed yet: whom it was copied from may have been stopped before, and say
             # next that the policy is taken back.
             await self._go_after(known.upstream.node, known.upstream, None)
+
+    def _stands_back(self, members: frozenset[str]) -> bool:
+        """Whether others of the set go first: who has shown something since it was started holds
+        what was released then, and this node's directory may be an older copy, by less than what
+        was told since."""
+        member, now_us = self._member, self._clock.monotonic_us()
+        if member.is_told or self._asked is not None or members <= {member.node}:
+            return False
+        self._vacant_us = self._vacant_us or now_us
+        return now_us - self._vacant_us < STANDS_BACK_SECONDS * 1_000_000
 
     def _wait(self, found: Wait) -> None:
         """Nobody is followed anew; who was followed is, still: it may lead without etcd."""

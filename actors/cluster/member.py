@@ -142,11 +142,16 @@ class Member:
     @property
     def is_told(self) -> bool:
         """Whether it knows, since it was started, what was released."""
+        self.note_told()
+        return self._was_told
+
+    def note_told(self) -> None:
+        """Look whether it knows that by now: it does for good, also when whom it follows is gone
+        before anybody asks."""
         if not self._was_told:
             leads = self.leadership is not None and self.leadership.is_settled
             follows = self.pursuit is not None and self.pursuit.is_attached
             self._was_told = leads or follows
-        return self._was_told
 
     @property
     def policy(self) -> Policy | None:

@@ -71,6 +71,31 @@ async def with_an_older_copy(
     return leader, older, away
 
 
+def test_a_copy_that_is_younger_than_what_was_told_leaves_the_lead_to_those_who_are_there() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await trio.in_sync("a", "b", "c")
+        await wrote(leader, *range(5))
+        await asyncio.sleep(NEWS_SECONDS)
+        copy = leader.disk.killed()
+        await wrote(leader, *range(5, 20))
+        await leader.kill()
+        put_back(leader, copy)
+        for name in "bc":
+            trio.named(name).etcd = Fate.REFUSED  # they hear of it a moment later than the copy
+        await leader.start()
+        await trio.until(lambda: trio.etcd.lead is None)
+        await asyncio.sleep(0.3)
+        for name in "bc":
+            trio.named(name).etcd = Fate.ANSWERED
+        await trio.until(lambda: trio.etcd.lead is not None)
+        assert trio.etcd.lead is not None and trio.etcd.lead.node != leader.id
+        await trio.in_sync("a", "b", "c")
+        await shows(trio, leader, 20)
+
+    played(main)
+
+
 @pytest.mark.parametrize("leader_first", [True, False])
 def test_an_older_copy_does_not_take_the_lead(leader_first: bool) -> None:
     async def main(trio: Trio) -> None:
