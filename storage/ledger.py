@@ -320,6 +320,8 @@ class Ledger:
         """What is committed from now on is of another epoch, later than that of any frame."""
         self._epochs.append((self._since, self.epoch))
         self._since, self.epoch = self._committed + 1, epoch
+        # Who led before may have had a clock that is ahead: what it said ends at a time ends then.
+        self._time = max(self._time, self._frame_time)
 
     def prepare(self, tx: Transaction) -> Iterator[None]:
         """Encode the changes of a large transaction before its commit, in steps of about a

@@ -37,6 +37,7 @@ from actors.cluster.shippings import Shippings
 from actors.cluster.standing import Standing
 from actors.cluster.taking import Taken, Taking
 from actors.cluster.tasks import end
+from actors.cluster.vacancy import JUST_STARTED, Vacancy
 from actors.commits import NODE, Committer, Who
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol.agreement import Agreed, Agreement, InSync, NotAnswered
@@ -59,9 +60,6 @@ LOOK_SECONDS: Final = 1.0
 """How often it is looked what is declared, and asked again what was not answered."""
 LEAD_SECONDS: Final = 20.0
 """How long a statement waits for what it has asked for."""
-STANDS_BACK_SECONDS: Final = 2.0
-"""How long a node that was just started leaves a vacant lead to others of the set."""
-JUST_STARTED: Final = "this node has just been started: others of the set take the lead before it"
 TAKEN_OUT_SECONDS: Final = 0.02
 """How often it is looked whether a node is out of the set."""
 
@@ -123,8 +121,7 @@ class CoordinationActor(LoopActor):
         self._gives_up = False
         """Whether the node stops: it takes no lead any more."""
         self._said: str | None = None
-        self._vacant_us: int | None = None
-        """Since when nobody leads, as far as this node has seen that."""
+        self._vacancy = Vacancy(runtime.clock)
         self._leads = asyncio.Event()
         """Set while this node leads, and its own first frame is released."""
         self._declaring = asyncio.Lock()
@@ -434,14 +431,15 @@ class CoordinationActor(LoopActor):
         if doubt(known, agreed) is None and agreed.insync is not None:
             await memory.hears(agreed)
         if agreed.lead is not None:
-            self._vacant_us = None
+            self._vacancy.ends()
         if isinstance(found, Follow):
             member.lead, member.lacks = found.lead, False
             await self._go_after(found.lead.node, None, found.lead.epoch)
             await self._have_copied(found.lead.node, agreed.insync)
-        elif isinstance(found, Take) and self._stands_back(found.insync.members):
-            self._wait(Wait(JUST_STARTED))
         elif isinstance(found, Take):
+            if asked is None and self._vacancy.is_left(member, found.insync.members):
+                self._wait(Wait(JUST_STARTED))
+                return
             await self._lead(agreement, await self._taking.vacant(agreement, policy, found.insync))
         elif agreed.insync is not None or known.agreement is not None or known.upstream is None:
             self._wait(found)
@@ -449,16 +447,6 @@ class CoordinationActor(LoopActor):
             # Nothing was agreed yet: whom it was copied from may have been stopped before, and say
             # next that the policy is taken back.
             await self._go_after(known.upstream.node, known.upstream, None)
-
-    def _stands_back(self, members: frozenset[str]) -> bool:
-        """Whether others of the set go first: who has shown something since it was started holds
-        what was released then, and this node's directory may be an older copy, by less than what
-        was told since."""
-        member, now_us = self._member, self._clock.monotonic_us()
-        if member.is_told or self._asked is not None or members <= {member.node}:
-            return False
-        self._vacant_us = self._vacant_us or now_us
-        return now_us - self._vacant_us < STANDS_BACK_SECONDS * 1_000_000
 
     def _wait(self, found: Wait) -> None:
         """Nobody is followed anew; who was followed is, still: it may lead without etcd."""

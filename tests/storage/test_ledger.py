@@ -60,6 +60,20 @@ def test_log_time_never_falls_behind_the_log(wall_us: int) -> None:
     assert made.log_time() == max(START_US, wall_us) + 7
 
 
+def test_log_time_is_not_behind_what_was_followed_once_it_leads(book: Book) -> None:
+    """Who led before had a clock that is an hour ahead."""
+    put(book, 1)
+    last = book.frames[-1]
+    ahead = Frame(last.sequence + 1, 2, last.time + HOUR_US, 0, last.body)
+    for _ in book.ledger.follow(ahead):
+        pass
+    book.ledger.lead(3)
+    assert book.ledger.log_time() == ahead.time
+    book.clock.advance(5)
+    assert book.ledger.log_time() == ahead.time + 5
+    assert book.begin().now_us == ahead.time + 5
+
+
 def test_a_transaction_and_its_frame_have_one_time(book: Book) -> None:
     tx = book.begin()
     book.clock.advance(1_000)
