@@ -113,6 +113,7 @@ def every(tx: Transaction) -> list[Replica]:
 def define(tx: Transaction, made: Replica, taken: Taken = Taken.REFUSE) -> None:
     """Declare a row, as `catalog.define_namespace` does. One that is declared anew is what is said
     now, and nothing else: it waits again if that names no node, and its token opens it no more.
+    Only what its node shows stays trusted where the same node is named and no certificate.
 
     :raises AlreadyExists: the name is taken; or another row has its address, id or certificate
     :raises BadRequest: of an address, the id, the fingerprint; the certificate was revoked
@@ -129,6 +130,9 @@ def define(tx: Transaction, made: Replica, taken: Taken = Taken.REFUSE) -> None:
         raise AlreadyExists(f"replica {made.name} exists", kind="replica", name=made.name)
     if present is None and len(others) >= limits.REPLICAS:
         raise TooLarge(f"a cluster has at most {limits.REPLICAS} rows", limit=limits.REPLICAS)
+    stays = present is not None and present.node is not None and present.node == made.node
+    if present is not None and stays and made.certificate is None:
+        made = _trusting(made, _without_revoked(tx, present))
     _put(tx, replace(made, created=tx.now if present is None else present.created), others)
 
 
@@ -245,6 +249,16 @@ def _without_revoked(tx: Transaction, replica: Replica) -> Replica:
     if replica.renewal is not None and replica.renewal.certificate not in trusted:
         replica = replace(replica, renewal=None)
     return replica
+
+
+def _trusting(replica: Replica, other: Replica) -> Replica:
+    """The row with the certificates of another."""
+    return replace(
+        replica,
+        certificate=other.certificate,
+        certificate_expires=other.certificate_expires,
+        renewal=other.renewal,
+    )
 
 
 def _in_one_form(replica: Replica) -> Replica:

@@ -30,8 +30,11 @@ _SHOWN: Final = 10
 
 @handles(tree.DefineReplica, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
 def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then; or another
-    row has its address, id or certificate
+    """Declare a row. One that is declared anew is let go unless it names the same node still, which
+    keeps its certificates then.
+
+    :raises AlreadyExists: the name is taken and the statement does not say what then; or another
+        row has its address, id or certificate
     :raises BadRequest, Unknown, TooLarge: of what it says
     :raises BadRequest, NotEnoughReplicas: as `_let_go`
     """

@@ -34,11 +34,14 @@ def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: A
     stepped.run(whole(), 1)
 
 
-async def shown(machine: Machine, certificate: str) -> None:
-    """What a node with peers does by itself: its certificate is in its row."""
-    committer = machine.runs.committer
+async def shown(leader: Machine, certificate: str, of: Machine | None = None) -> None:
+    """What a node with peers does by itself: its certificate is in its row.
+
+    :param of: whose; None: of who leads
+    """
+    committer, node = leader.runs.committer, (of or leader).id
     with committer.begin() as tx:
-        row = next(each for each in replicas.every(tx) if each.node == machine.id)
+        row = next(each for each in replicas.every(tx) if each.node == node)
         replicas.renew(tx, row, certificate, tx.now + timedelta(days=365))
         await committer.released(committer.commit(tx, NODE))
 
@@ -59,6 +62,7 @@ async def another(trio: Trio, than: Machine) -> Machine:
         "DROP REPLICA a",
         "DEFINE REPLICA OVERWRITE a PEER 'a:1'",
         "DEFINE REPLICA OVERWRITE a PEER 'a:1' NODE '6f3a0000-0000-4000-8000-0000000000ff'",
+        "DEFINE REPLICA OVERWRITE a PEER 'a:1' CERTIFICATE '" + "ab" * 32 + "'",
         "REVOKE CERTIFICATE " + "cd" * 32,
         "BEGIN; DROP REPLICA c; DROP REPLICA a; COMMIT",
     ],
@@ -93,6 +97,41 @@ def test_a_node_is_out_of_the_set_before_its_row_is_declared_anew() -> None:
         named = f"PEER 'c:1' NODE '{trio.named('c').id}' ROLES {ROLES}"
         await leader.value(f"DEFINE REPLICA OVERWRITE c {named}")
         await trio.in_sync("a", "b", "c")
+
+    played(main)
+
+
+@pytest.mark.parametrize("founded", [True, False])
+@pytest.mark.parametrize("name", ["a", "c"])
+def test_a_row_of_the_same_node_keeps_its_certificates(founded: bool, name: str) -> None:
+    """Who leads could put its own back only by a commit that nobody would hear of."""
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        machine = trio.named(name)
+        await shown(leader, "cd" * 32, machine)
+        await shown(leader, "ab" * 32, machine)
+        trusted = (await leader.value("INFO FOR CLUSTER"))["trusted"]
+        assert [one["certificate"] for one in trusted] == ["cd" * 32, "ab" * 32]
+        named = f"PEER '{name}:2' NODE '{machine.id.upper()}' ROLES {ROLES}"
+        await leader.value(f"DEFINE REPLICA OVERWRITE {name} {named}")
+        about = await leader.value("INFO FOR CLUSTER")
+        assert about["trusted"] == trusted
+        (row,) = (each for each in about["replicas"] if each["name"] == name)
+        assert (row["peer"], row["node"]) == (f"{name}:2", machine.id)
+        if founded:
+            assert trio.etcd.insync is not None
+            assert trio.etcd.insync.members == {each.id for each in trio.machines}
+
+    played(main, founded=founded)
+
+
+def test_a_node_is_out_of_the_set_before_its_row_names_another_certificate() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await shown(leader, "cd" * 32, trio.named("c"))
+        await leader.value(f"DEFINE REPLICA OVERWRITE c PEER 'c:1' CERTIFICATE '{'ab' * 32}'")
+        assert trio.etcd.insync is not None
+        assert trio.etcd.insync.members == {leader.id, trio.named("b").id}
+        await wrote(leader, 1)
 
     played(main)
 

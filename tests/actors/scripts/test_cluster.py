@@ -202,6 +202,31 @@ async def test_no_statement_takes_the_answer(node: Running, script: str) -> None
     assert row["token_expires"] is None
 
 
+async def test_a_row_of_the_same_node_trusts_what_was_not_revoked(node: Running) -> None:
+    await node.values(ROWS)
+    await redeem(node, (await node.value("CREATE JOIN TOKEN"))["token"])
+    before = (await cluster(node))["trusted"]
+    again = f"DEFINE REPLICA OVERWRITE n1 PEER 'n1:9' NODE '{ID}'"
+    await node.values(again)
+    found = await cluster(node)
+    assert found["trusted"] == before
+    assert (found["replicas"][0]["peer"], found["replicas"][0]["endpoints"]) == ("n1:9", [])
+    await node.values(f"REVOKE CERTIFICATE {'ef' * 32}; {again}")
+    found = await cluster(node)
+    assert (found["replicas"][0]["node"], found["replicas"][0]["certificate"]) == (ID, None)
+    assert [one["replica"] for one in found["trusted"]] == ["n2"]
+    await node.values(f"DEFINE REPLICA OVERWRITE n1 PEER 'n1:9' CERTIFICATE '{'12' * 32}'")
+    assert (await cluster(node))["replicas"][0]["node"] is None
+
+
+@pytest.mark.parametrize("said", ["", "NODE '6f3a0000-0000-4000-8000-0000000000ff'"])
+async def test_a_row_of_another_node_trusts_nothing_of_the_first(node: Running, said: str) -> None:
+    await node.values(ROWS)
+    await redeem(node, (await node.value("CREATE JOIN TOKEN"))["token"])
+    await node.values(f"DEFINE REPLICA OVERWRITE n1 PEER 'n1:1' {said}")
+    assert [one["replica"] for one in (await cluster(node))["trusted"]] == ["n2"]
+
+
 # --- who meets whom -------------------------------------------------------------------------------
 
 
