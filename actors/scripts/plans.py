@@ -106,7 +106,8 @@ class Plan:
         self.transactions = transactions(script)
         """Which statements run as one transaction: the offsets of the first and behind the last."""
         self.about_node_only = all(map(_is_about_node, script.statements))
-        """Whether a node without the serving role runs it too, so that it can be given one."""
+        """Whether a node that answers nobody runs it too: without roles, so that it can be given
+        one; or one that does not know what was released, so that an owner can help it to that."""
         self._made: dict[int, Any] = {}
         self._steps: dict[int, Step] = {}
         """By their nodes' identities; each holds its node, which must live as long: what stands at
@@ -150,7 +151,7 @@ class Plan:
 def _is_about_node(statement: tree.Statement) -> bool:
     if isinstance(statement, tree.Info):
         return statement.subject in ("NODE", "STATE", "RUNNING")
-    return isinstance(statement, tree.DefineNode | tree.LeadStore)
+    return isinstance(statement, tree.DefineNode | tree.LeadStore | tree.DefineFailover)
 
 
 def _cut(text: str) -> str:

@@ -186,6 +186,39 @@ def test_all_of_them_are_killed_at_once() -> None:
     played(main)
 
 
+def test_the_one_that_comes_back_alone_goes_on_once_less_is_promised() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await wrote(leader, *range(10))
+        survivor = next(each for each in trio.machines if each is not leader)
+        for each in trio.machines:
+            await each.kill()
+        await survivor.start()
+        fewer = POLICY.format(0, "AUTO")
+        assert isinstance(await outcome(survivor.value(fewer)), NotWritable)  # it leads nothing yet
+        await trio.until(lambda: survivor.life == "leading")
+        await asyncio.sleep(30)  # its first frame is never released: the others would hold it
+        assert trio.leader is None
+        await refused(survivor, "SELECT * FROM t", Busy)
+        refusal = await refused(survivor, "DEFINE NODE LEADS STORE", NotWritable)
+        assert "fewer ACKS" in refusal.message
+        await refused(survivor, f"SELECT * FROM t; {fewer}", Busy)
+        async with asyncio.timeout(5):
+            await survivor.value(fewer)
+        assert await trio.led() is survivor
+        assert len(await survivor.value("SELECT * FROM t")) == 10
+        await survivor.value("CREATE t:after")
+        for each in trio.machines:
+            if each is not survivor:
+                await each.start()
+        await trio.in_sync("a", "b", "c")
+        await survivor.value(POLICY.format(1, "AUTO"))
+        for each in trio.machines:
+            await shows(trio, each, 11)
+
+    played(main)
+
+
 def test_a_command_that_looks_at_a_store_leads_nothing() -> None:
     async def main(trio: Trio) -> None:
         await wrote(await trio.led(), *range(5))
