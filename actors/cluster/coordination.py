@@ -34,7 +34,7 @@ from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOu
 from actors.cluster.pursuit import Follows, Pursuit
 from actors.cluster.remarks import look_for_faults
 from actors.cluster.shippings import Shippings
-from actors.cluster.standing import Standing
+from actors.cluster.standing import STRANDED, Standing
 from actors.cluster.taking import Taken, Taking
 from actors.cluster.tasks import end
 from actors.cluster.vacancy import JUST_STARTED, Vacancy
@@ -291,14 +291,16 @@ class CoordinationActor(LoopActor):
                 f"node {agreed.lead.node} leads: a lead is taken when nobody has it",
                 leader=list(member.endpoints_of(agreed.lead.node)),
             )
-        coordinates = member.coordinates and not member.is_stranded
+        if member.is_stranded:
+            raise NotWritable(STRANDED, leader=[])
+        coordinates = member.coordinates
         if not message.force:
             here = self._committer.history()
             found = course(known, agreed, member.node, here, coordinates=coordinates, asked=True)
             if isinstance(found, Wait):
                 raise NotWritable(found.why, leader=[])
         elif not coordinates:
-            raise NotWritable("this node is not declared coordinating, or is stranded")
+            raise NotWritable("this node is not declared coordinating")
         await self._ask_to_lead(message)
 
     async def _ask_to_lead(self, asked: TakeLead) -> None:

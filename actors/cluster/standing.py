@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+STRANDED: Final = (
+    "this node is stranded: it shows what whom it followed does not have. Where that one has an"
+    " older copy of its directory, stop it and start this node again; else delete the directory of"
+    " this one, and join it anew"
+)
 
 
 class Standing(StrEnum):
