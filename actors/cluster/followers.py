@@ -93,15 +93,20 @@ def wanted(
     """The set that a leader should ask for now; None: it has what it needs, or may ask for none.
 
     Who is silent goes first, since nothing is released until then, or who lacks what all others in
-    the set hold. One of them at a time: each change is an answer of its own.
+    the set hold. One of them at a time: each change is an answer of its own. All of them together
+    where none may go alone: one who stayed would have to know of the policy that lets them go.
 
     :param trusted: the nodes that the rows of the cluster name: others are no members
     """
     recent = followers.recent(now_us, behind_us) & trusted
-    for member in sorted(leading.members):
-        leaves = member not in recent or leading.has_gone_back(member)
-        if leaves and leading.may_remove(member):
-            return leading.members - {member}
+    leaving = [
+        member
+        for member in sorted(leading.members - {leading.node})
+        if member not in recent or leading.has_gone_back(member)
+    ]
+    for gone in [*([member] for member in leaving), leaving]:
+        if leading.may_remove(*gone):
+            return leading.members.difference(gone)
     for node in sorted(recent & followers.linked):
         if leading.may_add(node):
             return leading.members | {node}

@@ -139,13 +139,13 @@ class Leading:
         held = dict(self.held).get(member)
         return member in self.insync.members and held is not None and held < self.released
 
-    def may_remove(self, member: str) -> bool:
-        """Whether a set without a member may be asked for. One that is too small could release
+    def may_remove(self, *gone: str) -> bool:
+        """Whether a set without some members may be asked for. One that is too small could release
         nothing, and whoever stays may have to lead."""
-        is_other = member in self.members and member != self.node
-        left = self.members - {member}
+        left = self.members.difference(gone)
+        are_others = bool(gone) and self.node in left and self.members.issuperset(gone)
         least = self.acks if self._all_know(left) else max(self.acks, self.acks_before)
-        return self.asked is None and is_other and len(left) >= 1 + least
+        return self.asked is None and are_others and len(left) >= 1 + least
 
     def _all_know(self, nodes: frozenset[str]) -> bool:
         """Whether some nodes have the policy in their logs that stands now."""

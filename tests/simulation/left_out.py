@@ -52,8 +52,8 @@ def _always(_leading: Leading) -> bool:
     return True
 
 
-def _may_remove_any(leading: Leading, member: str) -> bool:
-    return leading.asked is None and member in leading.members and member != leading.node
+def _may_remove_any(leading: Leading, *gone: str) -> bool:
+    return leading.asked is None and len(gone) == 1 and {*gone} <= leading.members - {leading.node}
 
 
 # --- rule 2: the set ------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ class ForgetsItsPromise(Leading):
         upto = min([self.synced, *others])
         return max(self.released, upto) if upto >= self.own else self.released
 
-    def may_remove(self, member: str) -> bool:
-        return self.asked is None and member in self.members and member != self.node
+    def may_remove(self, *gone: str) -> bool:
+        return self.asked is None and len(gone) == 1 and {*gone} <= self.members - {self.node}
 
 
 class ReleasesBefore(Leading):
@@ -70,8 +70,8 @@ class AddsUnsettled(Leading):
 class Shrinks(Leading):
     """The set may get smaller than what was promised needs."""
 
-    def may_remove(self, member: str) -> bool:
-        return self.asked is None and member in self.members and member != self.node
+    def may_remove(self, *gone: str) -> bool:
+        return self.asked is None and len(gone) == 1 and {*gone} <= self.members - {self.node}
 
 
 def anyone(agreed: Agreed, node: str) -> bool:

@@ -27,6 +27,15 @@ def heard(**ago: int) -> Followers:
     return Followers({node: Follower(20, 20, NOW - us) for node, us in ago.items()})
 
 
+def test_all_who_are_silent_go_together_where_none_may_go_alone() -> None:
+    """The policy that lets them go is known to nobody but who leads."""
+    leading = replace(leads("a", "b", "c", acks=0), acks_before=2, amended=21, synced=21)
+    assert wanted(leading, heard(b=BEHIND + 1, c=BEHIND + 1), ALL, NOW, BEHIND) == frozenset("a")
+    assert wanted(leading, heard(b=0, c=BEHIND + 1), ALL, NOW, BEHIND) is None, "b is to hear of it"
+    known = replace(leading, held=(("b", 21),))
+    assert wanted(known, heard(b=0, c=BEHIND + 1), ALL, NOW, BEHIND) == frozenset("ab")
+
+
 def test_who_is_silent_goes_out_while_enough_stay() -> None:
     leading = leads("a", "b", "c")
     silent = heard(b=0, c=BEHIND + 1)

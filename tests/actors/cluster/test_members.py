@@ -219,6 +219,28 @@ def test_the_one_that_comes_back_alone_goes_on_once_less_is_promised() -> None:
     played(main)
 
 
+@pytest.mark.parametrize("starts_again", [False, True])
+def test_where_all_others_are_lost_at_once_it_goes_on_once_nothing_is_promised(
+    starts_again: bool,
+) -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await wrote(leader, 1)
+        for each in trio.machines:
+            if each is not leader or starts_again:
+                await each.kill()
+        if starts_again:
+            await leader.start()
+        await asyncio.sleep(20)
+        async with asyncio.timeout(10):
+            await leader.value(POLICY.format(0, "AUTO"))
+        await trio.in_sync(leader.name)
+        assert len(await leader.value("SELECT * FROM t")) == 1
+        await leader.value("CREATE t:2")
+
+    played(main, acks=2)
+
+
 def test_a_command_that_looks_at_a_store_leads_nothing() -> None:
     async def main(trio: Trio) -> None:
         await wrote(await trio.led(), *range(5))
