@@ -42,7 +42,10 @@ def test_who_was_away_for_too_long_is_back_by_itself(tmp_path: Path, leader: Nod
     at = ("--http", f"127.0.0.1:{free_port()}", "--peer", f"127.0.0.1:{free_port()}")
     node = NodeProcess(tmp_path / "new", (*at, "--join", str(token))).start()
     try:
-        id = value(node, "INFO FOR NODE")["id"]
+        # Before it is attached the leader keeps the log for it, from where its copy ends.
+        while (found := value(node, "INFO FOR NODE"))["upstream"] != "in sync":
+            pass
+        id = found["id"]
         assert node.stop() == 0
         token.unlink()
         lacks = value(leader, "INFO FOR NODE")["sequence"] + 1
