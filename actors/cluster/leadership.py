@@ -105,8 +105,7 @@ class Leadership:
     def check_replicated(self) -> None:
         """Rule 1: with fewer followers than were promised nothing is written that could not be
         released. :raises NotEnoughReplicas:"""
-        behind_us = self.policy.behind_us
-        found = replicating(self._leading, self.followers, self._clock.monotonic_us(), behind_us)
+        found = self._replicating(self.policy)
         if found < self.policy.acks:
             raise NotEnoughReplicas(
                 f"{found} of the followers in sync were heard of lately, and ACKS is"
@@ -118,11 +117,7 @@ class Leadership:
     @property
     def is_stuck(self) -> bool:
         """Whether what is written now could not be released."""
-        try:
-            self.check_replicated()
-        except NotEnoughReplicas:
-            return True
-        return False
+        return not self.hears_enough(self.policy)
 
     def check_may_go(self, nodes: frozenset[str]) -> None:
         """Whether some nodes may leave the set.
@@ -176,10 +171,12 @@ class Leadership:
         return lambda: go_by(before, standing.acks_before, standing.amended)
 
     def hears_enough(self, policy: Policy) -> bool:
-        """Whether it has heard as many lately as another policy wants."""
+        """Whether it has heard as many lately as a policy wants."""
+        return self._replicating(policy) >= policy.acks
+
+    def _replicating(self, policy: Policy) -> int:
         now_us = self._clock.monotonic_us()
-        found = replicating(self._leading, self.followers, now_us, policy.behind_us)
-        return found >= policy.acks
+        return replicating(self._leading, self.followers, now_us, policy.behind_us)
 
     def amended(self, sequence: int) -> None:
         """The policy that it goes by is in this frame."""

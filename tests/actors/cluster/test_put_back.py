@@ -146,18 +146,25 @@ def test_by_order_it_leads_and_the_price_is_what_it_lacks() -> None:
     played(main)
 
 
+async def comes_back_older(trio: Trio) -> tuple[Machine, Machine, list[frozenset[str]]]:
+    """A member of three dies, and comes back as it was fifteen records before: who leads, that one,
+    and the sets that are written from now on."""
+    leader, older = await trio.led(), trio.named("c")
+    sets = written_sets(trio)
+    await wrote(leader, *range(5))
+    copy = older.disk.killed()
+    await wrote(leader, *range(5, 20))
+    await older.kill()
+    put_back(older, copy)
+    await older.start()
+    return leader, older, sets
+
+
 def test_a_member_that_has_gone_back_leaves_the_set_until_it_holds_all_again(
     logbook: Logbook,
 ) -> None:
     async def main(trio: Trio) -> None:
-        leader, older = await trio.led(), trio.named("c")
-        sets = written_sets(trio)
-        await wrote(leader, *range(5))
-        copy = older.disk.killed()
-        await wrote(leader, *range(5, 20))
-        await older.kill()
-        put_back(older, copy)
-        await older.start()
+        leader, older, sets = await comes_back_older(trio)
         await trio.until(lambda: len(sets) >= 2)
         a, b, c = (trio.named(name).id for name in "abc")
         assert sets[:2] == [{a, b}, {a, b, c}]
@@ -188,14 +195,7 @@ def test_without_that_rule_it_stays() -> None:
 
 def test_where_the_set_would_be_too_small_nothing_is_released_until_it_holds_all() -> None:
     async def main(trio: Trio) -> None:
-        leader, older = await trio.led(), trio.named("c")
-        sets = written_sets(trio)
-        await wrote(leader, *range(5))
-        copy = older.disk.killed()
-        await wrote(leader, *range(5, 20))
-        await older.kill()
-        put_back(older, copy)
-        await older.start()
+        leader, older, sets = await comes_back_older(trio)
         await trio.until_done(lambda: leader.value("CREATE t:new"))
         assert sets == []
         await shows(trio, older, 21)
