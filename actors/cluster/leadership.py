@@ -151,11 +151,11 @@ class Leadership:
 
         :raises NotEnoughReplicas: the set is too small for it
         """
-        if len(self._leading.members) < 1 + policy.acks:
+        found = self._leading.fewest - 1
+        if found < policy.acks:
             raise NotEnoughReplicas(
-                f"{len(self._leading.members) - 1} followers are in sync, and ACKS would be"
-                f" {policy.acks}",
-                followers=len(self._leading.members) - 1,
+                f"{found} followers are in sync, and ACKS would be {policy.acks}",
+                followers=found,
                 acks=policy.acks,
             )
         before, standing = self.policy, self._leading

@@ -78,6 +78,11 @@ class Leading:
         return self.members | (self.asked or frozenset())
 
     @property
+    def fewest(self) -> int:
+        """How many are in the set at least: a change that has not been answered may be in force."""
+        return min(len(self.members), len(self.asked or self.members))
+
+    @property
     def is_enough(self) -> bool:
         """Whether the set is as large as was promised. It may have been when a commit came in, and
         be no more when that is to be released: it is asked again then."""

@@ -23,6 +23,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
@@ -122,6 +123,9 @@ class Shipping:
         """Its newest question what is present …"""
         self._answered = 0
         """… and the newest that was answered."""
+        self._found: deque[tuple[int, int]] = deque()
+        """Questions that can be answered once something is released: who has just taken the lead
+        knows what is present before it may show that. Each with its sequence, oldest first."""
         self._asking: set[asyncio.Future[int]] = set()
         self.reason = ""
         """Why it is stranded or has to be copied, or why the link has ended."""
@@ -318,7 +322,7 @@ class Shipping:
         except Refusal:
             return
         if isinstance(found, int):
-            self._found(question)
+            self._answer(question, found)
             return
         self._asking.add(found)
 
@@ -328,14 +332,15 @@ class Shipping:
                 return
             error = done.exception()
             if error is None:
-                self._found(question)
+                self._answer(question, done.result())
             elif not isinstance(error, Refusal):
                 raise error  # a bug: the loop tells of it
 
         found.add_done_callback(told)
 
-    def _found(self, question: int) -> None:
-        self._answered = max(self._answered, question)
+    def _answer(self, question: int, present: int) -> None:
+        """Tell what is present with the next message that says it to be released."""
+        self._found.append((question, present))
         self.hurry()
 
     def _have_kept(self, said: Entries) -> None:
@@ -384,6 +389,8 @@ class Shipping:
             self.window.asked(now_us)  # who is told nothing new answers
         self._lateness.released(released, self.synced, now_us)
         self._told, self._beat_due = released, False
+        while self._found and self._found[0][1] <= released:
+            self._answered = max(self._answered, self._found.popleft()[0])
         told: list[FrameTold] = [*frames]
         self._link.send(
             Frames(self.epoch, released, told, self._round(), self._answered, self._kept)

@@ -178,6 +178,7 @@ class Troubled(Course):
             leader = self.some_leader()
             if leader is not None and await self.clients.create(leader):
                 break
+            await self.operators.operate()  # a lease may have lapsed since they came together
             await asyncio.sleep(0.1)
         else:
             raise Broken(f"nothing is written when all is mended:\n{self.shown()}")

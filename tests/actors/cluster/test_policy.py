@@ -89,6 +89,27 @@ def test_one_that_was_refused_leaves_the_one_before_as_it_was() -> None:
     played(main)
 
 
+def test_a_set_that_may_have_shrunk_is_not_promised_to_be_larger() -> None:
+    """Who was silent is asked out, and nobody answers that: it may be done. Then it is back."""
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        leader.etcd = Fate.UNHEARD
+        trio.named("c").cut()
+        await trio.until(lambda: len(members(trio)) == 2)
+        leadership = leader.runs.member.leadership
+        assert leadership is not None
+        assert len(leadership.leading.members) == 3, "it does not know"
+        trio.named("c").mend()
+        await trio.until(lambda: leadership.hears_enough(leadership.policy._replace(acks=2)))
+        refusal = await refused(leader, POLICY.format(2, "AUTO"), NotEnoughReplicas)
+        assert refusal.detail["followers"] == 1
+        leader.etcd = Fate.ANSWERED
+        await trio.until(lambda: len(members(trio)) == 3)
+        await trio.until_done(lambda: leader.value(POLICY.format(2, "AUTO")))
+
+    played(main)
+
+
 def _busy() -> None:
     raise Busy("a bad moment")
 

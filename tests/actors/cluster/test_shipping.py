@@ -219,6 +219,27 @@ def test_what_is_released_is_said_at_once_and_gathered() -> None:
     run(main(), 1)
 
 
+def test_what_is_present_is_told_no_sooner_than_it_is_released() -> None:
+    """Who has just taken the lead knows it before that: its own first frame waits for others."""
+
+    async def main() -> None:
+        async with leads() as leader:
+            log = leader.node.log
+            log.releasable = lambda durable: min(durable, 2)
+            leader.commit(3)
+            await log.quiet()
+            leader.shipping._present = lambda: 3
+            await leader.attach()
+            await leader.frames(3)
+            leader.there.send(Acknowledge(1, 3, 2, asks=1))
+            assert await leader.there.receive() == Frames(1, 2, [])  # at once, and no answer
+            log.releasable = lambda durable: durable
+            log.release_more()
+            assert await leader.says() == Frames(1, 3, [], present=1)
+
+    run(main(), 1)
+
+
 def test_a_slow_follower_costs_no_more_than_the_window() -> None:
     async def main() -> None:
         async with leads() as leader:
