@@ -60,6 +60,7 @@ from storage import rebuilding
 from storage.engine import Engine
 from storage.peer_identity import Identity
 from storage.reserve import Headroom
+from storage.sealing import name_of
 
 
 class NodeParts:
@@ -197,8 +198,9 @@ class NodeParts:
             runtime, committer, self.rights, self.roles.node_id, self.doors.rng
         )
         self.peering = Peering(
-            runtime, committer, statements, self.roles.node_id, self.store.id, self.doors.rng
-        )
+            runtime, committer, statements, self.roles.node_id, self.store.id,
+            name_of(self.settings.key), self.doors.rng,
+        )  # fmt: skip
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         sessions.rests = self.running
         end_with_users(sessions, committer)

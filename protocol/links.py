@@ -256,6 +256,10 @@ class Redeem(Struct, tag=True, array_like=True, frozen=True):
     """Where other nodes reach it; None: where its row says."""
     endpoints: Annotated[list[Address], Meta(max_length=limits.REPLICA_ENDPOINTS)] = []
     """Where clients do; none: where its row says."""
+    key: Id | None = None
+    """The id of the key that its directory is sealed with, in hexadecimal digits; empty: it is not
+    sealed. Who has another one than the store uses no token up. None: it does not say, as of an
+    earlier version."""
 
 
 class Redeemed(Struct, tag=True, array_like=True, frozen=True):
@@ -371,7 +375,7 @@ class Links(Protocol):
         :param pin: the fingerprint in the token
         :raises LinkClosed: as `connect`; whether the token is used up is not known then
         :raises Refusal: the token opens nothing (`SignInRefused`), too many were tried
-            (`TooManyTries`), the node can't commit
+            (`TooManyTries`), the store has another key (`WrongKey`), the node can't commit
         """
 
 

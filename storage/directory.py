@@ -321,6 +321,17 @@ class StoreDirectory:
         """
         self.write(self._joining, facts)
 
+    def give_up_copy(self) -> None:
+        """Nobody knows the node that was to be here: the directory is an empty one again; durable
+        on return.
+
+        :raises OSError: as the disk says; done again it goes on
+        """
+        for path in (self.peer_file, self._joining):  # no PEER without JOINING
+            if self.fs.exists(path):
+                self.fs.unlink(path)
+                self.fs.sync_directory(self.path)
+
     def make_way(self, store_id: UUID) -> None:
         """Remove the store that it holds, or what is left of a copy, for one that is made now.
 

@@ -21,6 +21,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from protocol.doors import Clock, Fs, Rng
+from protocol.errors import WrongKey
 from storage.directory import StoreDirectory, new_uuid
 from storage.faults import StoreDamaged, StoreNotSealed
 from storage.sealing import Key
@@ -126,7 +127,7 @@ class JoiningDirectory:
 
         :param key: what the store is sealed with; None: it is not
         :raises NotJoined, StoreLocked, StoreOpenToOthers, OSError: as `StoreDirectory.begin_copy`
-        :raises WrongKey: it was begun with another key
+        :raises WrongKey: it was begun with another key; nothing of it was changed
         :raises StoreDamaged, StoreTooNew: JOINING can't be read
         """
         directory = StoreDirectory.begin_copy(path, fs, clock, rng, key)
@@ -145,6 +146,12 @@ class JoiningDirectory:
                 raise
             self.directory.seal_joining()
             facts = self.directory.read_joining()
+        except WrongKey as wrong:
+            raise WrongKey(
+                f"{wrong.message}. What was begun is gone on with by the key that it was begun"
+                " with. If the other nodes have this one, begin with an empty directory, and with a"
+                " new token if that one was used"
+            ) from None
         if facts is None:
             begun = Joining(new_uuid(self.directory.rng))
             self.directory.mark_joining(begun.facts())
@@ -168,6 +175,15 @@ class JoiningDirectory:
             self.directory.mark_joining(now.facts())
             self.now = now
         self.directory.store_id = store
+
+    def give_up(self) -> None:
+        """Be an empty directory again, since nobody knows this node: no token was redeemed. Only
+        `close` may follow.
+
+        :raises OSError: as the disk says
+        """
+        assert self.now.store is None, "a token was redeemed"
+        self.directory.give_up_copy()
 
     def close(self) -> None:
         """Let other processes have it."""

@@ -60,6 +60,11 @@ class Key:
     """Shown in the headers of what it sealed."""
 
 
+def name_of(key: Key | None) -> str:
+    """A key as nodes name it to each other, by its id; empty: there is none."""
+    return "" if key is None else key.id.hex()
+
+
 def key_of(secret: bytes) -> Key:
     """A key from its 32 bytes."""
     assert len(secret) == KEY_BYTES, "a key of another length"

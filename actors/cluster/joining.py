@@ -30,6 +30,7 @@ from protocol.errors import (
     BadRequest,
     DiskFull,
     Refusal,
+    WrongKey,
 )
 from protocol.links import (
     VERSION,
@@ -50,15 +51,15 @@ from protocol.links import (
 from protocol.values import instant
 from storage import join_tokens, peer_identity
 from storage.backups.copying import Copied as Copied
-from storage.backups.copying import check_begins, make_copy
+from storage.backups.copying import check_begins, check_key, make_copy
 from storage.backups.making import Tick, World
 from storage.directory import COPIED, is_joining
-from storage.faults import CopyFailed
+from storage.faults import CopyFailed, StoreNotSealed
 from storage.join_tokens import Invitation
 from storage.joining import JoiningDirectory, Parts, Source
 from storage.peer_identity import Identities, Identity
 from storage.reserve import NO_ROOM
-from storage.sealing import Key
+from storage.sealing import Key, name_of
 
 log = structlog.get_logger("cluster")
 
@@ -167,8 +168,9 @@ class Joiner:
         :param invited: what a token says; None: it was redeemed already
         :raises BadRequest: it was not
         :raises SignInRefused: the token opens nothing
-        :raises WrongKey, StoreNotSealed, StoreTooNew: the store can't be used with what this node
-            has. The directory is no store
+        :raises WrongKey, StoreNotSealed: the store has another key. Where that is found before the
+            token is used up the directory is an empty one again, else as of `StoreTooNew`
+        :raises StoreTooNew: the store can't be used with what this node has. The directory is none
         :raises CopyFailed: it was tried again and again; says why at last. The directory is no
             store, and the same goes on with it
         :raises DiskFull, EngineFailed, OSError: likewise
@@ -176,7 +178,11 @@ class Joiner:
         if self._joining.now.store is None:
             if invited is None:
                 raise BadRequest("the node has not joined yet: it needs a join token, --join")
-            await self._until_done(lambda: self._redeem(invited))
+            try:
+                await self._until_done(lambda: self._redeem(invited))
+            except (WrongKey, StoreNotSealed):
+                self._joining.give_up()  # the token is not used up: another key begins with it
+                raise
         while True:
             await self._until_done(self._fetch)
             try:
@@ -246,10 +252,15 @@ class Joiner:
         not hear so, is answered again.
 
         :raises SignInRefused: the token opens nothing
+        :raises WrongKey, StoreNotSealed: the store has another key; the token is not used up
         """
-        asked = Redeem(VERSION, invited.secret, str(self._joining.now.node))
+        key, node = self._world.key, str(self._joining.now.node)
+        asked = Redeem(VERSION, invited.secret, node, key=name_of(key))
         try:
             found = await self._links.redeem(address, pin, asked)
+        except WrongKey as refusal:
+            check_key(str(refusal.detail.get("key", "")), key)
+            raise
         except Refusal as refusal:
             if refusal.code not in PASSING:
                 raise

@@ -18,7 +18,14 @@ from actors.runtime import Runtime
 from actors.statements import Statements
 from actors.tries import Tries
 from protocol.doors import Rng
-from protocol.errors import NotImplementedHere, NotWritable, Refusal, SignInRefused, Unknown
+from protocol.errors import (
+    NotImplementedHere,
+    NotWritable,
+    Refusal,
+    SignInRefused,
+    Unknown,
+    WrongKey,
+)
 from protocol.links import (
     VERSION,
     Accept,
@@ -66,6 +73,7 @@ class Peering:
 
     :param node: the id of this node
     :param store: the id of the store
+    :param key: what it is sealed with, as `sealing.name_of`
     """
 
     def __init__(
@@ -75,6 +83,7 @@ class Peering:
         statements: Statements,
         node: str,
         store: str,
+        key: str,
         rng: Rng,
     ) -> None:
         self.node = node
@@ -99,6 +108,7 @@ class Peering:
         self._committer = committer
         self._statements = statements
         self._store = store
+        self._key = key
         self._tries = Tries(
             runtime.clock, rng, lambda seconds, act: runtime.loop.call_later(seconds, act)
         )
@@ -154,6 +164,7 @@ class Peering:
         :raises SignInRefused: the token opens nothing
         :raises TooManyTries: too many were tried from there
         :raises AlreadyExists, BadRequest, TooLarge: as `join_tokens.redeem`
+        :raises WrongKey: the token would open something, but not to who has that key
         :raises Refusal: this node commits nothing
         """
         pinned = self.trust.of(certificate)
@@ -185,6 +196,9 @@ class Peering:
                 tx, self._store, asked.token, asked.node, certificate, expires,
                 peer=asked.peer, endpoints=tuple(asked.endpoints),
             )  # fmt: skip
+            if asked.key is not None and asked.key != self._key:
+                # A node that could make nothing of its copy does not use the token up.
+                raise WrongKey("the store has another key than that node", key=self._key)
             await self._committed(tx, "redeem join token", address)
         return row.name
 

@@ -30,7 +30,7 @@ from storage.joining import JoiningDirectory, Source, Told
 from storage.log import Log
 from storage.node_file import NodeFacts, save_node
 from storage.reigns import Reign
-from storage.sealing import Key
+from storage.sealing import Key, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,27 @@ def check_begins(data: bytes, key: Key | None) -> None:
     header = Header.decode(data[:HEADER_BYTES])
     if header.form is not Form.SNAPSHOT:
         raise CopyFailed(f"what was given as a copy is a {header.form.value}")
-    if header.sealed and key is None:
+    check_key(header.key_id.hex() if header.sealed else "", key)
+
+
+def check_key(named: str, key: Key | None) -> None:
+    """Look whether a store can be copied here by the key that it has.
+
+    :param named: that, as `sealing.name_of`
+    :param key: what this node's store is sealed with; None: it is not
+    :raises WrongKey, StoreNotSealed: as `check_begins`
+    """
+    if named and key is None:
         raise WrongKey(
-            f"the store is sealed with key {header.key_id.hex()}, and no key was given: a node that"
-            " joins needs the key file of the others, --key-file"
+            f"the store is sealed with key {named}, and no key was given: a node that joins needs"
+            " the key file of the others, --key-file"
         )
-    if header.sealed and key is not None and key.id != header.key_id:
+    if named and key is not None and name_of(key) != named:
         raise WrongKey(
-            f"the store is sealed with key {header.key_id.hex()}, and this is key {key.id.hex()}: a"
-            " node that joins needs the key file of the others"
+            f"the store is sealed with key {named}, and this is key {name_of(key)}: a node that"
+            " joins needs the key file of the others"
         )
-    if not header.sealed and key is not None:
+    if not named and key is not None:
         raise StoreNotSealed(
             "the store is not sealed, and a key was given: its copies are in clear as well. Join"
             " without --key-file"

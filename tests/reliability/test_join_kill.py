@@ -186,20 +186,28 @@ def _backup(folder: Path) -> Path:
 
 
 def test_a_sealed_store_wants_its_key(tmp_path: Path) -> None:
+    """Who comes without it, or with another, has used no token up, and comes again with it."""
     key, other = tmp_path / "key", tmp_path / "other-key"
     for path in (key, other):
         assert run("--make-key", str(path)).returncode == 0
     leader = Leader(tmp_path, "--key-file", str(key), rows=50)
     try:
-        token = leader.token(tmp_path)
-        for words in ((), ("--key-file", str(other))):
-            refused = run(str(tmp_path / f"new{len(words)}"), "--join", str(token), *words)
+        new, token = tmp_path / "new", leader.token(tmp_path)
+        for words in (("--key-file", str(other)), (), ("--key-file", str(other))):
+            refused = run(str(new), "--join", str(token), *words)
             assert "needs the key file of the others" in said(refused.stderr)
-            token = leader.token(tmp_path)
-        new, words = tmp_path / "new", ("--key-file", str(key))
+        words = ("--key-file", str(key))
         assert joined(new, token, *words) == state_of(new, *words) == leader.state
     finally:
         leader.node.end()
+
+
+def test_a_store_in_clear_wants_none(tmp_path: Path, leader: Leader) -> None:
+    key, new, token = tmp_path / "key", tmp_path / "new", leader.token(tmp_path)
+    assert run("--make-key", str(key)).returncode == 0
+    refused = run(str(new), "--join", str(token), "--key-file", str(key))
+    assert "Join without --key-file" in said(refused.stderr)
+    assert joined(new, token) == state_of(new) == leader.state
 
 
 @pytest.mark.hard

@@ -522,8 +522,27 @@ async def test_a_sealed_store_is_copied_by_who_has_its_key(tmp_path: Path, own: 
         await asyncio.sleep(0)
 
 
+async def test_a_directory_that_was_begun_with_another_key(tmp_path: Path) -> None:
+    """Of a leader of an earlier version, which takes the token from whoever brings it: nothing is
+    lost by coming with a third key, and what helps is said."""
+    async with running(tmp_path / "leader", settings={"key": KEY}) as node:
+        await node.value(FILL)
+        leader = Leader(node, copies_of(node))
+        joined = new(tmp_path, leader, key=OTHER_KEY)
+        with pytest.raises(WrongKey, match="needs the key file of the others"):
+            await joined.join()
+        before = (joined.path / "JOINING").read_bytes()
+        for key in (KEY, None):
+            joined.key = key
+            with pytest.raises(WrongKey, match="begin with an empty directory"):
+                await joined.join()
+        assert (joined.path / "JOINING").read_bytes() == before
+        leader.copies.close()
+        await asyncio.sleep(0)
+
+
 async def test_who_forgot_the_key_comes_again_with_it(tmp_path: Path) -> None:
-    """The token was used by then."""
+    """The token was used by then: the leader is one of an earlier version."""
     async with running(tmp_path / "leader", settings={"key": KEY}) as node:
         await node.value(FILL)
         leader = Leader(node, copies_of(node))

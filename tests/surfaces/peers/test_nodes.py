@@ -16,13 +16,13 @@ import pytest
 from actors.cluster.peering import accept_nobody
 from actors.cluster.trust import Trust
 from actors.doors import Doors, SystemClock, system_doors
-from protocol.errors import BadRequest, NotWritable, SignInRefused
+from protocol.errors import BadRequest, NotWritable, SignInRefused, WrongKey
 from protocol.links import VERSION, Attach, Leads, Link, LinkClosed, NotKnown, Redeem, Redeemed
 from storage import join_tokens, peer_identity, replicas
 from storage.join_tokens import Invitation
 from storage.peer_identity import Identity
 from storage.replicas import Replica
-from storage.sealing import KEY_BYTES, key_of
+from storage.sealing import KEY_BYTES, key_of, name_of
 from storage.transactions import Transaction
 from surfaces.peers.surface import PeerSettings, PeerSurface
 from tests.logbook import Logbook
@@ -231,6 +231,24 @@ async def test_what_it_says_wrongly_uses_nothing_up(
     with pytest.raises(refused):
         await redeem(joiner(), invitation, **more)
     await redeem(joiner(), invitation)
+
+
+async def test_who_has_another_key_uses_nothing_up(tmp_path: Path, logbook: Logbook) -> None:
+    """Whoever could make nothing of its copy. Who guesses is told of no key."""
+    logbook.allow("another node")
+    key, other = key_of(bytes(range(KEY_BYTES))), key_of(bytes(KEY_BYTES))
+    async with linked(tmp_path / "x", settings={"key": key}) as leader:
+        invitation = await leader.token()
+        for wrong in (name_of(None), name_of(other)):
+            with pytest.raises(WrongKey) as refused:
+                await redeem(joiner(), invitation, key=wrong)
+            assert refused.value.detail["key"] == name_of(key)
+            guess = invitation._replace(secret="n2." + "A" * 43)
+            with pytest.raises(SignInRefused):
+                await redeem(joiner(), guess, key=wrong)
+        assert (await leader.row("n2"))["waits"]
+        await redeem(joiner(), invitation, key=name_of(key))
+        await redeem(joiner("b"), await leader.token("n3"))  # one of an earlier version
 
 
 async def test_guesses_are_answered_later_and_later(leader: Linked, logbook: Logbook) -> None:
