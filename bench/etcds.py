@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bench.processes import START_SECONDS, PeerNotStarted, free_port
+from bench.ports import free_port
+from bench.processes import START_SECONDS, PeerNotStarted
 
 NAME: Final = "etcd, 3 members"
 MEMBERS: Final = 3

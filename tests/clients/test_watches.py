@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from actors.feeds.hub import Feeds
+from bench.ports import free_port
 from protocol import limits
 from protocol.errors import TooSlow
 from storeclient import (
@@ -654,8 +654,7 @@ class TestTheNodeAway:
 
     async def test_killed_drained_and_pruned(self, tmp_path: Path) -> None:
         """Each life of the node ends in another way; what the reader hears is gapless."""
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            port = found.getsockname()[1]
+        port = free_port()
         words = ("--serve", f"127.0.0.1:{port}")
         heard: list[int] = []
         number = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from bench.ports import free_port
 from tests.actors.agreement.etcds import EtcdProcess
 from tests.console.conftest import SECONDS, SIZE, Watch, sign_in
 from tests.processes import NodeProcess
@@ -28,20 +28,15 @@ READS = "console: Failed to load resource: the server responded with a status of
 """What a node says that takes no changes."""
 
 
-def _port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
 @dataclass
 class Machine:
     """One node and its console, always at the same addresses."""
 
     name: str
     directory: Path
-    http: int = field(default_factory=_port)
-    wire: int = field(default_factory=_port)
-    peer: int = field(default_factory=_port)
+    http: int = field(default_factory=free_port)
+    wire: int = field(default_factory=free_port)
+    peer: int = field(default_factory=free_port)
     process: NodeProcess | None = None
     reader: threading.Thread | None = None
     page: Page | None = None

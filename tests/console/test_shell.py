@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from bench.ports import free_port
 from tests.console.conftest import ELSEWHERE, Opened, Watch, origin, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import PASSWORD, NodeProcess
-from tests.reliability.test_feeds import free_port
 
 REFUSED = "console: Failed to load resource: the server responded with a status of"
 GONE = "console: Failed to load resource: net::ERR_"

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from pathlib import Path
 
+from bench.ports import free_port
 from storeclient import AsyncClient
 from tests.processes import PASSWORD, USER, NodeProcess
 from tests.reliability import faulty
 
 NAMESPACE = "shop"
 DATABASE = "main"
-
-
-def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Rig:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bench.ports import free_port
 from tests.processes import NodeProcess
 from tests.reliability import faulty
-from tests.reliability.rigs import free_port
 
 FAULTS = {faulty.FAULTS: "small"}
 

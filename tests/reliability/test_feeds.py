@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from bench.ports import free_port
 from tests.processes import NodeProcess, serving
 from tests.reliability import faulty, following
 from tests.reliability.following import Heard, Wrong
@@ -51,11 +51,6 @@ class Writer:
             if "error" in answer:
                 return
             self.acknowledged.append(number)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 async def live(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.ports import free_port
 from tests.architecture.sources import ROOT
 from tests.processes import NodeProcess, StartFailed, command_line, environment, run, said
-from tests.reliability.rigs import free_port
 
 FILL = """
     DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t; DEFINE INDEX i ON t FIELDS v;

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from bench.ports import free_port
 from tests.certificates import self_signed
 
 ETCD = shutil.which("etcd")
@@ -34,8 +35,8 @@ class EtcdProcess:
     scheme: str = "http"
     shows: ssl.SSLContext | None = None
     """What is shown to one that is reached by TLS, and who is trusted."""
-    port: int = field(default_factory=lambda: _free_port())
-    peer: int = field(default_factory=lambda: _free_port())
+    port: int = field(default_factory=free_port)
+    peer: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -154,8 +155,3 @@ def guarded_etcd(folder: Path) -> Iterator[EtcdProcess]:
 
 def _b64(text: str) -> str:
     return b64encode(text.encode()).decode()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.ports import free_port
 from surfaces.command.serving import _warn_in_the_clear
 from surfaces.command.stopping import STAGES
 from tests.certificates import self_signed
@@ -228,12 +229,6 @@ def start_with_stderr(directory: Path, port: int, stderr: int) -> subprocess.Pop
         stdout=subprocess.DEVNULL,
         stderr=stderr,
     )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_ready(process: subprocess.Popen[bytes], port: int) -> None:

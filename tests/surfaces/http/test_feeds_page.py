@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from bench.ports import free_port
 from tests.browsers import CHROMIUM
 from tests.processes import PASSWORD, USER, NodeProcess
-from tests.reliability.test_feeds import free_port
 
 HERE = Path(__file__).parent
 

@@ -12,6 +12,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
+from bench.ports import free_port
 from surfaces.shell import history
 from surfaces.shell.completion import StatementCompleter
 from surfaces.shell.history import open_history, state_folder
@@ -87,11 +88,10 @@ def test_a_person_at_the_prompt(here: Here, terminal: Terminal, tmp_path: Path) 
 
 
 def test_an_outage(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    with serving(store) as node:
+    store, at = tmp_path / "store", f"127.0.0.1:{free_port()}"
+    with serving(store, "--serve", at, "--http", "127.0.0.1:0") as node:
         node.script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TOPIC t")
-        host, port = node.address("wire")
-        with Terminal("shell", f"{host}:{port}", "--use", "a.b", home=tmp_path) as terminal:
+        with Terminal("shell", at, "--use", "a.b", home=tmp_path) as terminal:
             terminal.wait_prompt("a.b> ")
             terminal.enter("READ FROM t AFTER 0 WAIT 1m;")
             while "READ" not in str(node.script("INFO FOR RUNNING")["results"][0]["value"]):
@@ -101,7 +101,7 @@ def test_an_outage(tmp_path: Path) -> None:
             terminal.wait_prompt("a.b> ")
             terminal.enter("RETURN 40 + 2;")
             terminal.wait_for("no connection yet; trying for 10 s")
-            with serving(store, "--serve", f"{host}:{port}"):
+            with serving(store, "--serve", at):
                 terminal.wait_for("connected again to node")
                 terminal.wait_for("\n42")
                 terminal.wait_prompt("a.b> ")

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from bench.ports import free_port
 from protocol.values import NONE, RecordId
 from storeclient import AsyncClient, OutcomeUnknown, Unreachable, errors
 from surfaces.shell import exporting, importing, patience
@@ -322,14 +323,15 @@ def test_an_import_through_two_kills(tmp_path: Path) -> None:
     is killed, and the same command goes on."""
     store, path = tmp_path / "store", tmp_path / "t.csv"
     wanted = numbers(path, 6_000)
-    with serving(store) as node:
+    at = f"127.0.0.1:{free_port()}"
+    serves = ("--serve", at, "--http", "127.0.0.1:0")
+    with serving(store, *serves) as node:
         node.script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t")
-        host, port = node.address("wire")
-        words = ("import", "a.b.t", str(path), "--at", f"{host}:{port}", "--batch", "20")
+        words = ("import", "a.b.t", str(path), "--at", at, "--batch", "20")
         first = subprocess.Popen(command_line(*words), env=environment(), stderr=subprocess.PIPE)
         inserted(node, 500)
         node.kill()
-    with serving(store, "--serve", f"{host}:{port}", "--http", "127.0.0.1:0") as node:
+    with serving(store, *serves) as node:
         there = inserted(node, 0)
         inserted(node, there + 200)  # by itself
         assert first.poll() is None, "it came to its end before it could be killed"
