@@ -25,6 +25,7 @@ log is ours, and nobody votes.
 | `coordination.py` | the actor that asks etcd and moves the node from one life to the other |
 | `orders.py` | what that is asked for |
 | `founding.py` | DEFINE FAILOVER, until etcd is asked for something |
+| `amending.py` | DEFINE FAILOVER once more: another policy in place of the one that stands |
 | `taking.py` | taking a lead that nobody has: as a member, as who founds, by order |
 | `present.py`, `rounds.py` | whether what a node shows is current, asked of all who may lead |
 | `leadership.py`, `holding.py` | one leadership: what it releases; its lease, its sets, its end |

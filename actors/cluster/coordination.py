@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import structlog
 
+from actors.cluster.amending import Amending
 from actors.cluster.courses import (
     Follow,
     Take,
@@ -38,11 +39,10 @@ from actors.cluster.standing import STRANDED, Standing
 from actors.cluster.taking import Taken, Taking
 from actors.cluster.tasks import end
 from actors.cluster.vacancy import JUST_STARTED, Vacancy
-from actors.commits import NODE, Committer, Who
+from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol.agreement import Agreed, Agreement, InSync, NotAnswered
 from protocol.errors import (
-    BadRequest,
     Busy,
     DiskFull,
     NotEnoughReplicas,
@@ -178,7 +178,10 @@ class CoordinationActor(LoopActor):
                 await self._ask_to_lead(TakeLead())
                 return
             if stands is not None:
-                await self._amend(policy, message.who)
+                known, door = self._memory.now.agreement, self._ways.agreement
+                await Amending(self._committer, member, self._shippings, known, door).amend(
+                    policy, message.who
+                )
                 return
             member.check_roles()
             agreement = self._ways.agreement(policy.via)
@@ -186,50 +189,6 @@ class CoordinationActor(LoopActor):
                 self._clock, self._committer, member, self._shippings, policy, message.who
             ).begin(agreement)
             await self._ask_to_lead(TakeLead())
-
-    async def _amend(self, policy: Policy, who: Who) -> None:
-        """Another policy in place of the one that this node leads by."""
-        member = self._member
-        leadership = member.leadership
-        if leadership is None:
-            raise NotWritable(
-                "a policy is changed on the node that leads", leader=list(member.leader_endpoints)
-            )
-        before = leadership.policy
-        if policy.via != before.via:
-            await self._check_same(policy)
-        self._shippings.hurry()
-        # Who spoke in time by the policy before may be silent by this one.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS):
-                while not leadership.hears_enough(policy):
-                    await asyncio.sleep(TAKEN_OUT_SECONDS)
-        take_back = leadership.amend(policy)
-        self._shippings.hurry()
-        try:
-            promise = commit_policy(self._committer, member, policy, who)
-            leadership.amended(promise.sequence)
-            await self._committer.released(promise)
-        except BaseException:
-            take_back()
-            raise
-        if policy.lease != before.lease:
-            log.warning(
-                "the lease lasts as it did until the lead is taken another time",
-                lease=leadership.lease.seconds,
-                then=policy.lease_seconds,
-            )
-
-    async def _check_same(self, policy: Policy) -> None:
-        """:raises BadRequest: other addresses lead to another agreement
-        :raises Busy: nobody answers there
-        """
-        try:
-            agreed = await self._ways.agreement(policy.via).look()
-        except NotAnswered as silence:
-            raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
-        if agreed.cluster != self._memory.now.agreement:
-            raise BadRequest("these addresses lead to another etcd than the one that is agreed in")
 
     @handles(Unfound)
     async def unfound(self, message: Unfound) -> None:

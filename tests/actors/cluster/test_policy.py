@@ -110,6 +110,29 @@ def test_a_set_that_may_have_shrunk_is_not_promised_to_be_larger() -> None:
     played(main)
 
 
+def test_a_policy_is_not_changed_for_a_lead_that_was_lost_and_taken_again_meanwhile() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        lost = leader.runs.member.leadership
+        assert lost is not None
+        for name in "bc":
+            trio.named(name).etcd = Fate.LOST
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(lost, "hears_enough", lambda policy: False)
+            saying = asyncio.ensure_future(outcome(leader.value(POLICY.format(2, "AUTO"))))
+            await asyncio.sleep(0.1)
+            trio.etcd.end(lost.lease.id)
+            await trio.until(lambda: leader.runs.member.leadership not in (None, lost))
+            assert isinstance(await saying, NotWritable)
+        for name in "bc":
+            trio.named(name).etcd = Fate.ANSWERED
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+        assert leader.runs.member.leadership is not None
+        assert leader.runs.member.leadership.policy.acks == 1
+        assert (await leader.value("INFO FOR CLUSTER"))["failover"]["acks"] == 1
+
+    played(main)
+
+
 def _busy() -> None:
     raise Busy("a bad moment")
 
