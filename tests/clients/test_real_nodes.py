@@ -130,6 +130,13 @@ async def test_a_real_feed_goes_on_where_changes_are_taken(
 # --- one that follows the other -------------------------------------------------------------------
 
 
+@pytest.fixture
+def moves(logbook: Logbook) -> None:
+    """The lead does, at any moment: who led has written and not released the entry of a sign-in,
+    or of what else there is to log."""
+    logbook.allow("frames that were not released gave way")
+
+
 class Followed:
     """Two real nodes with one log: what the one commits is handed to the other, by this test."""
 
@@ -297,13 +304,13 @@ async def test_a_node_that_is_behind_for_long_is_waited_for_where_there_is_no_ot
             await watch.stop()
 
 
+@pytest.mark.usefixtures("moves")
 @pytest.mark.parametrize("where", [0, 1])
 async def test_what_stands_while_the_lead_moves_goes_on_behind_that(
-    tmp_path: Path, where: int, logbook: Logbook
+    tmp_path: Path, where: int
 ) -> None:
     """A watch and a mirror of one node, whichever of them leads: what they tell is of this history
     wherever they come back, and nothing is copied anew."""
-    logbook.allow("frames that were not released gave way")
     async with (
         followed(tmp_path) as both,
         AsyncClient(both.addresses[where], user="root", password=REAL_PASSWORD) as client,
@@ -349,6 +356,7 @@ async def _comes_back(both: Followed, heard: list[Commit]) -> None:
                 await watch.stop()
 
 
+@pytest.mark.usefixtures("moves")
 async def test_a_planted_client_that_keeps_the_first_epoch_copies_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +381,7 @@ async def test_a_planted_client_that_keeps_the_first_epoch_copies_anew(
             await anext(commits)
 
 
+@pytest.mark.usefixtures("moves")
 async def test_a_client_of_a_node_that_tells_no_epochs_claims_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,6 +411,7 @@ async def test_a_planted_client_reads_what_is_old_of_it(
             await _own_writes(both, client, 0, 30)
 
 
+@pytest.mark.usefixtures("moves")
 async def test_a_moment_is_read_on_when_the_lead_moves(tmp_path: Path) -> None:
     async with followed(tmp_path) as both, at_both(both) as client:
         await client.run("CREATE t CONTENT { n: 0 }")
@@ -413,6 +423,7 @@ async def test_a_moment_is_read_on_when_the_lead_moves(tmp_path: Path) -> None:
         assert len(await client.query("SELECT VALUE n FROM t")) == 4
 
 
+@pytest.mark.usefixtures("moves")
 async def test_a_real_leader_that_moves_is_followed_and_nothing_is_done_twice(
     tmp_path: Path,
 ) -> None:
