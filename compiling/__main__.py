@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from compiling.modules import LIBRARY, MODULES, ROOT, SUFFIX, compiled
+from compiling.modules import LIBRARY, ROOMS, ROOT, SUFFIX, compiled
 
 TREE: Final = ROOT / "build" / "compiled"
 MADE_OF: Final = ".compiled"
@@ -74,12 +74,10 @@ def lacking() -> str | None:
 
 
 def digest() -> str:
-    """Of all that the extension modules are made of: the rooms that they stand in, which import
-    none but each other. Modules there that stay plain count too: their types and constants go into
-    those that are compiled."""
+    """Of all that the extension modules are made of: the rooms of the node. Modules that stay plain
+    count too: their types and constants go into those that are compiled."""
     made_of = hashlib.sha256()
-    rooms = sorted({module.partition(".")[0] for module in MODULES})
-    paths = [path for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+    paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
     paths += [ROOT / path for path in ("compiling/extensions.py", "compiling/modules.py")]
     for path in [*paths, ROOT / "pyproject.toml"]:
         made_of.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mypyc.build import mypycify
 from setuptools import Distribution
@@ -24,6 +25,7 @@ def main() -> None:
         debug_level="0",
         group_name=LIBRARY.removesuffix("__mypyc"),
         target_dir=str(WORK),
+        multi_file=True,  # one C source for each module: they are compiled beside each other
     )
     # Not through `setup`: that would read of the project's settings what is meant for hatchling.
     command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
@@ -31,8 +33,28 @@ def main() -> None:
     command.parallel = len(os.sched_getaffinity(0))
     command.build_temp = command.build_lib = str(WORK / "objects")
     command.ensure_finalized()
+    build = command.build_extensions
+
+    def build_together() -> None:
+        _sources_together(command.compiler)
+        build()
+
+    command.build_extensions = build_together
     command.run()
     shutil.rmtree(WORK)
+
+
+def _sources_together(compiler: Any) -> None:
+    """Let a compiler work on as many sources of one library at a time as there are processors: by
+    itself it does so with libraries only, and one of them has nearly everything."""
+    compile_all = compiler.compile
+
+    def compile_together(sources: list[str], *given: Any, **named: Any) -> list[str]:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            made = pool.map(lambda one: compile_all([one], *given, **named), sources)
+            return [path for paths in made for path in paths]
+
+    compiler.compile = compile_together
 
 
 if __name__ == "__main__":

@@ -41,6 +41,20 @@ MODULES: Final = (
     "storage.records",
     "storage.spaces",
     "storage.transactions",
+    # A wire connection, from bytes to requests and back.
+    "surfaces.admission",
+    "surfaces.holdings",
+    "surfaces.sockets",
+    "surfaces.wire.askers",
+    "surfaces.wire.bodies",
+    "surfaces.wire.connection",
+    "surfaces.wire.keys",
+    "surfaces.wire.messages",
+    "surfaces.wire.outgoing",
+    "surfaces.wire.scripts",
+    "surfaces.wire.shared",
+    "surfaces.wire.spaces",
+    "surfaces.wire.topics",
 )
 """What each request passes, as far as it compiles as it is; what stays plain, and why, stands in
 docs/decisions/compiled.md. None was measured by itself."""
