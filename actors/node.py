@@ -143,6 +143,7 @@ class Node(NodeParts):
         return NodeStatus(
             health=health,
             reason=self._unready(),
+            held_up=self.member.held_up if opened else None,
             roles=self._roles.words if self._roles is not None else (),
             version=VERSION,
             store_id=self.store.id,

@@ -170,7 +170,10 @@ class SessionsActor(LoopActor):
     # --- users ----------------------------------------------------------------------------------
 
     def _look(self, name: str) -> Seen:
-        with self._committer.begin() as tx:
+        """A user as it is. Where nothing can be released for now, as it was released: what is on
+        its way ends its sessions when it comes to be."""
+        committer = self._committer
+        with committer.begin() if committer.stall is None else committer.begin_shown() as tx:
             return read_user(tx, name)
 
     def _may_show(self, seen: Seen) -> bool:

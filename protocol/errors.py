@@ -373,7 +373,8 @@ class Draining(Refusal, status=503, retry=True, retry_after_s=1):
 
 
 class NotEnoughReplicas(Refusal, status=503, retry=True, retry_after_s=1):
-    """Too few followers are in sync: nothing was written.
+    """Too few followers are in sync: nothing was written; or what was to be answered rests on what
+    they don't hold yet.
 
     Detail: followers, acks.
     """

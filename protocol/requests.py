@@ -213,6 +213,8 @@ class CancelScript(Request[bool]):
 # --- the node -----------------------------------------------------------------------------------
 
 Health = Literal["well", "closing", "failed"]
+HeldUp = Literal["followers", "etcd", "leader"]
+"""What a node of a cluster lacks while nothing that is written is released, or nobody leads."""
 Unready = Literal["opening", "draining", "no_roles", "not_serving", "full", "failed", "stranded"]
 
 
@@ -234,6 +236,8 @@ class NodeStatus:
     health: Health
     reason: Unready | None
     """Why the node should get no traffic; None when it is ready."""
+    held_up: HeldUp | None
+    """Why, by its cluster, no changes come to be; None: they do, or in a moment."""
     roles: tuple[str, ...]
     version: str
     store_id: str

@@ -66,8 +66,19 @@ class Moment:
             self._ledger.moments.discard(self)
 
 
+def read_released(ledger: Ledger) -> Transaction:
+    """A transaction that reads what is released by now, whatever is in flight. It changes nothing,
+    and what it answers waits for nothing."""
+    moment = Moment(ledger)
+    transaction = moment.begin()
+    moment.end()
+    return transaction
+
+
 class _Reading(Transaction):
     """A transaction that reads a moment, and has been paused from its beginning on."""
+
+    is_past = True
 
     def __init__(self, moment: Moment, ledger: Ledger) -> None:
         super().__init__(ledger, moment.sequence, moment.time_us)

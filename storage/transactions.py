@@ -92,6 +92,8 @@ class Transaction:
     ended = False
     withdrawn = False
     """Whether a commit it reads from was taken back."""
+    is_past = False
+    """Whether it reads what was, and may change nothing."""
     barred = False
     """Whether its commit was refused for another's barrier; see `barriers.py`."""
     passes = False

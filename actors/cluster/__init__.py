@@ -26,9 +26,11 @@ log is ours, and nobody votes.
 | `orders.py` | what that is asked for |
 | `founding.py` | DEFINE FAILOVER, until etcd is asked for something |
 | `amending.py` | DEFINE FAILOVER once more: another policy in place of the one that stands |
+| `naming.py` | whether a node may be named to lead, and what is said where it may not |
 | `taking.py` | taking a lead that nobody has: as a member, as who founds, by order |
 | `present.py`, `rounds.py` | whether what a node shows is current, asked of all who may lead |
 | `leadership.py`, `holding.py` | one leadership: what it releases; its lease, its sets, its end |
+| `stalls.py` | what a leader waits for that releases nothing, and what helps |
 | `pursuit.py`, `shippings.py` | whom this node follows; who follows it |
 | `remarks.py`, `tasks.py` | what is known to be wrong with etcd; ending what runs beside |
 | `desk.py`, `starting.py` | what statements use of it; how it is put together |

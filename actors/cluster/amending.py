@@ -87,8 +87,7 @@ class Amending:
         return self._member.leadership
 
     def _not_leading(self) -> NotWritable:
-        endpoints = list(self._member.leader_endpoints)
-        return NotWritable("a policy is changed on the node that leads", leader=endpoints)
+        return self._member.not_leading("a policy is changed on the node that leads")
 
     async def _check_same(self, policy: Policy) -> None:
         """:raises BadRequest: other addresses lead to another agreement

@@ -31,11 +31,12 @@ from actors.cluster.founding import Founding, commit_policy
 from actors.cluster.holding import Holding
 from actors.cluster.leadership import Leadership
 from actors.cluster.member import Life, Member
+from actors.cluster.naming import check_vacant, has_lead, leads_already, waits_with_lead
 from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.pursuit import Follows, Pursuit
 from actors.cluster.remarks import look_for_faults
 from actors.cluster.shippings import Shippings
-from actors.cluster.standing import STRANDED, Standing
+from actors.cluster.standing import Standing
 from actors.cluster.taking import Taken, Taking
 from actors.cluster.tasks import end
 from actors.cluster.vacancy import JUST_STARTED, Vacancy
@@ -60,8 +61,8 @@ LOOK_SECONDS: Final = 1.0
 """How often it is looked what is declared, and asked again what was not answered."""
 LEAD_SECONDS: Final = 20.0
 """How long a statement waits for what it has asked for."""
-TAKEN_OUT_SECONDS: Final = 0.02
-"""How often it is looked whether a node is out of the set."""
+ASKED_SECONDS: Final = 0.02
+"""How often it is looked whether it has come to what a statement waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ class CoordinationActor(LoopActor):
         """The revision that was looked at last."""
         self._asked: TakeLead | None = None
         """A lead that was asked for by a statement."""
+        self._forestalled: NotWritable | None = None
+        """Set where somebody else has taken it meanwhile."""
         self._taking = Taking(runtime.clock, committer, member, self._wait)
         self._remarks: asyncio.Future[None] | None = None
         """Looks what is wrong with where is asked."""
@@ -230,46 +233,29 @@ class CoordinationActor(LoopActor):
         policy = member.policy
         if policy is None:
             raise Unknown("there is no failover policy in force", kind="failover")
-        leadership = member.leadership
-        if leadership is not None:
-            # An order to go on alone is answered as done only where nothing waits for others.
-            if leadership.is_settled and not (message.force and leadership.is_stuck):
-                return
-            raise NotWritable(
-                "this node has the lead, and waits for those in the set who are not there: DEFINE"
-                " FAILOVER with fewer ACKS has it go on without them",
-                leader=[],
-            )
+        if has_lead(member, force=message.force):
+            return
         known = self._memory.now
         try:
             agreed = await self._ways.agreement(policy.via).look()
         except NotAnswered as silence:
             raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
-        if agreed.lead is not None:
-            raise NotWritable(
-                f"node {agreed.lead.node} leads: a lead is taken when nobody has it",
-                leader=list(member.endpoints_of(agreed.lead.node)),
-            )
-        if member.is_stranded:
-            raise NotWritable(STRANDED, leader=[])
-        coordinates = member.coordinates
-        if not message.force:
-            here = self._committer.history()
-            found = course(known, agreed, member.node, here, coordinates=coordinates, asked=True)
-            if isinstance(found, Wait):
-                raise NotWritable(found.why, leader=[])
-        elif not coordinates:
-            raise NotWritable("this node is not declared coordinating")
+        check_vacant(member, agreed, known, self._committer.history(), force=message.force)
         await self._ask_to_lead(message)
 
     async def _ask_to_lead(self, asked: TakeLead) -> None:
-        self._asked = asked
+        self._asked, self._forestalled = asked, None
         self._woken.set()
         try:
             async with asyncio.timeout(LEAD_SECONDS):
-                await self._leads.wait()
+                while not self._leads.is_set():
+                    if self._forestalled is not None:
+                        raise self._forestalled
+                    if self._member.held_up == "followers":
+                        raise waits_with_lead(self._member)
+                    await asyncio.sleep(ASKED_SECONDS)
         except TimeoutError:
-            raise Busy(f"this node does not lead yet: {self._member.why}") from None
+            raise Busy(f"this node does not lead yet: {self._member.waits_for}") from None
         finally:
             self._asked = None
 
@@ -287,10 +273,12 @@ class CoordinationActor(LoopActor):
         try:
             async with asyncio.timeout(LEAD_SECONDS):
                 while leadership.leading.waited_for & message.nodes:
-                    await asyncio.sleep(TAKEN_OUT_SECONDS)
+                    await asyncio.sleep(ASKED_SECONDS)
         except TimeoutError:
             leadership.lets_in(message.nodes)
-            raise NotEnoughReplicas("the set in etcd could not be changed") from None
+            raise NotEnoughReplicas(
+                "the set in etcd could not be changed in time: say it again once etcd answers"
+            ) from None
 
     @handles(GiveUpLead)
     async def give_up_lead(self, _message: GiveUpLead) -> None:
@@ -369,6 +357,8 @@ class CoordinationActor(LoopActor):
         member, asked, memory = self._member, self._asked, self._memory
         self._seen = agreed.revision
         coordinates = member.coordinates and not member.is_stranded and not self._gives_up
+        if asked is not None and agreed.lead is not None and agreed.lead.node != member.node:
+            self._forestalled = leads_already(member, agreed.lead, ", which was named meanwhile")
         if asked is not None and asked.force and agreed.lead is None and coordinates:
             await self._lead(agreement, await self._taking.by_order(agreement, policy, agreed))
             return
@@ -387,14 +377,14 @@ class CoordinationActor(LoopActor):
             return
         found = course(
             known, agreed, member.node, self._committer.history(), coordinates=coordinates,
-            asked=policy.promote == "AUTO" or asked is not None,
+            asked=policy.promote == "AUTO" or asked is not None, name=member.name_of,
         )  # fmt: skip
         if doubt(known, agreed) is None and agreed.insync is not None:
             await memory.hears(agreed)
         if agreed.lead is not None:
             self._vacancy.ends()
         if isinstance(found, Follow):
-            member.lead, member.lacks = found.lead, False
+            member.lead, member.lacks, member.why = found.lead, False, ""
             await self._go_after(found.lead.node, None, found.lead.epoch)
             await self._have_copied(found.lead.node, agreed.insync)
         elif isinstance(found, Take):

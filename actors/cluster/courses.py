@@ -7,12 +7,23 @@ agreed is what its own log is held against: an older copy of its directory has i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from actors.cluster.following import History, holds
 from actors.cluster.leading import may_take
 from protocol.agreement import Agreed, InSync, Lead
 from storage.cluster_file import Cluster
+
+NAME_ONE: Final = (
+    "nobody leads until an operator names a node: the one that holds most, by log_ends in INFO FOR"
+    " NODE of each, with DEFINE NODE LEADS STORE FORCE REASON 's' on it"
+)
+NOT_COORDINATING: Final = (
+    "this node is not declared coordinating: DEFINE NODE ROLES serving, writable, coordinating on"
+    " it lets it lead"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +111,14 @@ def lack(log: History, agreed: Agreed) -> str | None:
 
 
 def course(
-    memory: Cluster, agreed: Agreed, node: str, log: History, *, coordinates: bool, asked: bool
+    memory: Cluster,
+    agreed: Agreed,
+    node: str,
+    log: History,
+    *,
+    coordinates: bool,
+    asked: bool,
+    name: Callable[[str], str] = str,
 ) -> Course:
     """What a node does that does not lead.
 
@@ -108,26 +126,35 @@ def course(
     :param coordinates: whether it was declared to: who never was never takes the lead, so that a
         copy of a node's files leads nothing
     :param asked: whether it takes a vacant lead at all: by itself, or since it was told to
+    :param name: what to call a node by its id
     """
     why = doubt(memory, agreed)
     if why is not None:
-        return Wait(why, doubt=True)
+        return Wait(f"{why}; {NAME_ONE}", doubt=True)
     if agreed.insync is None:
         return Wait("the first leader has not said yet who holds everything")
     if agreed.lead is not None:
         if agreed.lead.node != node:
             if agreed.lead.epoch < memory.promised:
-                return Wait("who leads does so in an epoch that was over already", doubt=True)
+                why = "who leads does so in an epoch that was over already: etcd was set back"
+                return Wait(f"{why}; {NAME_ONE}", doubt=True)
             return Follow(agreed.lead)
         # An epoch belongs to one run of one process: what another had is let lapse.
         return Wait("this node led before it was started: its lease has not lapsed yet")
     if not may_take(agreed, node):
-        return Wait("nobody leads, and this node may not hold everything")
+        members = ", ".join(sorted(map(name, agreed.insync.members)))
+        return Wait(
+            "nobody leads, and this node may not hold everything: start those who do,"
+            f" {members}. Where these are gone for good, DEFINE"
+            " NODE LEADS STORE FORCE REASON 's' has this one lead with what it has"
+        )
     why = lack(log, agreed)
     if why is not None:
         return Wait(why, lacks=True)
     if not coordinates:
-        return Wait("nobody leads, and this node is not declared coordinating")
+        return Wait(f"nobody leads, and {NOT_COORDINATING}")
     if not asked:
-        return Wait("nobody leads, and this node takes the lead when it is told to")
+        return Wait(
+            "nobody leads, and this node takes the lead when it is told to: DEFINE NODE LEADS STORE"
+        )
     return Take(agreed.insync)

@@ -18,7 +18,7 @@ from actors.cluster.leadership import Leadership
 from actors.cluster.lease import RENEWED_IN
 from actors.cluster.member import NOT_COORDINATING, Member
 from actors.cluster.tasks import end
-from actors.commits import Committer, Promise
+from actors.commits import Committer, Promise, Stall
 from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout
@@ -31,6 +31,8 @@ PAUSE_SECONDS: Final = 1.0
 """How long is waited for an etcd that does not answer."""
 WAITS_SECONDS: Final = 1.0
 """How often it is looked who has waited for too long."""
+STALLS_SECONDS: Final = 0.25
+"""How often it is looked whether anything is released."""
 DECLARED_SECONDS: Final = 0.25
 """How often it is looked whether this node is declared to lead still."""
 AGAIN_PART: Final = 20
@@ -71,6 +73,8 @@ class Holding:
         """The revision that was looked at last."""
         self._told_us = clock.boottime_us()
         """When it was told last what is released, by the clock that no suspension stops."""
+        self._released, self._since_us = committer.released_upto, clock.monotonic_us()
+        """What is released, and since when nothing more is that is on the disk here."""
         self._silent = False
         """Whether it was said that etcd does not answer."""
 
@@ -79,10 +83,13 @@ class Holding:
 
         :param own: of the first frame of its epoch
         """
-        return await _first(
-            self._renew(), self._ask_for_sets(), self._watch(), self._settle(own), self._declared(),
-            self._end_waits(),
-        )  # fmt: skip
+        try:
+            return await _first(
+                self._renew(), self._ask_for_sets(), self._watch(), self._settle(own),
+                self._declared(), self._end_waits(), self._look_for_stalls(),
+            )  # fmt: skip
+        finally:
+            self._committer.stall = None
 
     async def _settle(self, own: Promise) -> str:
         try:
@@ -121,6 +128,36 @@ class Holding:
             if committed > committer.released_upto:
                 why = f"those who have to hold it did not say in {seconds:.0f} s that they do"
                 committer.end_waits(committed, began_us, StatementTimeout(why))
+
+    async def _look_for_stalls(self) -> str:
+        """Where nothing is released for want of followers or of etcd, say so: nobody who only reads
+        has to wait for what is on its way."""
+        committer, leadership = self._committer, self._leadership
+        while True:
+            await asyncio.sleep(STALLS_SECONDS)
+            before = leadership.stalled
+            found = leadership.look_for_stall(
+                self._member.nodes, self._member.name_of, is_late=self._is_late()
+            )
+            if found is not None:
+                committer.stall = Stall(shows_all=leadership.is_settled)
+                committer.end_reads(found.refusal())
+                if before is None:
+                    log.warning("releases nothing", waits_for=found.why)
+            elif before is not None:
+                committer.stall = None
+                log.info("releases again")
+
+    def _is_late(self) -> bool:
+        """Whether something has been on the disk here for longer than it takes to go on without who
+        has fallen silent."""
+        committer, now_us = self._committer, self._clock.monotonic_us()
+        released = committer.released_upto
+        lacks_none = committer.durable_upto <= released
+        if released != self._released or lacks_none or self._leadership.is_stuck:
+            self._released, self._since_us = released, now_us
+        behind_us = self._leadership.policy.behind_us
+        return now_us - self._since_us > 2 * behind_us + int(WAITS_SECONDS * 1_000_000)
 
     def _unanswered(self, what: str, why: str) -> None:
         """Into the log, once for each silence."""

@@ -19,6 +19,7 @@ from actors.cluster.following import History, frame_at
 from actors.cluster.leading import Deposed, Leading
 from actors.cluster.lease import Lease
 from actors.cluster.rounds import Rounds
+from actors.cluster.stalls import Stalled, stall
 from protocol.agreement import Agreed, Answered, InSync, Released
 from protocol.doors import Clock
 from protocol.errors import BadRequest, NotEnoughReplicas
@@ -71,6 +72,8 @@ class Leadership:
         """What stood there when it was last heard."""
         self._unwanted: dict[str, int] = {}
         """Members that are asked out whatever they say, and until when."""
+        self.stalled: Stalled | None = None
+        """Why nothing is released, as was last looked at; None: it is."""
         self.gives_up = False
         """Whether it is given up as soon as what was committed is released: nothing more is."""
 
@@ -109,7 +112,7 @@ class Leadership:
         if found < self.policy.acks:
             raise NotEnoughReplicas(
                 f"{found} of the followers in sync were heard of lately, and ACKS is"
-                f" {self.policy.acks}: nothing was written",
+                f" {self.policy.acks}: nothing was written. INFO FOR NODE says which are missed",
                 followers=found,
                 acks=self.policy.acks,
             )
@@ -119,6 +122,14 @@ class Leadership:
         """Whether what is written now could not be released."""
         return not self.hears_enough(self.policy)
 
+    def look_for_stall(
+        self, trusted: frozenset[str], name: Callable[[str], str], *, is_late: bool
+    ) -> Stalled | None:
+        """See whether it is `stalled`. :param trusted, name, is_late: as of `stalls.stall`"""
+        recent = self.followers.recent(self._clock.monotonic_us(), self.policy.behind_us)
+        self.stalled = stall(self._leading, self.policy, recent, trusted, name, is_late=is_late)
+        return self.stalled
+
     def check_may_go(self, nodes: frozenset[str]) -> None:
         """Whether some nodes may leave the set.
 
@@ -126,11 +137,15 @@ class Leadership:
         :raises BadRequest: this node is one of them
         """
         if self._leading.node in nodes:
-            raise BadRequest("this node leads: who leads is dropped once another does")
+            raise BadRequest(
+                "this node leads: who leads is dropped once another does. Stop this one, and drop"
+                " it there"
+            )
         left = self._leading.members - nodes
         if len(left) < 1 + self.policy.acks and left != self._leading.members:
             raise NotEnoughReplicas(
-                f"{len(left) - 1} followers would be left in sync, and ACKS is {self.policy.acks}",
+                f"{len(left) - 1} followers would be left in sync, and ACKS is {self.policy.acks}:"
+                " have another node come into the set, or DEFINE FAILOVER with fewer ACKS",
                 followers=len(left) - 1,
                 acks=self.policy.acks,
             )
@@ -154,7 +169,8 @@ class Leadership:
         found = self._leading.fewest - 1
         if found < policy.acks:
             raise NotEnoughReplicas(
-                f"{found} followers are in sync, and ACKS would be {policy.acks}",
+                f"{found} followers are in sync, and ACKS would be {policy.acks}: INFO FOR NODE"
+                " says how each stands",
                 followers=found,
                 acks=policy.acks,
             )

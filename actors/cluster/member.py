@@ -24,7 +24,7 @@ from actors.cluster.leadership import Leadership
 from actors.cluster.memory import Memory
 from actors.cluster.pursuit import Pursuit
 from actors.cluster.shippings import BEAT_SECONDS
-from actors.cluster.standing import Standing
+from actors.cluster.standing import Standing, stranded
 from actors.commits import Committer
 from actors.rights import Rights
 from actors.roles import Roles
@@ -34,7 +34,7 @@ from protocol.doors import Clock
 from protocol.errors import Busy, NotWritable
 from protocol.failover import Policy
 from protocol.node_roles import COORDINATING
-from protocol.requests import Caller, Unready
+from protocol.requests import Caller, HeldUp, Unready
 from protocol.values import Value
 from storage import failover, replicas
 from storage.failover import Kept
@@ -43,7 +43,7 @@ from storage.replicas import Replica
 
 NOT_TOLD: Final = (
     "this node was started, and has not heard yet what was released: it answers once it is attached"
-    " to who leads"
+    " to who leads. INFO FOR NODE says what it waits for"
 )
 NOT_COORDINATING: Final = (
     "this node is declared coordinating no more, and gives its lead up: another takes it that is"
@@ -188,6 +188,43 @@ class Member:
         return self.standing is Standing.STRANDED
 
     @property
+    def waits_for(self) -> str | None:
+        """What it waits for, and what helps; None: nothing."""
+        if self.is_stranded:
+            return self.stranded
+        if self.leadership is not None and self.leadership.stalled is not None:
+            return self.leadership.stalled.why
+        return self.why or None if self.is_unled or self.lacks else None
+
+    @property
+    def is_unled(self) -> bool:
+        """Whether nobody leads that it knows of: who was followed is followed still, and is not
+        there."""
+        if self.life is not Life.FOLLOWING:
+            return self.life is Life.WAITING
+        return bool(self.why) and not self._is_attached
+
+    @property
+    def _is_attached(self) -> bool:
+        return self.pursuit is not None and self.pursuit.is_attached
+
+    @property
+    def held_up(self) -> HeldUp | None:
+        """Why no changes come to be in its cluster, as far as it knows."""
+        leadership = self.leadership
+        if self.life is Life.LEADING and leadership is not None:
+            if leadership.stalled is not None:
+                return leadership.stalled.held_up
+            return "etcd" if leadership.may_be_over else None
+        lost = self.life is Life.FOLLOWING and not self._is_attached
+        return "leader" if lost or self.life is Life.WAITING else None
+
+    def name_of(self, node: str) -> str:
+        """What to call a node, for people: by its row and its id."""
+        row = self.row_of(node)
+        return f"node {node}" if row is None else f"{row.name} ({node})"
+
+    @property
     def unready(self) -> Unready | None:
         """Why, by its cluster, the node should get no traffic."""
         if self.is_stranded:
@@ -239,7 +276,7 @@ class Member:
     def check_copied(self) -> None:
         """:raises NotWritable: it is not the one to copy the store from"""
         if self.ships_in is None:
-            raise NotWritable(self._not_leading, leader=list(self.leader_endpoints))
+            raise self.not_leading()
 
     def attached(self, node: str, upto: int) -> None:
         """A follower has come: its log agrees with this one up to here."""
@@ -312,13 +349,27 @@ class Member:
             raise NotWritable(
                 "etcd is out of reach: this node may not know whether it still leads", leader=[]
             )
-        raise NotWritable(self._not_leading, leader=list(self.leader_endpoints))
+        raise self.not_leading()
+
+    def not_leading(self, what: str = "") -> NotWritable:
+        """What whoever asks this node hears of what only a leader does.
+
+        :param what: that is, where it is no change
+        """
+        if self.is_stranded:
+            why = f"another node leads the store. {self.stranded}"
+        elif self.life is Life.FOLLOWING and not self.is_unled:
+            why = "another node leads the store: this one reads only"
+        else:
+            why = f"nobody leads the store that this node knows of: {self.why}"
+        told = f"{what}; {why}" if what else why
+        return NotWritable(told, leader=list(self.leader_endpoints))
 
     @property
-    def _not_leading(self) -> str:
-        if self.life is Life.FOLLOWING:
-            return "another node leads the store: this one reads only"
-        return f"nobody leads the store that this node knows of: {self.why}"
+    def stranded(self) -> str:
+        """What is said at a node that is, and what helps."""
+        found = "" if self.pursuit is None else self.name_of(self.pursuit.node)
+        return stranded(found or "whom it followed")
 
     def check_replicated(self) -> None:
         """Rule 1. :raises NotEnoughReplicas: what is written now could not be released"""
@@ -333,7 +384,7 @@ class Member:
             whoever asks may have lost the right to
         """
         if not self.is_told:
-            raise Busy(NOT_TOLD)
+            raise Busy(self.stranded if self.is_stranded else NOT_TOLD)
         if self.pursuit is None or self.pursuit.silent_us(self._clock.monotonic_us()) < _SILENT_US:
             return
         with self._committer.begin() as tx:
@@ -381,7 +432,7 @@ class Member:
         leadership, followers, pursuit = self.leadership, self.all_followers, self.pursuit
         return {
             "life": str(self.life),
-            "waits_for": self.why or None if self.life is Life.WAITING or self.lacks else None,
+            "waits_for": self.waits_for,
             "leader": self.leader,
             "coordinates": self._coordinates(_roles_of(self.row_of(self.node))),
             "lease": None if leadership is None else self._lease_left(leadership),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
 
-STRANDED: Final = (
-    "this node is stranded: it shows what whom it followed does not have. Where that one has an"
-    " older copy of its directory, stop it and start this node again; else delete the directory of"
-    " this one, and join it anew"
-)
+
+def stranded(leader: str) -> str:
+    """What is said at a node that is.
+
+    :param leader: whom it followed, as it is called
+    """
+    return (
+        f"this node is stranded: it shows what {leader} does not have, and follows nobody. Where"
+        " that one has an older copy of its directory, or should not lead, stop it and start this"
+        " node again; else delete the directory of this one, and join it anew"
+    )
 
 
 class Standing(StrEnum):

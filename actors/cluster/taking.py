@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from actors.cluster.courses import Wait, doubt, doubt_of_epoch, lack
+from actors.cluster.courses import NAME_ONE, Wait, doubt, doubt_of_epoch, lack
 from actors.cluster.leadership import Leadership
 from actors.cluster.lease import Lease
 from actors.cluster.member import Member
@@ -77,7 +77,7 @@ class Taking:
         why = doubt_of_epoch(self._memory.now, self._newest_epoch, answer.agreed.lead.epoch)
         if why is not None:
             await self.give_back(agreement, lease)
-            self._wait(Wait(why, doubt=True))
+            self._wait(Wait(f"{why}; {NAME_ONE}", doubt=True))
             return None
         # Rule 9, again: another may have led since it was looked at, and have told of more.
         why = lack(self._committer.history(), answer.agreed)
@@ -104,7 +104,7 @@ class Taking:
         """
         why = doubt(self._memory.now, agreed)
         if why is not None:
-            self._wait(Wait(why, doubt=True))
+            self._wait(Wait(f"{why}; {NAME_ONE}", doubt=True))
             return None
         if agreed.insync is not None:
             await self._memory.founded(agreed)

@@ -24,11 +24,11 @@ from actors.commits.actor import CommitsActor
 from actors.commits.askers import Asker, Origin
 from actors.commits.committer import NODE, By, Committer, Who
 from actors.commits.gathering import Gathering
-from actors.commits.promises import Bounded, Promise, Told
+from actors.commits.promises import Bounded, Promise, Stall, Told
 from actors.commits.tail import FellBehind, Follower, Tail
 from actors.commits.waiters import Waiter
 
 __all__ = [
     "NODE", "Asker", "Bounded", "By", "Committer", "CommitsActor", "FellBehind", "Follower",
-    "Gathering", "Origin", "Promise", "Tail", "Told", "Waiter", "Who",
+    "Gathering", "Origin", "Promise", "Stall", "Tail", "Told", "Waiter", "Who",
 ]  # fmt: skip

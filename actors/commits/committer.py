@@ -25,7 +25,7 @@ from actors.commits.arrivals import Arrivals
 from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
 from actors.commits.following import Following, Stored, taken_back
-from actors.commits.promises import Promise, Promises, Why, unknown
+from actors.commits.promises import Promise, Promises, Stall, Why, unknown
 from actors.commits.tail import Tail
 from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
@@ -37,6 +37,7 @@ from storage.entries import Entry
 from storage.frames import Frame
 from storage.ledger import Ledger
 from storage.log_reading import LogReader
+from storage.moments import read_released
 from storage.reigns import History, Reign
 from storage.reserve import disk_full
 from storage.statements import STATEMENTS
@@ -125,6 +126,8 @@ class Committer(Promises):
         """Up to where may be released, given what is durable here. Never falls."""
         self.check_replicated: Callable[[], None] = lambda: None
         """Asks whether there are enough followers. :raises NotEnoughReplicas:"""
+        self.stall: Stall | None = None
+        """Set while nothing is released: who only reads is shown what is (`begin_shown`)."""
         self._present: Reign | None = None
         """Where the log ended when it was heard of last; None: as at the start."""
         self._follows = False
@@ -192,6 +195,10 @@ class Committer(Promises):
     def begin(self) -> Transaction:
         """A transaction on the state as it is now, commits in flight included."""
         return self.ledger.begin()
+
+    def begin_shown(self) -> Transaction:
+        """A transaction on what is released, which changes nothing and waits for nothing."""
+        return read_released(self.ledger)
 
     def prepare(self, transaction: Transaction) -> Iterator[None]:
         """Encode what a large transaction changes, in steps; nothing more may be changed then."""

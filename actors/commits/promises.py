@@ -34,6 +34,14 @@ class Promise(NamedTuple):
     another that got its number."""
 
 
+class Stall(NamedTuple):
+    """Nothing of what is committed is released for now, for want of followers, say."""
+
+    shows_all: bool
+    """Whether what is released here is all that was released anywhere: who has just taken the lead
+    doesn't know that yet."""
+
+
 class Bounded:
     """Somebody who asked and waits, though by no `Waiter`: hears in the end that what was promised
     was not released in time, where the node itself would wait on.
@@ -141,6 +149,13 @@ class Promises:
                 elif isinstance(told, Bounded) and told.began_us <= began_us:
                     self._waiters[sequence].remove(told)
                     self._tell(told, late(sequence, why))
+
+    def end_reads(self, why: Refusal) -> None:
+        """Nobody waits any longer who has only read what is on its way, or is refused for what it
+        has read there. :param why: what they hear"""
+        for waiter in list(self.waiters):
+            if waiter.written <= self.released_upto:
+                waiter.end(why)
 
     @property
     def waiters(self) -> Iterator[Waiter]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from actors.commits import Committer
 from actors.feeds.arriving import arrived
-from actors.feeds.asked import ACTIONS, Opened, OpenFeed, Place
+from actors.feeds.asked import ACTIONS, NOTHING, Opened, OpenFeed, Place
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 from actors.feeds.views import Wanted
@@ -104,11 +104,15 @@ class FeedsActor(LoopActor):
         )
         start = Place(newest, epoch) if start is None else start
         began_us = self.runtime.clock.monotonic_us()
-        feed = Feed(feeds, asked, feeds.view(wanted, table, condition), newest, start, began_us)
+        # Who knows a commit of before the table may have a copy of one that had its name before: it
+        # is refused. Who is told of this one from its first commit on knows nothing yet.
+        known = NOTHING if start.sequence < now.created else start
+        view = feeds.view(wanted, table, condition)
+        feed = Feed(feeds, asked, view, newest, start, known, began_us)
         opened = Opened(
             seq=newest,
-            start=start.sequence,
-            start_epoch=start.epoch,
+            start=known.sequence,
+            start_epoch=known.epoch,
             begins=feeds.reads.begins,
             table=asked.table,
             created=now.created,
@@ -121,7 +125,10 @@ class FeedsActor(LoopActor):
 
     def _look(self, asked: OpenFeed) -> _Found:
         """Judge who asks, of the table as it is now."""
-        with self._committer.begin() as tx:
+        committer = self._committer
+        stall = committer.stall
+        is_late = stall is not None and stall.shows_all
+        with committer.begin_shown() if is_late else committer.begin() as tx:
             caller, place = asked.caller, (asked.namespace, asked.database)
             table = self._rights.table(tx, caller, place, asked.table, READ)
             attributed = self._rights.holds(tx, caller, INFO, table)

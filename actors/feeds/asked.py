@@ -26,15 +26,19 @@ class Place(NamedTuple):
     """In which that commit was written."""
 
 
+NOTHING: Final = Place(0, 0)
+"""Where somebody stands who knows nothing of a table: before all that the log holds."""
+
+
 class Opened(NamedTuple):
     """How a feed begins."""
 
     seq: int
     """The newest commit that the node shows."""
     start: int
-    """What is told comes after this one."""
+    """What is told comes after this one; 0: the reader knows nothing yet, and the log holds all."""
     start_epoch: int
-    """The epoch of that one."""
+    """The epoch of that one; of 0 it is 0."""
     begins: int
     """The first commit that the log holds."""
     table: str

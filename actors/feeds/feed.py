@@ -44,10 +44,18 @@ class Feed:
 
     :param judged: the newest commit that its rights were judged at
     :param start: what it is told comes after this one
+    :param known: what its reader is told of where it begins
     """
 
     def __init__(
-        self, hub: Feeds, asked: OpenFeed, view: View, judged: int, start: Place, began_us: int
+        self,
+        hub: Feeds,
+        asked: OpenFeed,
+        view: View,
+        judged: int,
+        start: Place,
+        known: Place,
+        began_us: int,
     ) -> None:
         self._hub = hub
         self.asked = asked
@@ -59,6 +67,7 @@ class Feed:
         self.state = State.BEHIND
         self.judged = judged
         self._place = start
+        self._begins = start, known
         self._caught_up = False
         """Whether it was ever LIVE."""
         self._reading: Turn | None = None
@@ -76,13 +85,19 @@ class Feed:
         """The sequence of that one."""
         return self.place.sequence
 
+    @property
+    def known(self) -> Place:
+        """As its reader is told of it: what it can come back with."""
+        place, (start, known) = self.place, self._begins
+        return known if place == start else place
+
     # --- what ends it -----------------------------------------------------------------------------
 
     def end(self, why: Refusal) -> bool:
         """Tell the reader why, and tell nothing more. False: it was over already."""
         if self.state is State.OVER:
             return False
-        place = self.place
+        place = self.known
         self._leave()
         self._hub.ended(self, why.code)
         self.sink.ended(why.also(seq=place.sequence, epoch=place.epoch), place)
@@ -136,7 +151,7 @@ class Feed:
     def beat(self) -> None:
         """Say how far it has come; a reader who takes nothing need not be told."""
         if not self.sink.waiting:
-            self.tell(self.sink.form.beat(self.place), self.place)
+            self.tell(self.sink.form.beat(self.known), self.place)
 
     def fall_behind(self, place: Place) -> None:
         """Read what comes after a commit from the log."""
@@ -168,7 +183,7 @@ class Feed:
             self._reading = None
         if not self._caught_up:
             self._caught_up = True
-            self.tell(self.sink.form.caught_up(self.place), self.place)
+            self.tell(self.sink.form.caught_up(self.known), self.place)
 
     def _tell_short(self, commit: Commit, turn: Turn) -> Parts:
         """Tell a commit that goes into one message; of another the parts, which are to be told."""

@@ -182,7 +182,8 @@ def _let_go(run: Execution, *rows: Replica) -> None:
     if run.services.roles.node_id in nodes and left:
         raise BadRequest(
             "this node leads, and others know it by its row and certificate: these are dropped once"
-            " another leads, or behind all other rows"
+            " another leads, on that one, or behind all other rows. Stop this node, and another"
+            " takes over"
         )
     waited = run.services.cluster.take_out(nodes)
     if waited is not None:

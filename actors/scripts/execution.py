@@ -30,6 +30,7 @@ from protocol.binary import unpack_object
 from protocol.doors import Rng
 from protocol.errors import (
     BadRequest,
+    Conflict,
     NotAllowed,
     NotInTransaction,
     Refusal,
@@ -124,6 +125,8 @@ class Execution:
     """What a statement that goes on in several commits keeps from one to the next."""
     calls = 0
     """Functions of the database that are running, one inside another."""
+    _reads_newest = False
+    """Whether what is only released does not do for it."""
     _at: int | None = None
     """The offset of the statement at hand in the script."""
     _nested = 0
@@ -163,7 +166,11 @@ class Execution:
             if self.moment is not None:
                 raise BadRequest("nothing is written in a moment that is over: leave `moment` out")
             # The commit asks too; asked here, nothing is read, hashed or waited for in vain.
-            self.services.committer.check_writable()
+            committer = self.services.committer
+            committer.check_writable()
+            if committer.stall is not None:
+                committer.check_replicated()
+            self.need_newest()
         if step.audited:
             self.audited = True
         try:
@@ -249,8 +256,30 @@ class Execution:
 
     def new_transaction(self) -> Transaction:
         """One to read in. :raises Unknown: the moment that the script reads has ended"""
-        moment = self.moment
-        return self.services.committer.begin() if moment is None else moment.begin()
+        if self.moment is not None:
+            return self.moment.begin()
+        committer = self.services.committer
+        if (committer.stall is not None or self.plan.tells_of_cluster) and self._may_read_past():
+            return committer.begin_shown()
+        return committer.begin()
+
+    def _may_read_past(self) -> bool:
+        """Whether what is released answers the statements to come: where nothing can be released
+        for now, they would wait in vain for what is on its way. Nothing that is not released has
+        been answered to anybody. What the script itself has written, or has seen on its way, it
+        goes on to see."""
+        committer = self.services.committer
+        stall = committer.stall
+        knows = self.plan.tells_of_cluster or (stall is not None and stall.shows_all)
+        in_flight = self.sequence <= committer.released_upto < committer.committed
+        return knows and in_flight and not self._reads_newest
+
+    def need_newest(self) -> None:
+        """The statement at hand has to see what is on its way. :raises Conflict: its transaction
+        does not, and runs again"""
+        if self.transaction.is_past and self.moment is None:
+            self._reads_newest = True
+            raise Conflict("what is released is not all that there is to see")
 
     def check_session(self) -> None:
         """:raises SessionEnded: the session that this was sent in has ended meanwhile"""
@@ -260,6 +289,7 @@ class Execution:
 
     def begin_wait(self, queue: Queue, for_us: int) -> Wait:
         """Have the statement at hand wait for so long at most, if it has to."""
+        self.need_newest()  # of what is released later nobody would tell it
         until_us = self.services.clock.monotonic_us() + for_us
         self.wait = Wait(queue, until_us, self.turn.wake)
         return self.wait

@@ -108,6 +108,8 @@ class Plan:
         self.about_node_only = all(map(_is_about_node, script.statements))
         """Whether a node that answers nobody runs it too: without roles, so that it can be given
         one; or one that does not know what was released, so that an owner can help it to that."""
+        self.tells_of_cluster = all(map(_tells_of_cluster, script.statements))
+        """Whether it only asks how the cluster is, which is answered whatever that waits for."""
         self._made: dict[int, Any] = {}
         self._steps: dict[int, Step] = {}
         """By their nodes' identities; each holds its node, which must live as long: what stands at
@@ -150,8 +152,12 @@ class Plan:
 
 def _is_about_node(statement: tree.Statement) -> bool:
     if isinstance(statement, tree.Info):
-        return statement.subject in ("NODE", "STATE", "RUNNING")
+        return statement.subject in ("NODE", "CLUSTER", "STATE", "RUNNING")
     return isinstance(statement, tree.DefineNode | tree.LeadStore | tree.DefineFailover)
+
+
+def _tells_of_cluster(statement: tree.Statement) -> bool:
+    return isinstance(statement, tree.Info) and statement.subject in ("NODE", "CLUSTER")
 
 
 def _cut(text: str) -> str:

@@ -77,6 +77,7 @@ SCHEMAS: Final[Json] = {
                 ]
             },
             "roles": {"type": "array", "items": STRING},
+            "held_up": {"enum": [None, "followers", "etcd", "leader"]},
         }
     ),
     "SignIn": object_of({"user": STRING, "password": STRING}),

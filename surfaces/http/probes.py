@@ -40,5 +40,10 @@ class Ready(HTTPMessageDelegate):
         """Answer."""
         status = self._surface.node.status()
         reason = status.reason or self._surface.unready()
-        body = {"ready": reason is None, "reason": reason, "roles": list(status.roles)}
+        body = {
+            "ready": reason is None,
+            "reason": reason,
+            "roles": list(status.roles),
+            "held_up": status.held_up,
+        }
         self._exchange.reply(200 if reason is None else 503, json_bytes(body))

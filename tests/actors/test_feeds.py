@@ -524,6 +524,41 @@ async def test_a_table_that_is_dropped_ends_its_feeds_and_one_declared_anew_is_a
         assert again.changes == [("create", "t:2")]
 
 
+async def test_who_has_asked_for_all_there_is_comes_back_with_what_it_was_told() -> None:
+    async with node_with_tables() as node:
+        await seq(node, "DEFINE TABLE late; CREATE late:1")
+        asked: dict[str, Any] = {"start": 0}
+        for _ in range(2):
+            reader = Reader()
+            feed = await follow(node, reader, table="late", **asked)
+            opening = reader.opening
+            assert opening is not None and (opening.start, opening.start_epoch) == (0, 0)
+            asked = {"start": 0, "store": opening.store, "epoch": opening.start_epoch}
+            await reader.caught_up()
+            assert reader.changes == [("create", "late:1")]
+            feed.close()
+
+
+async def test_one_that_ends_before_it_has_told_anything_is_come_back_to_likewise() -> None:
+    async with node_with_tables() as node:
+        await seq(node, "DEFINE TABLE late; CREATE late:1")
+        reader = Reader()
+        feed = await follow(node, reader, table="late", start=0)
+        feed.end(TooSlow("at once"))
+        why = await reader.over()
+        assert (why.detail["seq"], why.detail["epoch"]) == (0, 0)
+
+
+async def test_who_knows_what_was_there_before_the_table_knows_another() -> None:
+    """One of the name may have been dropped by the commit that declares it."""
+    async with node_with_tables() as node:
+        known = await seq(node, "CREATE t:1")
+        declared = await seq(node, "BEGIN; DROP TABLE t; DEFINE TABLE t; CREATE t:2; COMMIT")
+        assert declared == known + 1
+        with pytest.raises(Unknown):
+            await follow(node, Reader(), start=known)
+
+
 @pytest.mark.parametrize("drop", ["DROP DATABASE a.b", "DROP NAMESPACE a"])
 async def test_a_place_that_is_dropped_ends_the_feeds_in_it(drop: str) -> None:
     async with node_with_tables() as node:

@@ -46,6 +46,8 @@ nodes | goes by what is agreed since a node was named
 nodes | in sync
 nodes | leads
 nodes | leads no more
+nodes | releases again
+nodes | releases nothing
 nodes | no link to the leader
 nodes | the copy failed, and is tried again
 nodes | the lead may have been taken, or not

@@ -27,6 +27,7 @@ HARD_PARTS = 40
 
 EXPECTED = (
     "leads no more",
+    "releases nothing",
     "nobody leads",
     "etcd does not answer",
     "was not renewed",

@@ -220,10 +220,7 @@ class _Following:
             raise
         self._opened = opened
         watch.patient = True
-        # Of who has asked for all that the log holds and was told none of it nothing is known yet:
-        # what it begins behind may be from before the table was declared.
-        start = 0 if body.get("from") == 0 else opened["start"]
-        self.at = self._position(start, read_epoch(opened, "start_epoch") if start else None)
+        self.at = self._position(opened["start"], read_epoch(opened, "start_epoch"))
         watch._moved(self.at)
 
     async def _lost(self, error: StoreError) -> None:

@@ -37,6 +37,7 @@ _requests = iter(range(1, 1 << 60))
 @pytest.fixture
 def quiet(logbook: Logbook) -> None:
     """What operators hear of when nodes are cut off."""
+    logbook.allow("releases nothing")
     logbook.allow("leads no more|nobody leads|does not answer|was not renewed|was not answered")
     logbook.allow("follows no more|were not kept|gave way")
 

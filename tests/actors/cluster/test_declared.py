@@ -21,6 +21,7 @@ from tests.simulation import loop as stepped
 @pytest.fixture(autouse=True)
 def quiet(logbook: Logbook) -> None:
     """What operators hear of."""
+    logbook.allow("releases nothing")
     logbook.allow("leads no more|nobody leads|was not renewed|follows no more")
 
 

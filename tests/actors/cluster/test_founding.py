@@ -24,6 +24,7 @@ SAID = POLICY.format(1, "AUTO")
 @pytest.fixture(autouse=True)
 def quiet(logbook: Logbook) -> None:
     """What operators hear of when nodes die."""
+    logbook.allow("releases nothing")
     logbook.allow("leads no more|etcd does not answer|was not renewed|was not answered")
     logbook.allow("may have been taken|follows no more|held up|knows less")
 

@@ -25,6 +25,7 @@ FORCED = "DEFINE NODE LEADS STORE FORCE REASON 'etcd is lost'"
 @pytest.fixture(autouse=True)
 def quiet(logbook: Logbook) -> None:
     """What operators hear of."""
+    logbook.allow("releases nothing")
     logbook.allow("leads no more|nobody leads|etcd does not answer|was not renewed|knows less")
     logbook.allow("was not answered|may have been taken|new lineage|follows no more|goes by what")
     logbook.allow("held up|is stranded|the lease lasts")

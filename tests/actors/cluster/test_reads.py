@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 @pytest.fixture
 def quiet(logbook: Logbook) -> None:
     """What operators hear of when nodes die."""
+    logbook.allow("releases nothing")
     logbook.allow("leads no more|nobody leads|was not renewed|follows no more|were not kept")
     logbook.allow("frames that were not released gave way")
 

@@ -24,7 +24,8 @@ async def test_health_of_a_node_that_is_well(raw: Raw, node: Node) -> None:
 async def test_ready_node_says_its_roles(raw: Raw) -> None:
     answer = await raw.ask("GET", "/ready")
     assert answer.status == 200
-    assert answer.json == {"ready": True, "reason": None, "roles": ["serving", "writable"]}
+    roles = ["serving", "writable"]
+    assert answer.json == {"ready": True, "reason": None, "roles": roles, "held_up": None}
 
 
 async def test_draining_node_is_alive_but_not_ready(raw: Raw, node: Node) -> None:

@@ -218,6 +218,7 @@ class FakeNode:
         return NodeStatus(
             health="well",
             reason=None,
+            held_up=None,
             roles=("serving", "writable"),
             version="0.1.0-test",
             store_id="store",
