@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64encode
 from contextlib import AsyncExitStack, suppress
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -22,7 +22,7 @@ from actors.commits import NODE, Committer
 from actors.doors import Doors
 from actors.facts import Facts
 from actors.node_parts import NodeParts
-from actors.runtime import Actor, Runtime, Supervised, ask, stop, tell
+from actors.runtime import Actor, Runtime, ask, stop, tell
 from actors.settings import FirstOwner, NodeSettings
 from actors.sign_ins import LetGo
 from protocol import limits
@@ -223,8 +223,7 @@ class Node(NodeParts):
                 closing.push_async_callback(self._roles.stop)
             if self._passwords is not None:
                 closing.push_async_callback(self._passwords.stop)
-            for place in self._places:
-                closing.push_async_callback(_stop_place, place)
+            closing.push_async_callback(self._stop_places)
             if self._spaces is not None:
                 closing.push_async_callback(self._spaces.stop)
             if self._topics is not None:
@@ -237,6 +236,13 @@ class Node(NodeParts):
         await asyncio.sleep(0)  # failures of the last actors arrive
         if self._log_ref is not None:  # a start that was refused has its own line
             log.info("node stopped")
+
+    async def _stop_places(self) -> None:
+        """Backwards, and those too that were filled while the rest was settled: a node that joins
+        may have asked for the first copy then."""
+        async with AsyncExitStack() as closing:
+            for place in self._places:
+                closing.push_async_callback(place.stop)
 
     async def _settle(self) -> None:
         """Wait for the commits in flight, then flush, so that the next start replays nothing."""
@@ -326,10 +332,6 @@ class Node(NodeParts):
 START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, Refusal, OSError)
 """What `start` raises when the world, not a bug, keeps the node from starting. The text of each is
 for whoever runs it."""
-
-
-async def _stop_place(place: Supervised[Any]) -> None:
-    await stop(place.ref)
 
 
 async def start(settings: NodeSettings, doors: Doors) -> Node:

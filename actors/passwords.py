@@ -18,7 +18,7 @@ from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 from argon2.low_level import Type, hash_secret
 
-from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles, stop
+from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles
 from actors.tries import Rank
 from protocol import limits
 from protocol.doors import Rng
@@ -295,7 +295,7 @@ class Passwords:
                     job.reply.set_exception(Draining("the node is stopping"))
         self._waiting.clear()
         for place in self.actors:
-            await stop(place.ref)
+            await place.stop()
 
 
 def _lanes(asker: Asker, passhash: str | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles, stop
+from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles
 from protocol.addresses import check_address
 from protocol.errors import BadRequest, Busy, DiskFull, Draining, NotWritable
 from protocol.node_roles import SERVING, WRITABLE, check_node_roles
@@ -198,4 +198,4 @@ class Roles:
 
     async def stop(self) -> None:
         """Finish what is being saved."""
-        await stop(self.actor.ref)
+        await self.actor.stop()

@@ -17,7 +17,7 @@ from typing import Final
 from pykka import ActorRef
 
 from actors.commits import NODE, Committer
-from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
+from actors.runtime import LoopActor, Runtime, Supervised, handles, tell
 from protocol import limits
 from protocol.errors import Busy, Refusal
 from storage import catalog
@@ -118,7 +118,7 @@ class Sweepers:
         del self.places[space.id]
         del self._spaces[space.id]
         self.due_us.pop(space.id, None)
-        parting = asyncio.ensure_future(stop(place.ref), loop=self.runtime.loop)
+        parting = asyncio.ensure_future(place.stop(), loop=self.runtime.loop)
         self._parting.add(parting)
         parting.add_done_callback(self._parting.discard)
 
@@ -131,7 +131,7 @@ class Sweepers:
         """Stop every actor."""
         self._stopped = True
         for place in list(self.places.values()):
-            await stop(place.ref)
+            await place.stop()
         await asyncio.gather(*self._parting)
 
     def _place(self, space: Space) -> None:

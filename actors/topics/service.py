@@ -20,7 +20,7 @@ from typing import Any, Final
 from actors.commits import NODE, Committer, Promise
 from actors.rights import Rights
 from actors.roles import Roles
-from actors.runtime import Runtime, Supervised, stop, tell
+from actors.runtime import Runtime, Supervised, tell
 from actors.topics.due import DUE, PAUSE_US, SECOND_US, TopicActor, Work, next_us, present
 from actors.topics.figures import TopicFigures, figures_of
 from actors.topics.waiting import Hear, Waits
@@ -114,7 +114,7 @@ class Topics:
         self.drain()
         self._disarm()
         for place in list(self.places.values()):
-            await stop(place.ref)
+            await place.stop()
         await asyncio.gather(*self._parting)
 
     # --- what is to come ------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Topics:
         place = self.places.pop(topic, None)
         if place is None or self._stopping:
             return
-        parting = asyncio.ensure_future(stop(place.ref), loop=self.runtime.loop)
+        parting = asyncio.ensure_future(place.stop(), loop=self.runtime.loop)
         self._parting.add(parting)
         parting.add_done_callback(self._parting.discard)
 

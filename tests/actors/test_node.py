@@ -15,7 +15,7 @@ import pykka
 import pytest
 
 from actors.node import GENERATED_OWNER, Node, start
-from actors.runtime import ask, tell
+from actors.runtime import LoopActor, ask, tell
 from protocol.errors import BadRequest, DiskFull, Failed, UnknownOutcome
 from protocol.requests import SignIn
 from storage.engine import Batch, EngineFailed
@@ -303,6 +303,39 @@ def test_actors_that_hold_nothing_of_their_own_are_replaced(kind: str, logbook: 
             assert node.failure is None
             assert await value(node, "RETURN 1;") == 1
             assert (await sign_in(node, "ana", "correct horse")).caller.user == "ana"
+
+    play(kind, main)
+
+
+@both
+def test_an_actor_that_fails_while_the_node_stops_is_not_replaced(
+    kind: str, logbook: Logbook
+) -> None:
+    """Its failure is heard of when its place was emptied already: an actor in it would be left
+    behind, which every test is looked through for."""
+    logbook.allow("actor failed|node failed")
+
+    async def main() -> None:
+        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
+        node = await start(settings(), doors)
+        node.fail(RuntimeError("the disk is gone"))
+        tell(node.scripts, "no message of theirs")
+        await node.stop()
+
+    play(kind, main)
+
+
+@both
+def test_an_actor_that_begins_while_the_node_stops_is_stopped_too(kind: str) -> None:
+    """As the one does that writes copies, when a node that joins asks for the first one then."""
+
+    async def main() -> None:
+        node = await start(settings(), simulated_doors(kind, SimulatedDisk(), MemoryEngine()))
+        stopping = asyncio.ensure_future(node.stop())
+        await asyncio.sleep(0)
+        place = node._supervise(lambda: LoopActor.start(node.runtime), refoldable=True)
+        await stopping
+        assert not place.ref.is_alive()
 
     play(kind, main)
 

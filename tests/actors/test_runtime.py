@@ -498,7 +498,8 @@ def test_a_place_is_filled_again_but_not_for_ever(kind: str, logbook: Logbook) -
             assert await ask(place.ref, Add(3)) == 3
         assert not place.restart(now_us=2)
         assert place.restart(now_us=2 + Supervised.WITHIN_US)
-        await stop(place.ref)
+        await place.stop()
+        assert not place.restart(now_us=2 + 2 * Supervised.WITHIN_US)
         one: Supervised[OnLoop] = Supervised(lambda: OnLoop.start(runtime), refoldable=False)
         assert not one.restart(now_us=0)
         for ref in pykka.ActorRegistry.get_all():

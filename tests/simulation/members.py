@@ -241,6 +241,12 @@ class Member(Machine):
         """Whether there is a process that answers now."""
         return self.node is not None and self.process is not None and not self.process.stands
 
+    @property
+    def waits_with_lead(self) -> bool:
+        """Whether it has the lead, and has shown nothing in it yet."""
+        leadership = self.runs.member.leadership
+        return leadership is not None and not leadership.is_settled
+
     def die(self, power: bool) -> None:
         """The process is killed, or the machine's power cut: nobody hears of what comes after."""
         process = self.process
@@ -276,7 +282,7 @@ class Member(Machine):
     def wipe(self) -> None:
         """Its disk is another one, with nothing on it; it does not run."""
         assert self.process is None, f"{self.name} runs"
-        self.trio.promises.media.pop(self.id, None)
+        self.medium.is_lost = True
         self.disk, self.engine, self.id = SimulatedDisk(), LossyEngine(), ""
         self.medium = Medium(self.name)
         self.trio.media[self.disk] = self
@@ -448,6 +454,8 @@ class Shape:
     walls_us: tuple[int, ...] = (0,)
     keep: int | None = None
     """Frames of the log that are kept; None: all."""
+    newcomers: bool = False
+    """Whether disks are lost, machines come new and rows go."""
 
     def policy(self, acks: int | None = None, behind: str | None = None) -> str:
         """The statement."""

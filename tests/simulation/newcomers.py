@@ -25,6 +25,9 @@ NEW_NAMES: Final = "xyz"
 """Machines that a world may get beside those that it begins with."""
 LOST_DISKS: Final = 2
 """So many are lost in one world, at the most."""
+PATIENCE: Final = 10
+"""So often an operator finds that who has the lead waits for those who are gone, a second apart,
+before the policy asks for fewer."""
 
 
 class Newcomers:
@@ -37,6 +40,8 @@ class Newcomers:
         self._chance = world.chance
         self._drops = False
         """Whether a row is away."""
+        self._found_waiting = 0
+        """How often in a row who has the lead was found to wait for others."""
 
     @property
     def _is_busy(self) -> bool:
@@ -66,7 +71,8 @@ class Newcomers:
     def _may_lose(self, machine: Member) -> bool:
         """Whether another disk holds all that was released, whatever is on its way to etcd."""
         agreed, media = self.world.etcd.agreed, self.world.promises.media
-        held = frozenset() if agreed.insync is None else agreed.insync.members & media.keys()
+        there = {node for node, medium in media.items() if not medium.is_lost}
+        held = frozenset() if agreed.insync is None else agreed.insync.members & there
         leads = agreed.lead is not None and agreed.lead.node == machine.id
         return bool(held - {machine.id}) and (not leads or self._policies.least > 0)
 
@@ -111,14 +117,25 @@ class Newcomers:
         """What whoever leads answers, at last a list; None: nobody hears that it was done."""
         leader = self.world.some_leader()
         if leader is None:
+            await self._ask_less_of_who_waits()
             return None
+        self._found_waiting = 0
         answer = await leader.ask(script)
         refusal = answer.refusal if isinstance(answer, ScriptAnswer) else answer
         if isinstance(answer, ScriptAnswer) and refusal is None:
             return [one.value for one in answer.results]
-        if isinstance(refusal, NotEnoughReplicas) and self._policies.least > 0:
-            await self._policies.amend(leader, self._policies.least - 1)
+        if isinstance(refusal, NotEnoughReplicas) and self._policies.most > 0:
+            await self._policies.amend(leader, self._policies.most - 1)
         return None
+
+    async def _ask_less_of_who_waits(self) -> None:
+        """Who has taken the lead, and lacks followers to show anything by its policy, is told to go
+        on with fewer, once it has waited for a while."""
+        waits = [each for each in self.world.machines if each.answers and each.waits_with_lead]
+        self._found_waiting = self._found_waiting + 1 if waits else 0
+        if self._found_waiting > PATIENCE and self._policies.most > 0:
+            self._found_waiting = 0
+            await self._policies.amend(waits[0], self._policies.most - 1)
 
     async def _bring(self, machine: Member) -> None:
         """Have a machine with an empty disk join, and join again where that fails."""

@@ -25,6 +25,11 @@ class Policies:
         return min(self.world.promises.acks)
 
     @property
+    def most(self) -> int:
+        """The most that it may say."""
+        return max(self.world.promises.acks)
+
+    @property
     def since(self) -> int:
         """The commit of the newest that was acknowledged."""
         return self._stands[0]

@@ -58,6 +58,9 @@ class Medium:
     went_back: bool = False
     """Whether it is an older copy of itself, and does not hold all of the truth since: it may not
     lead, and is no fault of its cluster."""
+    is_lost: bool = False
+    """Whether nobody has it any more: what it held, it had acknowledged, which a leader that has
+    heard so may go by still."""
 
     def copy(self) -> Medium:
         """Another disk that holds the same."""

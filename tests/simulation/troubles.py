@@ -52,6 +52,7 @@ def drawn(seed: int) -> Shape:
         promote=chance.choice(("AUTO", "AUTO", "AUTO", "MANUAL")),
         rates=chance.choice(((1.0,), (1.0, 0.97, 1.03))),
         walls_us=chance.choice(((0,), (0, -HOUR_US, HOUR_US))),
+        newcomers=chance.choice((False, True)),
     )
 
 
@@ -65,9 +66,6 @@ class Troubled(Course):
         self.operators = Operators(self)
         self.newcomers = Newcomers(self, self.operators.policies)
         self._losses_seen = 0
-        self.has_newcomers = False
-        """Whether disks are lost, machines come and rows go by chance. Not yet in every world: one
-        of ten leaves a node behind that was not stopped to its end."""
 
     # --- its course -----------------------------------------------------------------------------
 
@@ -109,7 +107,7 @@ class Troubled(Course):
     def _acts(self) -> list[Act]:
         """What may happen in this one: some of what there is, so that some things meet often."""
         every = self.mishaps.acts + self.operators.acts
-        if self.has_newcomers:
+        if self.shape.newcomers:
             every += self.newcomers.acts
         chosen = [each for each in every if self.chance.random() < 0.5] or [every[0]]
         return [act for each in chosen for act in each]
