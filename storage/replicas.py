@@ -241,12 +241,38 @@ def shown(
     return seen if seen == find(tx, replica.name) else _put(tx, _in_one_form(seen), every(tx))
 
 
+def revoke(tx: Transaction, certificate: str, reason: str | None) -> None:
+    """Trust a certificate no more, nor the node that shows it: the other one of its row, whose key
+    stands beside that of the first, goes out of the row. It may be declared anew. If it was revoked
+    already, that stays as it was.
+
+    :raises BadRequest, TooLarge: as `revocations.revoke`
+    """
+    certificate = check_fingerprint(certificate)
+    revocations.revoke(tx, certificate, reason)
+    for row in every(tx):
+        if certificate in row.certificates:
+            alone = replace(
+                row,
+                certificate=certificate,
+                certificate_expires=row.certificates[certificate],
+                renewal=None,
+            )
+            if alone != row:
+                tx.put(_key(row.name), _packed(alone))
+
+
+def trusted(tx: Transaction, replica: Replica) -> list[str]:
+    """The certificates that a row's node may show."""
+    return [one for one in replica.certificates if revocations.find(tx, one) is None]
+
+
 def _without_revoked(tx: Transaction, replica: Replica) -> Replica:
     """The row with those of its certificates that are trusted."""
-    trusted = [one for one in replica.certificates if revocations.find(tx, one) is None]
-    if replica.certificate is not None and replica.certificate not in trusted:
+    left = trusted(tx, replica)
+    if replica.certificate is not None and replica.certificate not in left:
         replica = replace(replica, certificate=None, certificate_expires=None)
-    if replica.renewal is not None and replica.renewal.certificate not in trusted:
+    if replica.renewal is not None and replica.renewal.certificate not in left:
         replica = replace(replica, renewal=None)
     return replica
 

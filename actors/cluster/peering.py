@@ -202,17 +202,21 @@ class Peering:
             await self._committed(tx, "redeem join token", address)
         return row.name
 
-    async def renew(self, row: str, asked: Renew) -> Renewed:
+    async def renew(self, peer: Peer, asked: Renew) -> Renewed:
         """Trust the next certificate of a row's node, which has asked for it over a link.
 
         :raises Unknown: the row is gone
+        :raises SignInRefused: it names that node no more by what the node has shown
         :raises AlreadyExists, BadRequest: as `replicas.renew`
         :raises Refusal: this node commits nothing
         """
         with self._committer.begin() as tx:
-            found = replicas.find(tx, row)
+            found = replicas.find(tx, peer.row or "")
             if found is None:
-                raise Unknown(f"there is no replica {row}", kind="replica")
+                raise Unknown(f"there is no replica {peer.row}", kind="replica")
+            # A link ends when what says so is released. Until then it is there, and not trusted.
+            if peer.fingerprint not in replicas.trusted(tx, found):
+                raise SignInRefused("the certificate of this link is trusted no more")
             replicas.renew(tx, found, asked.certificate, asked.expires)
             await self._committed(tx, "renew peer certificate", "")
         return Renewed(asked.certificate)

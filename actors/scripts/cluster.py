@@ -153,8 +153,8 @@ def _waiting(tx: Transaction) -> Replica:
 
 @handles(tree.RevokeCertificate, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
 def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Value:
-    """Trust a certificate no more, whether or not a row names it. It is no refusal if that is so
-    already.
+    """Trust a certificate no more, whether or not a row names it, nor the node of such a row. It is
+    no refusal if that is so already.
 
     :raises BadRequest: it is no fingerprint
     :raises TooLarge: too many are revoked
@@ -163,8 +163,9 @@ def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Val
     run.reason = statement.reason
     why = statement.reason or run.request.reason
     revoked = check_fingerprint(statement.certificate)
-    _let_go(run, *(one for one in replicas.every(run.transaction) if one.certificate == revoked))
-    revocations.revoke(run.transaction, statement.certificate, why)
+    rows = replicas.every(run.transaction)
+    _let_go(run, *(one for one in rows if revoked in one.certificates))
+    replicas.revoke(run.transaction, revoked, why)
     return NONE
 
 

@@ -135,7 +135,7 @@ async def _serve(connection: Connection, peering: Peering, patience: Patience) -
     wanted = await _within(patience.greeting, connection, connection.receive())
     if isinstance(wanted, Renew):
         try:
-            connection.send(await peering.renew(connection.peer.row or "", wanted))
+            connection.send(await peering.renew(connection.peer, wanted))
         except Refusal as why:
             connection.send(refused(why))
         return

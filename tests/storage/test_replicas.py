@@ -473,6 +473,26 @@ def test_one_that_was_revoked_is_left_out(book: Book) -> None:
         assert set(row(tx).certificates) == {NEXT}
 
 
+@pytest.mark.parametrize("revoked", [PRINT, NEXT])
+def test_either_ends_both_and_the_other_is_declared_anew(book: Book, revoked: str) -> None:
+    known(book)
+    other = NEXT if revoked == PRINT else PRINT
+    with book.begin() as tx:
+        replicas.renew(tx, row(tx), NEXT, tx.now + timedelta(days=365))
+        book.commit(tx)
+    with book.begin() as tx:
+        replicas.revoke(tx, revoked.upper(), "lost")
+        assert set(row(tx).certificates) == {revoked} and replicas.trusted(tx, row(tx)) == []
+        size = tx.size
+        replicas.revoke(tx, revoked, "again")
+        assert tx.size == size
+        book.commit(tx)
+    with book.begin() as tx:
+        assert revocations.find(tx, other) is None
+        replicas.define(tx, replace(ROW, certificate=other), Taken.OVERWRITE)
+        assert replicas.trusted(tx, row(tx)) == [other]
+
+
 def test_a_row_of_an_earlier_version_has_no_second_one(book: Book) -> None:
     known(book)
     with book.begin() as tx:

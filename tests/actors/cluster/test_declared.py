@@ -80,6 +80,27 @@ def test_the_row_of_who_leads_stays(founded: bool, statement: str) -> None:
     played(main, founded=founded)
 
 
+@pytest.mark.parametrize("revoked", ["cd" * 32, "ab" * 32])
+def test_whose_next_certificate_is_revoked_is_treated_as_of_the_one_that_it_shows(
+    revoked: str,
+) -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        for machine, prints in ((leader, ("cd", "ab")), (trio.named("c"), ("12", "34"))):
+            for one in prints:
+                await shown(leader, one * 32, machine)
+        assert (
+            "leads" in (await refused(leader, f"REVOKE CERTIFICATE {revoked}", BadRequest)).message
+        )
+        theirs = revoked.replace("cd", "12").replace("ab", "34")
+        await leader.value(f"REVOKE CERTIFICATE {theirs}")
+        assert trio.etcd.insync is not None
+        assert trio.etcd.insync.members == {leader.id, trio.named("b").id}
+        about = await leader.value("INFO FOR CLUSTER")
+        assert [one["certificate"] for one in about["trusted"]] == ["cd" * 32, "ab" * 32]
+
+    played(main)
+
+
 def test_its_row_is_the_last_to_go() -> None:
     async def main(_trio: Trio, leader: Machine) -> None:
         await leader.value("DROP REPLICA b; DROP REPLICA c")

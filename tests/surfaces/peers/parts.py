@@ -134,7 +134,7 @@ class FakePeering:
     async def redeem(self, asked: Redeem, *_: object) -> Redeemed:
         return Redeemed(self.store, "n2", self.name)
 
-    async def renew(self, row: str, asked: Renew) -> Renewed:
+    async def renew(self, peer: Peer, asked: Renew) -> Renewed:
         return Renewed(asked.certificate)
 
 
