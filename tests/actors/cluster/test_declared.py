@@ -88,9 +88,8 @@ def test_whose_next_certificate_is_revoked_is_treated_as_of_the_one_that_it_show
         for machine, prints in ((leader, ("cd", "ab")), (trio.named("c"), ("12", "34"))):
             for one in prints:
                 await shown(leader, one * 32, machine)
-        assert (
-            "leads" in (await refused(leader, f"REVOKE CERTIFICATE {revoked}", BadRequest)).message
-        )
+        refusal = await refused(leader, f"REVOKE CERTIFICATE {revoked}", BadRequest)
+        assert "leads" in refusal.message
         theirs = revoked.replace("cd", "12").replace("ab", "34")
         await leader.value(f"REVOKE CERTIFICATE {theirs}")
         assert trio.etcd.insync is not None

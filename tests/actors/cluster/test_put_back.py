@@ -30,7 +30,7 @@ NEWS_SECONDS = TOLD_SECONDS + RENEWED_SECONDS
 
 @pytest.fixture
 def put_back_lines(logbook: Logbook) -> None:
-    logbook.allow("does not take the lead|lacks what was released")
+    logbook.allow("does not take the lead|lacks what was released|were not released gave way")
 
 
 def put_back(machine: Machine, copy: SimulatedDisk) -> None:
@@ -92,6 +92,69 @@ def test_a_copy_that_is_younger_than_what_was_told_leaves_the_lead_to_those_who_
         assert trio.etcd.lead is not None and trio.etcd.lead.node != leader.id
         await trio.in_sync("a", "b", "c")
         await shows(trio, leader, 20)
+
+    played(main)
+
+
+async def a_young_copy_leads(trio: Trio) -> tuple[Machine, Machine]:
+    """Who led is put back as it was fifteen records before, and leads: the other who is in the set
+    hears of the vacant lead later. The third is away. Answers both."""
+    leader, held, away = await trio.led(), trio.named("b"), trio.named("c")
+    await away.stop()
+    await trio.in_sync("a", "b")
+    await wrote(leader, *range(5))
+    await asyncio.sleep(NEWS_SECONDS)
+    copy = leader.disk.killed()
+    await wrote(leader, *range(5, 20))
+    await leader.kill()
+    put_back(leader, copy)
+    held.etcd = Fate.LOST
+    await leader.start()
+    await trio.until(lambda: leader.life == "leading")
+    held.etcd = Fate.ANSWERED
+    await trio.until(lambda: held.runs.member.is_stranded)
+    return leader, held
+
+
+def test_a_young_copy_that_leads_is_stopped_and_who_is_stranded_started_again() -> None:
+    """The page for operators: nothing was written since, and nothing is lost."""
+
+    async def main(trio: Trio) -> None:
+        copied, held = await a_young_copy_leads(trio)
+        await copied.stop()
+        order = "DEFINE NODE LEADS STORE FORCE REASON 'it holds all'"
+        refusal = await refused(held, order, NotWritable)
+        assert "stop it and start this node again" in refusal.message
+        await held.stop()
+        await held.start()
+        await trio.until(lambda: held.life == "leading")
+        await copied.start()
+        await trio.named("c").start()
+        await trio.in_sync("a", "b", "c")
+        for each in trio.machines:
+            await shows(trio, each, 20)
+
+    played(main)
+
+
+def test_a_young_copy_that_others_follow_is_stopped_with_them_and_force_said() -> None:
+    """The page for operators: what was written since is the price."""
+
+    async def main(trio: Trio) -> None:
+        copied, held = await a_young_copy_leads(trio)
+        away = trio.named("c")
+        await away.start()
+        await trio.in_sync("a", "c")
+        await trio.until_done(lambda: copied.value("CREATE t:99"))
+        for each in (copied, away, held):
+            await each.stop()
+        await held.start()
+        force = "DEFINE NODE LEADS STORE FORCE REASON 'the others followed an older copy'"
+        await trio.until_done(lambda: held.value(force))
+        await shows(trio, held, 20)
+        await copied.start()
+        await away.start()
+        await trio.until(lambda: copied.runs.member.is_stranded and away.runs.member.is_stranded)
 
     played(main)
 
