@@ -293,3 +293,8 @@ def _placed(topic: Topic) -> Topic:
         id_times=keys.of_topic(keys.MESSAGE_ID_TIME, *numbers),
         readers=keys.of_topic(keys.READER, *numbers),
     )
+
+
+def topic_of_reader(key: bytes) -> int | None:
+    """The id of the topic whose reader's position stands under a key; None: it is no such key."""
+    return keys.group_at(key)[0] if key[keys.TAG_AT] == keys.READER else None

@@ -29,6 +29,7 @@ from typing import Final, Protocol
 from protocol import limits
 from storage.appends import unpack_counter
 from storage.layers import Layer
+from storage.topics import topic_of_reader
 
 Hear = Callable[[Layer], None]
 Of = tuple[int, int]
@@ -285,11 +286,15 @@ class Waits:
 
     def heard(self, layer: Layer) -> None:
         """A commit is in flight: who reads a topic that has got messages by it, or that is gone
-        with it, looks again."""
+        with it, or one of whose readers is, looks again."""
         by_last, writes = self._by_last, layer.writes
         for key in by_last.keys() & writes.keys():
             value = writes[key]
             by_last[key].wake(limits.INT_MAX if value is None else unpack_counter(value)[0])
+        for key, value in writes.items():
+            topic = topic_of_reader(key) if value is None else None
+            if topic in self._readers:
+                self._readers[topic].wake(limits.INT_MAX)
         for start, end in layer.ranges:
             for key in [key for key in by_last if start <= key < end]:
                 by_last[key].wake(limits.INT_MAX)

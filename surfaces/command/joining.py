@@ -4,6 +4,7 @@ stands by itself, or beside what serves the store then."""
 from __future__ import annotations
 
 from datetime import datetime
+from ssl import SSLContext
 
 import structlog
 
@@ -20,6 +21,7 @@ from protocol.values import instant
 from surfaces.command import peers
 from surfaces.command.arguments import Invitation, Join, Serve
 from surfaces.command.console import Console
+from surfaces.command.copying import AddressTaken, Tick, probed
 from surfaces.command.opening import NotOpened, keys_in, reason
 from surfaces.command.progress import stages
 from surfaces.peers.dialling import Dialler
@@ -42,17 +44,25 @@ async def join(command: Join, console: Console) -> bool:
     return True
 
 
-async def join_first(command: Serve, doors: Doors, console: Console) -> None:
+async def join_first(
+    command: Serve, doors: Doors, console: Console, tls: SSLContext | None
+) -> None:
     """What a node that is to serve does before it opens its store: it joins, where it was told to
-    and has not, and goes on with a copy that did not come to its end.
+    and has not, and goes on with a copy that did not come to its end. Probes are answered
+    meanwhile.
 
-    :raises NotOpened: as `join`
+    :param tls: what HTTP is spoken over
+    :raises NotOpened: as `join`; or the address of HTTP is taken
     """
     directory, invitation = command.directory, command.invitation
     if invitation != Invitation() or place_of(doors.fs, directory) is Place.JOINING:
-        copied = await _joined(
-            command, doors, console, peers.given_identity(command.peers, doors.clock)
-        )
+        given = peers.given_identity(command.peers, doors.clock)
+        lacks = place_of(doors.fs, directory) in (Place.EMPTY, Place.JOINING)
+        try:
+            with probed(command.http if lacks else None, tls, doors.clock) as far:
+                copied = await _joined(command, doors, console, given, far)
+        except AddressTaken as taken:
+            raise NotOpened(str(taken)) from taken
         if copied is not None:
             console.tell(_told(copied))
     if command.peers is None and place_of(doors.fs, directory) is Place.JOINED:
@@ -62,9 +72,16 @@ async def join_first(command: Serve, doors: Doors, console: Console) -> None:
 
 
 async def _joined(
-    command: Join | Serve, doors: Doors, console: Console, given: Identity | None = None
+    command: Join | Serve,
+    doors: Doors,
+    console: Console,
+    given: Identity | None = None,
+    far: Tick | None = None,
 ) -> Copied | None:
-    """None: the directory holds a store already, and that is fine."""
+    """None: the directory holds a store already, and that is fine.
+
+    :param far: told how far it is, as the console is
+    """
     directory, invitation = command.directory, command.invitation
     place = place_of(doors.fs, directory)
     if place is Place.JOINED or (place is Place.STORE and invitation.file is None):
@@ -81,7 +98,13 @@ async def _joined(
 
     try:
         token = _token(invitation, doors)
-        with stages(console) as tick:
+        with stages(console) as shown:
+
+            def tick(stage: str, done: int, total: int) -> None:
+                shown(stage, done, total)
+                if far is not None:
+                    far(stage, done, total)
+
             return await copy_store(doors, directory, token, key, tick, links_of, given)
     except START_FAULTS as fault:
         raise NotOpened(reason(directory, fault)) from fault

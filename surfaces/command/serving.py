@@ -55,7 +55,8 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     :raises BeginsAnew: see there
     """
     doors = system_doors()
-    await join_first(command, doors, console)
+    certificate = _certificate(command, doors.clock)
+    await join_first(command, doors, console, certificate.context if certificate else None)
     keys = keys_in(doors.fs, command.opening.keys)
     access = etcd.access(command.etcd)
     settings = NodeSettings(
@@ -78,7 +79,6 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         StopSignals() as signals,
         HangUps(signals.asked, console.terminal) as hang_ups,
     ):
-        certificate = _certificate(command, doors.clock)
         _check_backup_folder(command.backup_dir, command.directory)
         shown = peers.given_identity(command.peers, doors.clock)
         http, wire = (_reserve(address, held) for address in (command.http, command.wire))

@@ -61,7 +61,7 @@ SCHEMAS: Final[Json] = {
     "Refused": object_of({"error": _ref("Error")}),
     "Health": object_of(
         {
-            "status": {"enum": ["well", "closing", "failed"]},
+            "status": {"enum": ["well", "closing", "failed", "copying"]},
             "version": STRING,
             "sequence": INTEGER,
             "uptime": {"type": "number", "description": "seconds"},
@@ -73,12 +73,17 @@ SCHEMAS: Final[Json] = {
             "reason": {
                 "enum": [
                     None, "opening", "draining", "no_roles", "not_serving", "full", "failed",
-                    "stranded",
+                    "stranded", "copying",
                 ]
             },
             "roles": {"type": "array", "items": STRING},
             "held_up": {"enum": [None, "followers", "etcd", "leader"]},
-        }
+        },
+        {
+            "copied": object_of(
+                {"stage": STRING, "done": INTEGER, "of": INTEGER},
+            )
+        },
     ),
     "SignIn": object_of({"user": STRING, "password": STRING}),
     "Session": object_of(

@@ -3,10 +3,14 @@ then it is the store that the others have. Real processes, sockets and certifica
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +128,40 @@ def await_equal(leader: Leader, node: NodeProcess) -> None:
             break
     if found["sequence"] == there[0]:
         assert found["hash"] == there[1]
+
+
+def test_probes_are_answered_while_who_gives_the_copy_is_away(
+    tmp_path: Path, leader: Leader
+) -> None:
+    token, port = leader.token(tmp_path), free_port()
+    leader.node.stop()
+    words = ("--http", f"127.0.0.1:{port}", "--peer", f"127.0.0.1:{free_port()}")
+    node = NodeProcess(tmp_path / "new", (*words, "--join", str(token)))
+    node.spawn()
+    try:
+        while (found := _probed(port, "/health")) is None:
+            assert node.process.poll() is None, "it has ended"
+        assert (found[0], found[1]["status"]) == (200, "copying")
+        ready = _probed(port, "/ready")
+        assert ready is not None and (ready[0], ready[1]["reason"]) == (503, "copying")
+        leader.node.start()
+        node.wait_ready()
+        while (ready := _probed(port, "/ready")) is None or ready[0] != 200:
+            assert node.process.poll() is None, "it has ended"
+    finally:
+        node.end()
+
+
+def _probed(port: int, path: str) -> tuple[int, dict[str, Any]] | None:
+    """The status and body of an answer; None: nobody listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, json.load(refused)
+    except urllib.error.URLError:
+        return None
 
 
 def test_alone_it_follows_nobody(tmp_path: Path, leader: Leader) -> None:

@@ -129,6 +129,23 @@ def test_who_waits_for_what_is_dropped_elsewhere_is_told() -> None:
     played(main)
 
 
+def test_a_reader_that_is_dropped_elsewhere_is_waited_for_by_nobody() -> None:
+    async def main(trio: Trio) -> None:
+        leader, other = await trio.led(), trio.named("b")
+        await leader.value("DEFINE TOPIC q; DEFINE READER r ON q; DEFINE READER s ON q")
+        await shown(trio, other)
+        dropped = await begun(other, "READ FROM q AS r WAIT 1m")
+        stays = await begun(other, "READ FROM q AS s WAIT 1m")
+        await leader.value("DROP READER r ON q")
+        async with asyncio.timeout(5):
+            assert isinstance((await dropped).refusal, Unknown)
+        assert not stays.done()
+        await leader.value("PUBLISH INTO q VALUE 1")
+        assert values(await stays) == [1]
+
+    played(main)
+
+
 def test_taking_is_the_leaders() -> None:
     """It hands out, which is a change; and who waits for it where the lead is lost is told so."""
 

@@ -1,0 +1,169 @@
+"""What a node answers that copies the store of others and serves nothing yet: probes, at the
+address that its HTTP surface has then.
+
+They stand in a thread with a loop of its own: the state is made of the copy in one go, and who asks
+whether the node lives is to hear it meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import Final
+
+from protocol.doors import Clock
+from protocol.errors import Busy
+from protocol.version import VERSION
+from surfaces.command import addresses
+from surfaces.command.addresses import Address
+from surfaces.http import answers
+
+HEAD_BYTES: Final = 16_384
+HEAD_SECONDS: Final = 5.0
+"""How long a request may take to come, and its answer to be taken."""
+CONNECTIONS: Final = 64
+"""At once; further ones are closed."""
+END_SECONDS: Final = 5.0
+COPYING: Final = "copying"
+Tick = Callable[[str, int, int], None]
+"""Told of a stage how much of it is done, and how much there is."""
+
+
+class AddressTaken(Exception):
+    """The address can't be listened on; the message says why."""
+
+
+@contextmanager
+def probed(address: Address | None, tls: ssl.SSLContext | None, clock: Clock) -> Iterator[Tick]:
+    """Answer probes while the block runs, which says how far it is.
+
+    :param address: None, or one whose port the system chooses: nobody asks there
+    :raises AddressTaken: it can't be listened on
+    """
+    far = _Far(clock)
+    if address is None or not address.port:
+        yield far.tick
+        return
+    probes = _Probes(address, tls, far)
+    probes.start()
+    try:
+        yield far.tick
+    finally:
+        probes.end()
+
+
+class _Far:
+    """How far the copy is. Written by one thread, and read by another."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_us = clock.monotonic_us()
+        self._now = ("", 0, 0)
+
+    def tick(self, stage: str, done: int, total: int) -> None:
+        """So much of a stage is done."""
+        self._now = stage, done, total
+
+    def health(self) -> dict[str, object]:
+        """What `GET /health` says: it lives, and there is no store yet."""
+        up_us = self._clock.monotonic_us() - self._began_us
+        uptime = round(up_us / 1_000_000, 3)
+        return {"status": COPYING, "version": VERSION, "sequence": 0, "uptime": uptime}
+
+    def ready(self) -> dict[str, object]:
+        """What `GET /ready` says."""
+        stage, done, total = self._now
+        copied = {"stage": stage, "done": done, "of": total}
+        return {"ready": False, "reason": COPYING, "roles": [], "held_up": None, "copied": copied}
+
+    def busy(self) -> dict[str, object]:
+        """What everything else is refused with."""
+        stage, done, total = self._now
+        far = f", {stage}: {done} of {total}" if stage else ""
+        told = Busy(f"this node joins a cluster, and has no store yet{far}: it answers then")
+        return {"error": told.answer()}
+
+
+class _Probes:
+    """Who answers, in a thread."""
+
+    def __init__(self, address: Address, tls: ssl.SSLContext | None, far: _Far) -> None:
+        self._address = address
+        self._tls = tls
+        self._far = far
+        self._stands: Future[asyncio.AbstractEventLoop] = Future()
+        self._over: asyncio.Event
+        self._count = 0
+        self._thread = Thread(target=self._run, name="copying", daemon=True)
+
+    def start(self) -> None:
+        """Listen. :raises AddressTaken:"""
+        self._thread.start()
+        try:
+            self._stands.result()
+        except OSError as error:
+            raise AddressTaken(f"{self._address}: {addresses.reason(error)}") from error
+
+    def end(self) -> None:
+        """Listen no more: the address is free."""
+        self._stands.result().call_soon_threadsafe(self._over.set)
+        self._thread.join(END_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._over = asyncio.Event()
+        try:
+            server = await asyncio.start_server(
+                self._answer, self._address.host, self._address.port, ssl=self._tls,
+                limit=HEAD_BYTES,
+            )  # fmt: skip
+        except OSError as error:
+            self._stands.set_exception(error)
+            return
+        self._stands.set_result(asyncio.get_running_loop())
+        async with server:
+            await self._over.wait()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._count += 1
+        try:
+            if self._count <= CONNECTIONS:
+                async with asyncio.timeout(HEAD_SECONDS):
+                    writer.write(self._told(await reader.readuntil(b"\r\n\r\n")))
+                    await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return  # who asks so is told nothing
+        finally:
+            self._count -= 1
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    def _told(self, head: bytes) -> bytes:
+        """The answer to a request, of which nothing but its first line counts."""
+        method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        far = self._far
+        if method in (b"GET", b"HEAD") and path == b"/health":
+            status, said = 200, far.health()
+        else:
+            asks = method in (b"GET", b"HEAD") and path == b"/ready"
+            status, said = 503, far.ready() if asks else far.busy()
+        body = answers.json_bytes(said)
+        fields = b"".join(
+            (
+                answers.status_line(status),
+                answers.COMMON,
+                b"Cache-Control: no-store\r\nContent-Type: %s\r\n" % answers.JSON,
+                b"Content-Length: %d\r\n" % len(body),
+                b"Retry-After: 1\r\n" if status == 503 else b"",
+                b"Connection: close\r\n\r\n",
+            )
+        )
+        return fields if method == b"HEAD" else fields + body
