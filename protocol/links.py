@@ -272,9 +272,35 @@ class Redeemed(Struct, tag=True, array_like=True, frozen=True):
     """Who answers."""
 
 
+class AskWay(Struct, tag=True, array_like=True, frozen=True):
+    """A node that lacks a part of the log to any other: where is it to turn to by now? Answered
+    `Way`. One of an earlier version does not know this, and ends the link."""
+
+
+class Way(Struct, tag=True, array_like=True, frozen=True):
+    """What is known here of where others are."""
+
+    via: Annotated[list[Address], Meta(max_length=limits.FAILOVER_ADDRESSES)] = []
+    """Where the nodes agree, by the policy that stands here; none: by no policy."""
+    since: datetime | None = None
+    """Log time of that policy: of two ways the later one counts."""
+    leads: Id = ""
+    """The id of who leads; empty: nobody does that is known of."""
+    peer: Address = ""
+    """Where other nodes reach who leads."""
+    pins: Annotated[list[Id], Meta(max_length=2)] = []
+    """The fingerprints of which that one shows one."""
+
+    @property
+    def leader(self) -> Leads | None:
+        """Who leads, where it can be linked with; None: nothing is known of that."""
+        return Leads(self.leads, self.peer, tuple(self.pins)) if self.leads and self.pins else None
+
+
 Message = (
     Hello | Attach | Attached | CopyNeeded | Refused | Frames | Acknowledge | Entries | Compare
     | Copy | CopyBegins | Part | CopyEnds | Renew | Renewed | Redeem | Redeemed
+    | AskWay | Way
 )  # fmt: skip
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -32,6 +32,8 @@ log is ours, and nobody votes.
 | `leadership.py`, `holding.py` | one leadership: what it releases; its lease, its sets, its end |
 | `stalls.py` | what a leader waits for that releases nothing, and what helps |
 | `pursuit.py`, `shippings.py` | whom this node follows; who follows it |
+| `whereabouts.py`, `detour.py` | where others are by now, and where is agreed |
+| `directions.py` | asking those for it who may know |
 | `remarks.py`, `tasks.py` | what is known to be wrong with etcd; ending what runs beside |
 | `desk.py`, `starting.py` | what statements use of it; how it is put together |
 

@@ -27,6 +27,7 @@ from actors.cluster.courses import (
     was_ordered_since,
     was_set_back,
 )
+from actors.cluster.detour import Detour
 from actors.cluster.founding import Founding, commit_policy
 from actors.cluster.holding import Holding
 from actors.cluster.leadership import Leadership
@@ -34,7 +35,7 @@ from actors.cluster.member import Life, Member
 from actors.cluster.naming import check_vacant, has_lead, leads_already, waits_with_lead
 from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.pursuit import Follows, Pursuit
-from actors.cluster.remarks import look_for_faults
+from actors.cluster.remarks import Remarks
 from actors.cluster.shippings import Shippings
 from actors.cluster.standing import Standing
 from actors.cluster.taking import Taken, Taking
@@ -53,6 +54,7 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.failover import Policy
+from protocol.links import Way
 from storage.cluster_file import Cluster, Upstream
 
 log = structlog.get_logger("cluster")
@@ -77,6 +79,7 @@ class Ways:
     :ivar agreement: the door to what is agreed, from the addresses of a policy
     :ivar follow: begins to follow a node: by its id, where it was reached at first, and the epoch
     :ivar leads: told whether this node leads, when that changes
+    :ivar ask_way: what others say who are there, of where this node is to turn to
     :ivar copy_anew: has the next start copy the store from a node; False: nobody knows where it is
     :ivar compare: has the states of those who follow compared with this one's, for as long as it
         leads
@@ -87,6 +90,7 @@ class Ways:
     leads: Callable[[bool], Awaitable[None]]
     compare: Callable[[], Coroutine[Any, Any, None]]
     copy_anew: Callable[[str], Awaitable[bool]]
+    ask_way: Callable[[], Awaitable[Sequence[Way]]]
 
 
 class CoordinationActor(LoopActor):
@@ -117,8 +121,8 @@ class CoordinationActor(LoopActor):
         self._forestalled: NotWritable | None = None
         """Set where somebody else has taken it meanwhile."""
         self._taking = Taking(runtime.clock, committer, member, self._wait)
-        self._remarks: asyncio.Future[None] | None = None
-        """Looks what is wrong with where is asked."""
+        self._remarks = Remarks(member.note_faults)
+        self._detour = Detour(runtime.clock, ways.agreement, ways.ask_way)
         self._copied_anew = False
         """Whether the next start copies the store."""
         self._gives_up = False
@@ -158,8 +162,8 @@ class CoordinationActor(LoopActor):
                     async with asyncio.timeout(seconds):
                         await self._woken.wait()
         finally:
-            if self._remarks is not None:
-                await end(self._remarks)
+            await self._remarks.end()
+            await self._detour.end()
             if member.pursuit is not None:
                 await member.pursuit.end()
 
@@ -237,7 +241,7 @@ class CoordinationActor(LoopActor):
             return
         known = self._memory.now
         try:
-            agreed = await self._ways.agreement(policy.via).look()
+            agreed = await self._ways.agreement(self._detour.via(policy)).look()
         except NotAnswered as silence:
             raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
         check_vacant(member, agreed, known, self._committer.history(), force=message.force)
@@ -310,30 +314,25 @@ class CoordinationActor(LoopActor):
         agreement, known = self._reach(policy), self._memory.now
         try:
             agreed = await self._heard(agreement)
+            self._detour.answered()
             member.look_at_rows()  # the policy may have become another while that was waited for
             await self._go_on(agreement, member.policy or policy, agreed, known)
         except NotAnswered as silence:
             self._say("etcd does not answer", str(silence))
+            if member.pursuit is None or not member.pursuit.is_attached:
+                self._detour.silent(policy, member.kept, known)
             if member.life in (Life.WAITING, Life.FOUNDING):
                 member.why = f"etcd does not answer: {silence}"
             return LOOK_SECONDS
         return 0
 
     def _reach(self, policy: Policy) -> Agreement:
-        if self._agreement is None or self._via != policy.via:
-            self._agreement, self._via = self._ways.agreement(policy.via), policy.via
+        via = self._detour.via(policy)
+        if self._agreement is None or self._via != via:
+            self._agreement, self._via = self._ways.agreement(via), via
             self._seen = 0
-            self._look_for_faults()
+            self._remarks.look_at(self._agreement)
         return self._agreement
-
-    def _look_for_faults(self) -> None:
-        if self._remarks is not None:
-            self._remarks.cancel()
-
-        def tell(faults: tuple[str, ...]) -> None:
-            self._member.agreement_faults = faults
-
-        self._remarks = asyncio.ensure_future(look_for_faults(lambda: self._agreement, tell))
 
     async def _heard(self, agreement: Agreement) -> Agreed:
         """What is agreed, once it has changed or some time has gone by."""

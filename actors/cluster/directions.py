@@ -1,45 +1,58 @@
-"""Where who leads is reached, for a node that has no row of it: that is in a part of the log which
-this one lacks. The others, of whom it has rows, may know."""
+"""Where others are by now, for a node that lacks the part of the log that says so: those of whom it
+has rows may know."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from typing import Final
 
-from protocol.links import Attach, Leads, Link, LinkClosed, Links, Refused
+from protocol.links import AskWay, Leads, Link, LinkClosed, Links, Way
 from storage.replicas import Replica
 
 SECONDS: Final = 5.0
 """How long one of them is waited for."""
 
+PinsOf = Callable[[str], Collection[str]]
+"""The certificates that a node may show, by its id."""
 
-async def ask_around(
-    links: Links, rows: Iterable[Replica], pins_of: Callable[[str], Collection[str]], leader: str
-) -> Leads | None:
-    """What the first says that knows; None: nobody does, or is there.
+
+async def ways(links: Links, rows: Iterable[Replica], pins_of: PinsOf) -> AsyncIterator[Way]:
+    """What they say; who is not there says nothing.
 
     :param rows: of those who are asked, one after the other
-    :param leader: the id of who is looked for
     """
     for row in rows:
         if row.node is None:
             continue
         try:
             async with asyncio.timeout(SECONDS):
-                found = await _asked(await links.connect(row.peer, pins_of(row.node)))
+                way = await _asked(await links.connect(row.peer, pins_of(row.node)))
         except (LinkClosed, TimeoutError):
             continue
-        if found is not None and found.node == leader:
-            return found
+        if way is not None:
+            yield way
+
+
+async def ask_around(
+    links: Links, rows: Iterable[Replica], pins_of: PinsOf, leader: str
+) -> Leads | None:
+    """Where who leads is, as the first says that knows; None: nobody does, or is there.
+
+    :param rows: as `ways`
+    :param leader: the id of who is looked for
+    """
+    async for way in ways(links, rows, pins_of):
+        if way.leader is not None and way.leads == leader:
+            return way.leader
     return None
 
 
-async def _asked(link: Link) -> Leads | None:
-    """Who does not lead refuses a follower, and says who does."""
+async def _asked(link: Link) -> Way | None:
+    """None: it knows no such question."""
     try:
-        link.send(Attach([], 0, 0, 0))
+        link.send(AskWay())
         answer = await link.receive()
     finally:
         link.close()
-    return Leads.of(answer.detail) if isinstance(answer, Refused) else None
+    return answer if isinstance(answer, Way) else None

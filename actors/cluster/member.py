@@ -257,6 +257,10 @@ class Member:
         with self._committer.begin() as tx:
             return frozenset(row.node for row in replicas.every(tx) if row.node is not None)
 
+    def note_faults(self, faults: tuple[str, ...]) -> None:
+        """See what is known to be wrong with where the nodes agree."""
+        self.agreement_faults = faults
+
     # --- those who follow it ----------------------------------------------------------------------
 
     @property

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from actors.cluster.tasks import end
 from protocol.agreement import Agreement, NotAnswered
 
 log = structlog.get_logger("cluster")
@@ -17,25 +18,40 @@ LOOK_SECONDS: Final = 3_600.0
 AGAIN_SECONDS: Final = 60.0
 
 
-async def look_for_faults(
-    agreement: Callable[[], Agreement | None], tell: Callable[[tuple[str, ...]], None]
-) -> None:
-    """Until this is cancelled. What is new goes into the log.
+class Remarks:
+    """On the loop only.
 
-    :param agreement: the door that is asked through at the moment; None: there is none
     :param tell: told all that is known
     """
-    said: frozenset[str] = frozenset()
-    while True:
-        seconds, door = LOOK_SECONDS, agreement()
-        try:
-            found = () if door is None else await door.faults()
-        except NotAnswered:
-            seconds = AGAIN_SECONDS
-        else:
-            for fault in found:
-                if fault not in said:
-                    log.warning("etcd has a known fault", fault=fault)
-            said = frozenset(found)
-            tell(found)
-        await asyncio.sleep(seconds)
+
+    def __init__(self, tell: Callable[[tuple[str, ...]], None]) -> None:
+        self._tell = tell
+        self._task: asyncio.Future[None] | None = None
+
+    def look_at(self, door: Agreement) -> None:
+        """Look at what is behind a door from now on, and at no other."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task = asyncio.ensure_future(self._look(door))
+
+    async def end(self) -> None:
+        """Look at nothing any more."""
+        if self._task is not None:
+            await end(self._task)
+
+    async def _look(self, door: Agreement) -> None:
+        """What is new goes into the log."""
+        said: frozenset[str] = frozenset()
+        while True:
+            seconds = LOOK_SECONDS
+            try:
+                found = await door.faults()
+            except NotAnswered:
+                seconds = AGAIN_SECONDS
+            else:
+                for fault in found:
+                    if fault not in said:
+                        log.warning("etcd has a known fault", fault=fault)
+                said = frozenset(found)
+                self._tell(found)
+            await asyncio.sleep(seconds)

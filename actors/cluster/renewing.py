@@ -156,13 +156,30 @@ class RenewingActor(LoopActor):
             return
         peering.look()
         await self._prepare(peering.identities)
-        has, row = peering.identities, self._own_row()
+        has = peering.identities
+        self._come(has.shown)
+        row = self._own_row()
         if row is None:
             return
         for one in (has.shown, has.next):
             if one is not None and one.fingerprint not in row.certificates:
                 await self._have_known(one, is_shown=one is has.shown)
         await self._step(has)
+
+    def _come(self, shown: Identity) -> None:
+        """A row that names this node by what it shows learns its id, as another's does when that
+        links. Where another leads, that is the one to see it."""
+        with suppress(NotWritable), self._committer.begin() as tx:
+            row = self._row_in(tx) or self._row_by(tx, shown.fingerprint)
+            if row is not None and row.node is None:
+                node, expires = self._peering.node, shown.expires
+                replicas.shown(tx, row, node, shown.fingerprint, expires)
+                self._committer.commit(tx, NODE, reason=_REASON)
+
+    def _row_by(self, tx: Transaction, fingerprint: str) -> Replica | None:
+        """The row that names this node by what it shows, and no node by its id."""
+        rows = (row for row in replicas.every(tx) if row.node is None)
+        return next((row for row in rows if fingerprint in replicas.trusted(tx, row)), None)
 
     async def _prepare(self, has: Identities) -> None:
         """Make the next one, a month ahead."""

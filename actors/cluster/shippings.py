@@ -13,7 +13,7 @@ from actors.cluster.tasks import end
 from actors.cluster.window import Window
 from protocol.doors import Clock
 from protocol.errors import BadRequest, NotWritable, Refusal
-from protocol.links import Attach, Copy, Leads, Link, LinkClosed, Refused
+from protocol.links import AskWay, Attach, Copy, Link, LinkClosed, Refused, Way
 
 if TYPE_CHECKING:
     from actors.cluster.member import Member
@@ -86,7 +86,7 @@ class Shippings:
     """On the loop only.
 
     :param begin: makes one for a link
-    :param leads: who leads, where that is another one
+    :param way: what others are told who ask where they are to turn to
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class Shippings:
         clock: Clock,
         member: Member,
         begin: Begin,
-        leads: Callable[[], Leads | None] = lambda: None,
+        way: Callable[[], Way] = Way,
     ) -> None:
         self._clock = clock
         self._member = member
         self._begin = begin
-        self._leads = leads
+        self._way = way
         self.copies: Copies | None = None
         """What gives nodes a copy of the store that hold nothing yet; None: nothing does."""
         self._by_node: dict[str, tuple[Ships, asyncio.Task[None]]] = {}
@@ -135,13 +135,15 @@ class Shippings:
             asked = await link.receive()
             if isinstance(asked, Attach):
                 await self._ship(link, asked)
+            elif isinstance(asked, AskWay):
+                link.send(self._way())
             elif isinstance(asked, Copy) and self.copies is not None:
                 self._member.check_copied()
                 await self.copies.serve(link, asked)
             else:
                 raise BadRequest("a node that links begins with Attach or Copy")
         except NotWritable as refusal:
-            leads = self._leads()
+            leads = self._way().leader
             detail = {} if leads is None else leads.detail
             link.send(Refused(refusal.code, refusal.message, detail))
         except Refusal as refusal:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 import structlog
 
 from actors.backlog import Backlog
+from actors.cluster import directions
 from actors.cluster.attaching import Attaching
 from actors.cluster.carrying import Carrying
 from actors.cluster.cluster_file import ClusterFileActor, CopyAnew, SaveCluster
 from actors.cluster.comparing import Comparing
 from actors.cluster.coordination import CoordinationActor, Ways
 from actors.cluster.desk import Desk
-from actors.cluster.directions import ask_around
 from actors.cluster.member import Member
 from actors.cluster.memory import Memory
 from actors.cluster.peering import Peering
 from actors.cluster.present import present
 from actors.cluster.shipping import Shipping
 from actors.cluster.shippings import Heard, Shippings, Ships
+from actors.cluster.whereabouts import Whereabouts
 from actors.commits import Committer
 from actors.log_reads import LogReads
 from actors.rights import Rights
@@ -29,7 +30,7 @@ from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, ask
 from protocol.agreement import Agreement
 from protocol.doors import Rng
-from protocol.links import Leads, Link, LinkClosed
+from protocol.links import Link, Way
 from storage.cluster_file import Cluster, Upstream
 from storage.directory import StoreDirectory
 from storage.joining import Source
@@ -98,7 +99,7 @@ def begin_coordination(
         )  # fmt: skip
 
     def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:
-        connect = partial(_connect, member, peering, node, upstream)
+        connect = partial(whereabouts.connect, node, upstream)
         return Attaching(runtime, rng, committer, member.memory, connect, epoch, backlog)
 
     async def compare() -> None:
@@ -108,73 +109,25 @@ def begin_coordination(
         upstream = member.memory.now.upstream
         if upstream is not None and upstream.node != leader:
             upstream = None
-        addresses, pins = await _reached(member, peering, leader, upstream)
-        if not addresses or not pins:
-            return False
-        await member.copy_anew((Source(leader, addresses, tuple(pins)),))
-        return True
+        source = await whereabouts.source(leader, upstream)
+        if source is not None:
+            await member.copy_anew((source,))
+        return source is not None
 
-    led_by = partial(_leader, member, peering)
-    shippings = Shippings(runtime.clock, member, ship, led_by)
+    async def ask_way() -> list[Way]:
+        if peering.links is None:
+            return []
+        asked = directions.ways(peering.links, member.others, peering.trust.pins_of)
+        return [way async for way in asked]
+
+    whereabouts = Whereabouts(runtime.clock, member, peering)
+    shippings = Shippings(runtime.clock, member, ship, lambda: whereabouts.way)
     member.look_at_rows()
     peering.accept = shippings.accept
-    peering.leader = led_by
-    ways = Ways(lambda via: agree(via, member.store), follow, leads, compare, copy_anew)
+    peering.leader = lambda: whereabouts.leader
+    ways = Ways(lambda via: agree(via, member.store), follow, leads, compare, copy_anew, ask_way)
     place = supervise(
         lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
         refoldable=True,
     )
     return Desk(runtime.clock, committer, member, shippings, place)
-
-
-def _leader(member: Member, peering: Peering) -> Leads | None:
-    """Where who leads is reached, and what it may show; None: nobody does that is known of."""
-    leader = member.leader
-    row = None if leader is None else member.row_of(leader)
-    if leader is None or leader == member.node or row is None:
-        return None
-    return Leads(leader, row.peer, tuple(peering.trust.pins_of(leader)))
-
-
-async def _connect(member: Member, peering: Peering, node: str, upstream: Upstream | None) -> Link:
-    """A link with who leads, where its row says it is, or others do; or where it was when the store
-    was copied.
-
-    :raises LinkClosed: there is none
-    """
-    links = peering.links
-    if links is None:
-        raise LinkClosed("this node was started without --peer: it links with no other")
-    addresses, pins = await _reached(member, peering, node, upstream)
-    why = LinkClosed(f"no row says where node {node} is reached")
-    for address in addresses:
-        try:
-            link = await links.connect(address, pins)
-        except LinkClosed as closed:
-            why = closed
-            continue
-        if link.peer.node == node:
-            return link
-        link.close("another node was meant")
-        why = LinkClosed(f"another node answers at {address} than the one that leads")
-    raise why
-
-
-async def _reached(
-    member: Member, peering: Peering, node: str, upstream: Upstream | None
-) -> tuple[tuple[str, ...], Collection[str]]:
-    """The addresses at which a node may be, and what it shows there; nothing: nobody knows.
-
-    :param upstream: where it was when the store was copied from it
-    """
-    row = member.row_of(node)
-    pins: Collection[str] = peering.trust.pins_of(node)
-    addresses: tuple[str, ...] = () if row is None else (row.peer,)
-    if upstream is not None:
-        addresses += tuple(each for each in upstream.peers if each not in addresses)
-        pins = pins or (upstream.fingerprint,)
-    if addresses or peering.links is None:
-        return addresses, pins
-    # It came while this node was away: its row is in a part of the log that is not here yet.
-    found = await ask_around(peering.links, member.others, peering.trust.pins_of, node)
-    return ((), ()) if found is None else ((found.peer,), found.pins)

@@ -36,8 +36,11 @@ nodes | a follower is stranded
 nodes | a member of the set lacks what was released
 nodes | a new lineage begins, by order
 nodes | a node has joined
+nodes | a node was found where others say that it is
+nodes | another agreement answers where others say that this one is
 nodes | another has founded the set
 nodes | attached
+nodes | what is agreed is asked for where others say
 nodes | etcd has a known fault
 nodes | etcd knows less than this node
 nodes | event

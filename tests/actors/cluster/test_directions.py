@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from actors.cluster.directions import ask_around
+from protocol.links import Link, LinkClosed, Links
 from storage.replicas import Replica
-from tests.actors.cluster.whole import Machine, Trio, cluster
+from tests.actors.cluster.whole import Dial, Machine, Trio, cluster
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 
@@ -23,12 +26,71 @@ def test_who_follows_says_where_who_leads_is_reached(logbook: Logbook) -> None:
             found = await asked(c, rows(trio, "b"), leader.id)
             assert found == (leader.id, leader.address, tuple(_pins(leader.id)))
             assert await asked(c, rows(trio, "b"), c.id) is None, "who is meant does not lead"
-            assert await asked(c, rows(trio, "a"), leader.id) is None, "who leads asks for no other"
+            assert await asked(c, rows(trio, "a"), leader.id) == found, "who leads says it too"
             b.cut()
             assert await asked(c, rows(trio, "b"), leader.id) is None, "nobody is there"
             b.mend()
 
     stepped.run(main(), 1)
+
+
+def test_who_leads_is_found_where_it_has_moved_to(logbook: Logbook) -> None:
+    """Its row as a node has it that was away is of before."""
+    logbook.allow("leads no more|nobody leads|does not answer|was not renewed")
+
+    async def main() -> None:
+        async with cluster() as trio:
+            leader, away = await trio.led(), trio.named("c")
+            await leader.value("ALTER REPLICA a SET PEER 'old:1'")
+            await trio.until(lambda: _peer(away, leader) == "old:1")
+            await away.stop()
+            await trio.in_sync("a", "b")
+            await leader.value("ALTER REPLICA a SET PEER 'a:1'")
+            await trio.until(lambda: _peer(trio.named("b"), leader) == "a:1")
+            trio.named("b").runs.peering.trust.pins_of = _pins  # type: ignore[method-assign]
+            await away.start()
+            await trio.in_sync("a", "b", "c")
+            await trio.until(lambda: _peer(away, leader) == "a:1")
+
+    stepped.run(main(), 1)
+
+
+class Shows(Dial):
+    """The door to others, of whom one shows a certificate."""
+
+    def __init__(self, door: Links, address: str, shown: str) -> None:
+        super().__init__(door)
+        self._address, self._shown = address, shown
+
+    async def connect(self, address: str, pins: Collection[str]) -> Link:
+        """As `Links.connect`."""
+        if address == self._address and self._shown not in pins:
+            raise LinkClosed("the certificate is not the one that is known")
+        return await super().connect(address, pins)
+
+
+def test_who_leads_is_found_by_what_it_shows_since(logbook: Logbook) -> None:
+    """A node that was away for longer than its next certificate was in its row."""
+    logbook.allow("leads no more|nobody leads|does not answer|was not renewed")
+
+    async def main() -> None:
+        async with cluster() as trio:
+            leader, away = await trio.led(), trio.named("c")
+            await away.stop()
+            await trio.in_sync("a", "b")
+            await away.start()
+            trio.named("b").runs.peering.trust.pins_of = _pins  # type: ignore[method-assign]
+            door = away.runs.peering.links
+            assert door is not None
+            away.runs.peering.links = Shows(door, leader.address, *_pins(leader.id))
+            await trio.in_sync("a", "b", "c")
+
+    stepped.run(main(), 1)
+
+
+def _peer(machine: Machine, other: Machine) -> str | None:
+    row = machine.runs.member.row_of(other.id)
+    return None if row is None else row.peer
 
 
 def _pins(node: str) -> frozenset[str]:

@@ -245,6 +245,27 @@ def test_etcd_moves_to_other_addresses_under_who_leads() -> None:
     played(main)
 
 
+def test_who_was_away_while_etcd_moved_asks_others_where_it_is(logbook: Logbook) -> None:
+    logbook.allow("what is agreed is asked for where others say")
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        away = trio.named("c")
+        await away.stop()
+        await trio.in_sync("a", "b")
+        await leader.value(POLICY.replace("http://etcd", "http://moved").format(1, "AUTO"))
+        await wrote(leader, 1)
+        for each in trio.machines:
+            each.gone = {"http://etcd"}
+        await away.start()
+        await trio.in_sync("a", "b", "c")
+        await shows(trio, away, 1)
+        await trio.until(lambda: away.runs.member.policy == leader.runs.member.policy)
+        await leader.kill()
+        await trio.until_done(lambda: away.value("SELECT * FROM t CURRENT"))
+
+    played(main)
+
+
 # --- etcd is not what it was ----------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from actors.doors import Doors
 from actors.node import Node, start
 from protocol.agreement import Agreed, Agreement, Answered, Released
 from protocol.errors import Refusal
-from protocol.links import Link, Redeem, Redeemed
+from protocol.links import Link, Links, Redeem, Redeemed
 from storage import cluster_file, node_file
 from storage.cluster_file import Cluster, Upstream
 from storage.directory import StoreDirectory
@@ -271,7 +271,7 @@ class Asks(ModelAgreement):
 class Dial:
     """The door of one node to the others. Who is whom is not what is tried: each shows its name."""
 
-    def __init__(self, door: ModelLinks) -> None:
+    def __init__(self, door: Links) -> None:
         self._door = door
 
     async def connect(self, address: str, pins: Collection[str]) -> Link:

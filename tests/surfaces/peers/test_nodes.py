@@ -15,22 +15,9 @@ import pytest
 
 from actors.cluster.peering import accept_nobody
 from actors.cluster.trust import Trust
-from actors.commits.committer import released_at_once
 from actors.doors import Doors, SystemClock, system_doors
 from protocol.errors import BadRequest, NotWritable, SignInRefused, WrongKey
-from protocol.links import (
-    VERSION,
-    Attach,
-    Leads,
-    Link,
-    LinkClosed,
-    NotKnown,
-    Redeem,
-    Redeemed,
-    Refused,
-    Renew,
-    Renewed,
-)
+from protocol.links import VERSION, Attach, Leads, Link, LinkClosed, NotKnown, Redeem, Redeemed
 from storage import join_tokens, peer_identity, replicas
 from storage.join_tokens import Invitation
 from storage.peer_identity import Identity
@@ -312,69 +299,6 @@ async def test_a_link_ends_with_what_it_stands_on(leader: Linked, statement: str
             await surface.connect(at(leader.surface), [leader.shown])
 
 
-async def next_known(leader: Linked, who: FakePeering) -> Identity:
-    """The next certificate of a node, which has had it put into its row."""
-    following = identity("next")
-    async with listening(who) as surface:
-        mine = await surface.connect(at(leader.surface), [leader.shown])
-        mine.send(Renew(following.fingerprint, following.expires))
-        assert isinstance(await mine.receive(), Renewed)
-    assert [one["replica"] for one in (await leader.cluster())["trusted"]] == ["n2", "n2"]
-    return following
-
-
-@pytest.mark.parametrize("shows", ["the first", "the next"])
-@pytest.mark.parametrize("revoked", ["the first", "the next"])
-async def test_either_certificate_of_a_node_ends_both(
-    leader: Linked, shows: str, revoked: str
-) -> None:
-    """Whoever has the key of one may have that of the other, which stands in the same file."""
-    who = joiner()
-    await redeem(who, await leader.token())
-    both = {"the first": who.shown, "the next": await next_known(leader, who)}
-    # A follower can't write down that it shows the next one: until it is linked by it both stand.
-    leader.here.node.peering.saw = lambda *_: None  # type: ignore[method-assign]
-    now = replace(who, shown=both[shows])
-    async with link(leader, now) as (mine, theirs):
-        await leader.here.value(f"REVOKE CERTIFICATE '{both[revoked].fingerprint}'")
-        for end in (mine, theirs):
-            with pytest.raises(LinkClosed):
-                async with asyncio.timeout(5):
-                    await end.receive()
-    for one in both.values():
-        async with listening(replace(who, shown=one)) as surface:
-            with pytest.raises(NotKnown):
-                await surface.connect(at(leader.surface), [leader.shown])
-    found = await leader.cluster()
-    assert found["trusted"] == []
-    assert [one["certificate"] for one in found["revoked"]] == [both[revoked].fingerprint]
-
-
-async def test_whoever_is_revoked_has_no_other_put_into_its_row(leader: Linked) -> None:
-    """Between the commit that says so and its release its link is there still."""
-    who, committer = joiner(), leader.here.node.committer
-    await redeem(who, await leader.token())
-    later = identity("later")
-    async with listening(who) as surface:
-        mine = await surface.connect(at(leader.surface), [leader.shown])
-        committer.releasable = lambda _durable: committer.released_upto
-        said = asyncio.ensure_future(
-            leader.here.value(f"REVOKE CERTIFICATE '{who.shown.fingerprint}'")
-        )
-        trust = leader.here.node.peering.trust
-        while trust.of(who.shown.fingerprint) is not None:
-            await asyncio.sleep(0.005)
-        mine.send(Renew(later.fingerprint, later.expires))
-        async with asyncio.timeout(5):  # a commit would wait for longer
-            refused = await mine.receive()
-        assert isinstance(refused, Refused) and refused.code == "SignInRefused"
-        committer.releasable = released_at_once
-        committer.release_more()
-        await said
-    assert trust.of(later.fingerprint) is None
-    assert (await leader.cluster())["trusted"] == []
-
-
 async def test_a_row_declared_by_its_certificate_learns_its_node(leader: Linked) -> None:
     who = joiner()
     await leader.here.value(f"DEFINE REPLICA n2 PEER 'n2:1' CERTIFICATE '{who.shown.fingerprint}'")
@@ -457,6 +381,17 @@ async def test_a_leader_puts_its_own_into_its_row(leader: Linked) -> None:
     await leader.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{own}'")
     while (await leader.row("n1"))["certificate"] != leader.shown:
         await asyncio.sleep(0.005)
+
+
+async def test_a_row_of_who_leads_declared_by_its_certificate_learns_its_node(
+    leader: Linked,
+) -> None:
+    """Nobody links with itself, and others look for who leads by its id."""
+    await leader.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{leader.shown}'")
+    while (await leader.row("n1"))["node"] is None:
+        await asyncio.sleep(0.005)
+    found = await leader.cluster()
+    assert found["member"] == "n1" and found["trusted"][0]["days_left"] >= 364
 
 
 async def test_it_is_renewed_a_month_ahead_and_shown_half_a_month_later(

@@ -1,0 +1,79 @@
+"""A node has two certificates for a month of each year: whoever is shut out by one is by both."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from actors.commits.committer import released_at_once
+from protocol.links import LinkClosed, NotKnown, Refused, Renew, Renewed
+from storage.peer_identity import Identity
+from tests.surfaces.peers.parts import FakePeering, at, identity, listening
+from tests.surfaces.peers.test_nodes import Linked, joiner, leader, link, redeem
+
+__all__ = ["leader"]
+
+
+async def next_known(leader: Linked, who: FakePeering) -> Identity:
+    """The next certificate of a node, which has had it put into its row."""
+    following = identity("next")
+    async with listening(who) as surface:
+        mine = await surface.connect(at(leader.surface), [leader.shown])
+        mine.send(Renew(following.fingerprint, following.expires))
+        assert isinstance(await mine.receive(), Renewed)
+    assert [one["replica"] for one in (await leader.cluster())["trusted"]] == ["n2", "n2"]
+    return following
+
+
+@pytest.mark.parametrize("shows", ["the first", "the next"])
+@pytest.mark.parametrize("revoked", ["the first", "the next"])
+async def test_either_certificate_of_a_node_ends_both(
+    leader: Linked, shows: str, revoked: str
+) -> None:
+    """Whoever has the key of one may have that of the other, which stands in the same file."""
+    who = joiner()
+    await redeem(who, await leader.token())
+    both = {"the first": who.shown, "the next": await next_known(leader, who)}
+    # A follower can't write down that it shows the next one: until it is linked by it both stand.
+    leader.here.node.peering.saw = lambda *_: None  # type: ignore[method-assign]
+    now = replace(who, shown=both[shows])
+    async with link(leader, now) as (mine, theirs):
+        await leader.here.value(f"REVOKE CERTIFICATE '{both[revoked].fingerprint}'")
+        for end in (mine, theirs):
+            with pytest.raises(LinkClosed):
+                async with asyncio.timeout(5):
+                    await end.receive()
+    for one in both.values():
+        async with listening(replace(who, shown=one)) as surface:
+            with pytest.raises(NotKnown):
+                await surface.connect(at(leader.surface), [leader.shown])
+    found = await leader.cluster()
+    assert found["trusted"] == []
+    assert [one["certificate"] for one in found["revoked"]] == [both[revoked].fingerprint]
+
+
+async def test_whoever_is_revoked_has_no_other_put_into_its_row(leader: Linked) -> None:
+    """Between the commit that says so and its release its link is there still."""
+    who, committer = joiner(), leader.here.node.committer
+    await redeem(who, await leader.token())
+    later = identity("later")
+    async with listening(who) as surface:
+        mine = await surface.connect(at(leader.surface), [leader.shown])
+        committer.releasable = lambda _durable: committer.released_upto
+        said = asyncio.ensure_future(
+            leader.here.value(f"REVOKE CERTIFICATE '{who.shown.fingerprint}'")
+        )
+        trust = leader.here.node.peering.trust
+        while trust.of(who.shown.fingerprint) is not None:
+            await asyncio.sleep(0.005)
+        mine.send(Renew(later.fingerprint, later.expires))
+        async with asyncio.timeout(5):  # a commit would wait for longer
+            refused = await mine.receive()
+        assert isinstance(refused, Refused) and refused.code == "SignInRefused"
+        committer.releasable = released_at_once
+        committer.release_more()
+        await said
+    assert trust.of(later.fingerprint) is None
+    assert (await leader.cluster())["trusted"] == []
