@@ -33,6 +33,9 @@ WAITS_SECONDS: Final = 1.0
 """How often it is looked who has waited for too long."""
 STALLS_SECONDS: Final = 0.25
 """How often it is looked whether anything is released."""
+READS_SECONDS: Final = 3.0
+"""Who only reads waits for so long, and BEHIND, for what is on its way while nothing is released:
+where another has just taken the lead followers are there in a moment."""
 DECLARED_SECONDS: Final = 0.25
 """How often it is looked whether this node is declared to lead still."""
 AGAIN_PART: Final = 20
@@ -141,7 +144,8 @@ class Holding:
             )
             if found is not None:
                 committer.stall = Stall(shows_all=leadership.is_settled)
-                committer.end_reads(found.refusal())
+                waits_us = leadership.policy.behind_us + int(READS_SECONDS * 1_000_000)
+                committer.end_reads(self._clock.monotonic_us() - waits_us, found.refusal())
                 if before is None:
                     log.warning("releases nothing", waits_for=found.why)
             elif before is not None:

@@ -74,6 +74,8 @@ class Figures(NamedTuple):
     """By follower, how many commits it lacks."""
     in_sync: bool
     """Whether it follows, and has all that was released."""
+    held_up: bool
+    """Whether no changes come to be in its cluster, as far as it knows."""
 
 
 class Member:
@@ -462,6 +464,7 @@ class Member:
             followers=len(followers.linked),
             lags=tuple(lagging(followers, self.nodes, self._committer.durable_upto)),
             in_sync=self.standing is Standing.IN_SYNC,
+            held_up=self.held_up is not None,
         )
 
     def _silent(self, pursuit: Pursuit) -> Value:

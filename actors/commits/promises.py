@@ -150,11 +150,15 @@ class Promises:
                     self._waiters[sequence].remove(told)
                     self._tell(told, late(sequence, why))
 
-    def end_reads(self, why: Refusal) -> None:
+    def end_reads(self, began_us: int, why: Refusal) -> None:
         """Nobody waits any longer who has only read what is on its way, or is refused for what it
-        has read there. :param why: what they hear"""
+        has read there.
+
+        :param began_us: since when they have waited, at least, on the monotonic clock
+        :param why: what they hear
+        """
         for waiter in list(self.waiters):
-            if waiter.written <= self.released_upto:
+            if waiter.written <= self.released_upto and waiter.began_us <= began_us:
                 waiter.end(why)
 
     @property

@@ -262,6 +262,7 @@ def _cluster(figures: Figures | None) -> Iterator[Metric]:
         ("store_cluster_lease_seconds", "Left of the lease it leads by", figures.lease_seconds),
         ("store_cluster_followers", "Nodes that are attached to it", figures.followers),
         ("store_cluster_in_sync", "Whether it follows and lacks nothing", float(figures.in_sync)),
+        ("store_cluster_held_up", "Whether no changes come to be", float(figures.held_up)),
     ):
         yield GaugeMetricFamily(name, text, value)
     lags = GaugeMetricFamily(

@@ -580,6 +580,7 @@ def test_a_new_lineage_is_begun_by_order_alone() -> None:
         alone.cut()
         await trio.in_sync("a", "b")
         await wrote(old, 1)
+        await asyncio.sleep(2)  # that it is released is in the log: it shows that when it is back
         await old.kill()
         await trio.named("b").kill()
         alone.mend()
