@@ -48,6 +48,10 @@ NOT_TOLD: Final = (
 NOT_COORDINATING: Final = (
     "this node is declared coordinating no more, and gives its lead up: another takes it that is"
 )
+NOT_IN_FORCE: Final = (
+    "the store came with a failover policy that is not in force here: DEFINE FAILOVER puts one into"
+    " force, DROP FAILOVER has the node go on alone"
+)
 _SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
 
 
@@ -196,7 +200,10 @@ class Member:
             return self.stranded
         if self.leadership is not None and self.leadership.stalled is not None:
             return self.leadership.stalled.why
-        return self.why or None if self.is_unled or self.lacks else None
+        if self.life is Life.ALONE:
+            return None if self.kept is None else NOT_IN_FORCE
+        waits = self.is_unled or self.lacks or self.life is Life.FOUNDING
+        return self.why or None if waits else None
 
     @property
     def is_unled(self) -> bool:
@@ -335,11 +342,7 @@ class Member:
             self.check_roles()
             if self.kept is not None and not self.commits_policy:
                 # Rule 8: what was restored has its topology, and is no cluster's member.
-                raise NotWritable(
-                    "the store came with a failover policy that is not in force here: DEFINE"
-                    " FAILOVER puts one into force, DROP FAILOVER has the node go on alone",
-                    leader=[],
-                )
+                raise NotWritable(NOT_IN_FORCE, leader=[])
             return
         if self.life is Life.FOUNDING:
             if not self.commits_policy:

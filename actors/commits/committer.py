@@ -196,6 +196,12 @@ class Committer(Promises):
         """A transaction on the state as it is now, commits in flight included."""
         return self.ledger.begin()
 
+    def begin_reading(self) -> Transaction:
+        """A transaction that changes nothing: on the state as it is now, or, while nothing that is
+        in flight is released, on all that was."""
+        is_late = self.stall is not None and self.stall.shows_all
+        return self.begin_shown() if is_late else self.begin()
+
     def begin_shown(self) -> Transaction:
         """A transaction on what is released, which changes nothing and waits for nothing."""
         return read_released(self.ledger)

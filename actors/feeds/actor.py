@@ -125,10 +125,7 @@ class FeedsActor(LoopActor):
 
     def _look(self, asked: OpenFeed) -> _Found:
         """Judge who asks, of the table as it is now."""
-        committer = self._committer
-        stall = committer.stall
-        is_late = stall is not None and stall.shows_all
-        with committer.begin_shown() if is_late else committer.begin() as tx:
+        with self._committer.begin_reading() as tx:
             caller, place = asked.caller, (asked.namespace, asked.database)
             table = self._rights.table(tx, caller, place, asked.table, READ)
             attributed = self._rights.holds(tx, caller, INFO, table)

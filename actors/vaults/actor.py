@@ -463,7 +463,7 @@ class VaultsActor(LoopActor):
     async def show(self, message: ShowVaults) -> Standings:
         """How it stands with the store, and with the vaults that the caller sees."""
         service, found = self._service, list[VaultStanding]()
-        with self._committer.begin() as tx:
+        with self._committer.begin_reading() as tx:
             tx.pause()
             store = vaults.store_row(tx)
             for number, vault in enumerate(self._rights.vaults(tx, message.caller), start=1):

@@ -4,11 +4,14 @@ promised; and all is whole once it is over, without a hand."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -145,6 +148,40 @@ def test_writes_are_refused_while_no_follower_is_heard_and_etcd_is(
             print(f"{way.__name__} {leader.name}, to nodes alone: {again:.1f} s when healed")
             assert found.led() == leader
     figure("a leader without followers", clients.figures)
+
+
+# --- a follower that stands still -----------------------------------------------------------------
+
+
+def test_reads_go_on_while_a_follower_that_is_needed_stands_still(tmp_path: Path) -> None:
+    """With a write on its way for as long: who leads says whom it misses, to probes too."""
+    with cluster(tmp_path, acks=2) as found:
+        leader = found.led()
+        leader.script(f"{QUIET}; CREATE t:1 SET n = 1", **PLACE)
+        still = found.followers()[0]
+        still.pause()
+        try:
+            assert leader.value("CREATE t:2 SET n = 2", **PLACE) is None, "nobody knows"
+            found.until("it says so to probes", lambda: ready(leader)["held_up"] == "followers")
+            assert ready(leader)["ready"]
+            assert still.name in leader.about["waits_for"]
+            assert leader.value("INFO FOR CLUSTER")["failover"]["acks"] == 2
+            assert leader.value("SELECT VALUE n FROM t ORDER BY n", **PLACE) == [1]
+            for write in ("CREATE t:1 SET n = 1", "CREATE t:3 SET n = 3"):
+                assert leader.refusal(write, **PLACE) == "NotEnoughReplicas"
+        finally:
+            still.go_on()
+        found.in_sync(3)
+        there = "SELECT VALUE n FROM t ORDER BY n"
+        found.until("what was on its way counts", lambda: leader.value(there, **PLACE) == [1, 2])
+        assert ready(leader)["held_up"] is None
+
+
+def ready(member: Member) -> dict[str, Any]:
+    """What it says to a probe."""
+    with urlopen(f"http://127.0.0.1:{member.at.http}/ready", timeout=60) as answer:
+        said: dict[str, Any] = json.load(answer)
+        return said
 
 
 # --- full disks -----------------------------------------------------------------------------------

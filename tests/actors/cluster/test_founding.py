@@ -128,6 +128,7 @@ def test_a_stop_before_it_was_noted_is_for_the_statement_to_be_said_again(
         await first.start()
         refusal = await outcome(first.value("CREATE t:3"))
         assert isinstance(refusal, NotWritable) and "DROP FAILOVER" in refusal.message
+        assert (await first.value("INFO FOR NODE"))["waits_for"] == refusal.message
         await trio.until_done(lambda: first.value(again))
         if again == SAID:
             await goes_on(trio)
@@ -169,6 +170,7 @@ def test_while_it_comes_into_force_it_is_neither_replaced_nor_dropped() -> None:
         first.etcd = Fate.REFUSED
         refusal = await saying
         assert isinstance(refusal, Busy) and "etcd does not answer" in refusal.message
+        assert "etcd does not answer" in (await first.value("INFO FOR NODE"))["waits_for"]
         for said, kind in (
             ("CREATE t:x", Busy),
             (POLICY.format(0, "AUTO"), Busy),
