@@ -166,7 +166,8 @@ def give_token(tx: Transaction, replica: Replica, token: TokenKept) -> None:
     """
     if not replica.waits:
         raise BadRequest(
-            f"replica {replica.name} has its node already: there is nothing that a token would open"
+            f"replica {replica.name} has its node already: there is nothing that a token would"
+            " open. Where that node's directory is gone, DROP REPLICA and DEFINE REPLICA come first"
         )
     tx.put(_key(replica.name), _packed(replace(replica, token=token)))
 

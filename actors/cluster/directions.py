@@ -4,10 +4,10 @@ has rows may know."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from protocol.links import AskWay, Leads, Link, LinkClosed, Links, Way
+from protocol.links import AskWay, Leads, LinkClosed, Links, Way
 from storage.replicas import Replica
 
 SECONDS: Final = 5.0
@@ -17,42 +17,37 @@ PinsOf = Callable[[str], Collection[str]]
 """The certificates that a node may show, by its id."""
 
 
-async def ways(links: Links, rows: Iterable[Replica], pins_of: PinsOf) -> AsyncIterator[Way]:
+async def ways(links: Links, rows: Iterable[Replica], pins_of: PinsOf) -> list[Way]:
     """What they say; who is not there says nothing.
 
-    :param rows: of those who are asked, one after the other
+    :param rows: of those who are asked, all at once
     """
-    for row in rows:
-        if row.node is None:
-            continue
-        try:
-            async with asyncio.timeout(SECONDS):
-                way = await _asked(await links.connect(row.peer, pins_of(row.node)))
-        except (LinkClosed, TimeoutError):
-            continue
-        if way is not None:
-            yield way
+    asked = [_said(links, row.peer, pins_of(row.node)) for row in rows if row.node is not None]
+    return [way for way in await asyncio.gather(*asked) if way is not None]
 
 
 async def ask_around(
     links: Links, rows: Iterable[Replica], pins_of: PinsOf, leader: str
 ) -> Leads | None:
-    """Where who leads is, as the first says that knows; None: nobody does, or is there.
+    """Where who leads is, as somebody says; None: nobody knows, or is there.
 
     :param rows: as `ways`
     :param leader: the id of who is looked for
     """
-    async for way in ways(links, rows, pins_of):
-        if way.leader is not None and way.leads == leader:
-            return way.leader
-    return None
+    found = await ways(links, rows, pins_of)
+    return next((way.leader for way in found if way.leader and way.leads == leader), None)
 
 
-async def _asked(link: Link) -> Way | None:
-    """None: it knows no such question."""
+async def _said(links: Links, address: str, pins: Collection[str]) -> Way | None:
+    """None: it is not there, or knows no such question."""
     try:
-        link.send(AskWay())
-        answer = await link.receive()
-    finally:
-        link.close()
+        async with asyncio.timeout(SECONDS):
+            link = await links.connect(address, pins)
+            try:
+                link.send(AskWay())
+                answer = await link.receive()
+            finally:
+                link.close()
+    except (LinkClosed, TimeoutError):
+        return None
     return answer if isinstance(answer, Way) else None

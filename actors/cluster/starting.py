@@ -117,8 +117,7 @@ def begin_coordination(
     async def ask_way() -> list[Way]:
         if peering.links is None:
             return []
-        asked = directions.ways(peering.links, member.others, peering.trust.pins_of)
-        return [way async for way in asked]
+        return await directions.ways(peering.links, member.others, peering.trust.pins_of)
 
     whereabouts = Whereabouts(runtime.clock, member, peering)
     shippings = Shippings(runtime.clock, member, ship, lambda: whereabouts.way)

@@ -11,8 +11,15 @@ from pathlib import Path
 import pytest
 
 from actors.agreement import Etcd
+from bench.cluster.plan import ETCD
 from tests.actors.agreement.etcds import needs_etcd
-from tests.reliability.clusters import Cluster, Member, cluster
+from tests.reliability.clusters import (
+    BEHIND_SECONDS,
+    LEASE_SECONDS,
+    Cluster,
+    Member,
+    cluster,
+)
 
 pytestmark = needs_etcd
 
@@ -92,6 +99,28 @@ def test_an_older_copy_of_a_directory_is_put_back(tmp_path: Path) -> None:
         assert found.leader is None
         leader.start()
         found.check()
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(600)
+def test_a_node_that_was_away_while_all_moved(tmp_path: Path) -> None:
+    """Where its log says it finds neither etcd nor who leads."""
+    with cluster(tmp_path) as found:
+        leader, (away, _) = found.led(), found.followers()
+        away.stop()
+        found.until("it is out of the set", lambda: not found.in_set(away))
+        leader.script(
+            f"DEFINE FAILOVER VIA 'http://127.0.0.1:{found.plan.etcd}' LEASE {LEASE_SECONDS}s"
+            f" ACKS 1 BEHIND {BEHIND_SECONDS}s PROMOTE AUTO"
+        )
+        leader.script(f"ALTER REPLICA {leader.name} SET PEER '127.0.0.1:{leader.at.peer}'")
+        found.write_until_taken(1)
+        ways = [(each.name, ETCD) for each in found.members] + [(away.name, leader.name)]
+        found.cut(*ways, *((to, source) for source, to in ways))
+        away.start()
+        found.check()
+        assert "what is agreed is asked for where others say" in away.said
+        assert "a node was found where others say that it is" in away.said
 
 
 def told(found: Cluster) -> int:

@@ -17,7 +17,18 @@ from actors.cluster.peering import accept_nobody
 from actors.cluster.trust import Trust
 from actors.doors import Doors, SystemClock, system_doors
 from protocol.errors import BadRequest, NotWritable, SignInRefused, WrongKey
-from protocol.links import VERSION, Attach, Leads, Link, LinkClosed, NotKnown, Redeem, Redeemed
+from protocol.links import (
+    VERSION,
+    AskWay,
+    Attach,
+    Leads,
+    Link,
+    LinkClosed,
+    NotKnown,
+    Redeem,
+    Redeemed,
+    Way,
+)
 from storage import join_tokens, peer_identity, replicas
 from storage.join_tokens import Invitation
 from storage.peer_identity import Identity
@@ -312,6 +323,20 @@ async def test_a_row_declared_by_its_certificate_learns_its_node(leader: Linked)
     async with listening(other) as surface:
         with pytest.raises(LinkClosed, match="another node"):
             await surface.connect(at(leader.surface), [leader.shown])
+
+
+async def test_who_is_linked_hears_where_to_turn_to(leader: Linked) -> None:
+    who, own, here = joiner(), leader.here.node.peering.node, at(leader.surface)
+    await leader.here.value(f"DEFINE REPLICA n1 PEER '{here}' NODE '{own}'")
+    while (await leader.row("n1"))["certificate"] != leader.shown:
+        await asyncio.sleep(0.005)
+    await redeem(who, await leader.token())
+    async with listening(who) as surface:
+        mine = await surface.connect(here, [leader.shown])
+        mine.send(AskWay())
+        assert await mine.receive() == Way([], None, own, here, [leader.shown])
+        with pytest.raises(LinkClosed):
+            await mine.receive()
 
 
 async def test_where_nothing_takes_followers_they_are_told(leader: Linked) -> None:
