@@ -423,7 +423,7 @@ class Member:
         """The id of who leads, or is copied; None: nobody that is known of."""
         if self.life is Life.LEADING or self.life is Life.ALONE:
             return self.node
-        return self.pursuit.node if self.pursuit is not None else None
+        return None if self.pursuit is None or self.is_unled else self.pursuit.node
 
     # --- what is shown ----------------------------------------------------------------------------
 

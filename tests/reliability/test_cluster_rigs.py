@@ -174,7 +174,7 @@ def test_reads_go_on_while_a_follower_that_is_needed_stands_still(tmp_path: Path
         found.in_sync(3)
         there = "SELECT VALUE n FROM t ORDER BY n"
         found.until("what was on its way counts", lambda: leader.value(there, **PLACE) == [1, 2])
-        assert ready(leader)["held_up"] is None
+        found.until("so does a probe", lambda: ready(leader)["held_up"] is None)
 
 
 def ready(member: Member) -> dict[str, Any]:

@@ -246,6 +246,8 @@ def test_whatever_is_refused_is_so_at_once_and_says_what_helps(stands: str) -> N
             missing = [word for word in words if word not in told]
             if missing or bool(told) != bool(words) or now(node) - began > SOON:
                 found.append(f"{statement} ({now(node) - began:.1f} s): {told} lacks {missing}")
+            if isinstance(answer, NotWritable) and "nobody leads" in told and answer.leader:
+                found.append(f"{statement}: {told} names {answer.leader} for who leads")
         for each in trio.machines:
             each.mend()
 
