@@ -64,7 +64,7 @@ async def test_the_certificates_of_a_node(node: Told) -> None:
     assert node.trust.pins_of(ID) == {ONE, OTHER}
     assert node.trust.row_of(ID) == "n1" and node.trust.row_of("another") is None
     await node.here.value(f"REVOKE CERTIFICATE '{ONE}'")
-    assert node.trust.pins_of(ID) == {OTHER}
+    assert node.trust.pins_of(ID) == frozenset() and not node.trust.is_revoked(OTHER)
 
 
 async def test_strangers_are_awaited_while_a_token_opens_something(node: Told) -> None:
