@@ -19,6 +19,7 @@ import structlog
 
 from actors.cluster.amending import Amending
 from actors.cluster.courses import (
+    UNDECLARED,
     Follow,
     Take,
     Wait,
@@ -372,7 +373,7 @@ class CoordinationActor(LoopActor):
                 taken = await self._taking.first(agreement, known.founding, agreed)
                 await self._lead(agreement, taken)
             else:
-                self._wait(Wait("this node founds the set once it is declared coordinating"))
+                self._wait(Wait(f"nobody leads yet, and {UNDECLARED}"))
             return
         found = course(
             known, agreed, member.node, self._committer.history(), coordinates=coordinates,

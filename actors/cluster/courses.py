@@ -20,7 +20,7 @@ NAME_ONE: Final = (
     "nobody leads until an operator names a node: the one that holds most, by log_ends in INFO FOR"
     " NODE of each, with DEFINE NODE LEADS STORE FORCE REASON 's' on it"
 )
-NOT_COORDINATING: Final = (
+UNDECLARED: Final = (
     "this node is not declared coordinating: DEFINE NODE ROLES serving, writable, coordinating on"
     " it lets it lead"
 )
@@ -152,7 +152,7 @@ def course(
     if why is not None:
         return Wait(why, lacks=True)
     if not coordinates:
-        return Wait(f"nobody leads, and {NOT_COORDINATING}")
+        return Wait(f"nobody leads, and {UNDECLARED}")
     if not asked:
         return Wait(
             "nobody leads, and this node takes the lead when it is told to: DEFINE NODE LEADS STORE"

@@ -52,6 +52,10 @@ NOT_IN_FORCE: Final = (
     "the store came with a failover policy that is not in force here: DEFINE FAILOVER puts one into"
     " force, DROP FAILOVER has the node go on alone"
 )
+ETCD_AWAY: Final = (
+    "etcd is out of reach: this node may not know whether it still leads. It goes on once etcd"
+    " answers at the addresses of VIA"
+)
 _SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
 
 
@@ -198,8 +202,11 @@ class Member:
         """What it waits for, and what helps; None: nothing."""
         if self.is_stranded:
             return self.stranded
-        if self.leadership is not None and self.leadership.stalled is not None:
-            return self.leadership.stalled.why
+        if self.leadership is not None:
+            stalled = self.leadership.stalled
+            if stalled is not None:
+                return stalled.why
+            return ETCD_AWAY if self.leadership.may_be_over else None
         if self.life is Life.ALONE:
             return None if self.kept is None else NOT_IN_FORCE
         waits = self.is_unled or self.lacks or self.life is Life.FOUNDING
@@ -355,9 +362,7 @@ class Member:
             if not self.leadership.may_be_over:
                 self.check_roles()
                 return
-            raise NotWritable(
-                "etcd is out of reach: this node may not know whether it still leads", leader=[]
-            )
+            raise NotWritable(ETCD_AWAY, leader=[])
         raise self.not_leading()
 
     def not_leading(self, what: str = "") -> NotWritable:

@@ -3,7 +3,7 @@ Each text says what helps instead."""
 
 from __future__ import annotations
 
-from actors.cluster.courses import NOT_COORDINATING, Wait, course
+from actors.cluster.courses import UNDECLARED, Wait, course
 from actors.cluster.following import History
 from actors.cluster.member import Member
 from protocol.agreement import Agreed, Lead
@@ -55,7 +55,7 @@ def check_vacant(
         if isinstance(found, Wait):
             raise NotWritable(found.why, leader=[])
     elif not coordinates:
-        raise NotWritable(NOT_COORDINATING, leader=[])
+        raise NotWritable(UNDECLARED, leader=[])
 
 
 def leads_already(member: Member, lead: Lead, when: str = "") -> NotWritable:

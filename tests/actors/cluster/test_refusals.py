@@ -239,6 +239,10 @@ def test_whatever_is_refused_is_so_at_once_and_says_what_helps(stands: str) -> N
 
     async def main(trio: Trio, leader: Machine) -> None:
         node = await reach(trio, leader)
+        about, is_well = await node.value("INFO FOR NODE"), stands == "a follower"
+        held_up = node.runs.status().held_up
+        if (about["waits_for"] is None) != is_well or (held_up is None) != is_well:
+            found.append(f"it waits for {about['waits_for']}, and is held up by {held_up}")
         for statement, words in said.items():
             began = now(node)
             answer = await outcome(node.value(statement))
