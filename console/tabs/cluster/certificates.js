@@ -54,8 +54,8 @@ export function Certificates({ self, cluster, may, again }) {
       ${revoking && html`
         <${Confirm} title="Revoke a certificate" name=${revoking.certificate.slice(0, TYPED)} called="first eight digits"
           statement=${revokeCertificate(revoking.certificate)} act="Revoke" onDone=${again} onClose=${() => revoke(null)}>
-          <p>Of the row <bdi>${revoking.replica}</bdi>: <code>${revoking.certificate}</code>. It stays revoked: no row can be declared with it
-            again.</p>
+          <p>Of the row <bdi>${revoking.replica}</bdi>: <code>${revoking.certificate}</code>. The links of its node end at once, and if the row has
+            another certificate, that is trusted no more either. What is revoked stays so: no row can be declared with it again.</p>
         <//>`}
     </section>`;
 }

@@ -339,6 +339,44 @@ def test_a_copy_anew_is_cut_anywhere(history: History) -> None:
     assert points > 20 and 0 < whole < states
 
 
+def test_what_is_given_up_is_an_empty_directory_or_gone_on_with_by_its_key() -> None:
+    """Cut at each of its operations."""
+    chance = random.Random(4)
+    emptied = kept = at = 0
+    while True:
+        at += 1
+        disk = SimulatedDisk({"": None, "/data": None}, sector=64)
+        machine = Machine(disk, key=OTHER_KEY)
+        joining = begun(machine)
+        joining.directory.write(joining.directory.peer_file, {"certificate": "x"})
+        disk.watch = _killing(at)
+        try:
+            joining.give_up()
+        except Killed:
+            pass
+        else:
+            break
+        disk.watch = None
+        for image in disk.crash_point().images(12, chance):
+            after = replace(machine.after_crash(image), key=KEY)
+            if is_joining(after.disk, PATH):
+                kept += 1
+                with pytest.raises(WrongKey, match="begin with an empty directory"):
+                    begun(after)
+                again = begun(replace(after, key=OTHER_KEY))
+                assert again.now == joining.now
+            else:
+                emptied += 1
+                again = begun(after)
+                assert again.now.node != joining.now.node
+                assert not after.disk.exists(again.directory.peer_file)
+            again.close()
+    assert kept and emptied
+    disk.watch = None
+    joining.close()
+    begun(replace(machine, key=None)).close()
+
+
 def test_a_planted_bug_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `test_a_copy_anew_is_cut_anywhere` goes through."""
 
