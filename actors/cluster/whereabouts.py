@@ -88,6 +88,8 @@ class Whereabouts:
                 return await self._linked(links, node, place)
             except LinkClosed as closed:
                 why = closed
+        if self._is_shut_out(node):
+            raise LinkClosed(f"what node {node} shows was revoked")
         told = await self._ask(links, node) if not places or self._is_lost(node) else None
         if told is None or told in places:
             raise why
@@ -102,7 +104,7 @@ class Whereabouts:
         :param upstream: as of `connect`
         """
         places, links = self._places(node, upstream), self._peering.links
-        if not places and links is not None:
+        if not places and links is not None:  # it has no row
             told = await self._ask(links, node)
             places = [] if told is None else [told]
         pins = frozenset[str]().union(*(place.pins for place in places))
@@ -129,6 +131,12 @@ class Whereabouts:
             raise LinkClosed(f"another node answers at {place.address} than the one that leads")
         self._lost_us.pop(node, None)
         return link
+
+    def _is_shut_out(self, node: str) -> bool:
+        """Whether its row here had certificates, and none is trusted: then nobody else is asked for
+        one, who may not have heard of that."""
+        row = self._member.row_of(node)
+        return bool(row and row.certificates) and not self._peering.trust.pins_of(node)
 
     def _is_lost(self, node: str) -> bool:
         """Whether it is not found for long, or for as long again since others were asked."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
 
 from actors.cluster.directions import ask_around
+from actors.cluster.whereabouts import Whereabouts
 from protocol.links import Link, LinkClosed, Links
 from storage.replicas import Replica
 from tests.actors.cluster.whole import Dial, Machine, Trio, cluster
@@ -84,6 +88,37 @@ def test_who_leads_is_found_by_what_it_shows_since(logbook: Logbook) -> None:
             assert door is not None
             away.runs.peering.links = Shows(door, leader.address, *_pins(leader.id))
             await trio.in_sync("a", "b", "c")
+
+    stepped.run(main(), 1)
+
+
+def test_for_who_was_revoked_nobody_is_asked(logbook: Logbook) -> None:
+    """Another may not have heard of it yet, and name what it shows."""
+    logbook.allow("leads no more|nobody leads|does not answer|was not renewed")
+
+    async def main() -> None:
+        async with cluster() as trio:
+            leader, node = await trio.led(), trio.named("c").runs
+            await trio.in_sync("a", "b", "c")
+            trio.named("b").runs.peering.trust.pins_of = _pins  # type: ignore[method-assign]
+            door = node.peering.links
+            assert door is not None
+            node.peering.links = Shows(door, leader.address, *_pins(leader.id))
+            for certificate, finds in ((None, True), ("ab" * 32, False)):
+                row = node.member.row_of(leader.id)
+                assert row is not None
+                changed = replace(row, certificate=certificate)
+                node.member.row_of = lambda _, row=changed: row  # type: ignore[misc,method-assign]
+                places = Whereabouts(node.doors.clock, node.member, node.peering)
+                for _ in range(40):
+                    await asyncio.sleep(1)
+                    with suppress(LinkClosed):
+                        (await places.connect(leader.id, None)).close()
+                        break
+                else:
+                    assert not finds, "it is found where another says that it is"
+                    continue
+                assert finds
 
     stepped.run(main(), 1)
 
