@@ -412,7 +412,7 @@ class Member:
     @property
     def leader_endpoints(self) -> tuple[str, ...]:
         """Where clients reach who leads; none: nobody does that is known of."""
-        return () if self.leader is None else self.endpoints_of(self.leader)
+        return () if self.leader is None or self.is_unled else self.endpoints_of(self.leader)
 
     def endpoints_of(self, node: str) -> tuple[str, ...]:
         """Where clients reach a node; none: no row says so."""
@@ -425,10 +425,10 @@ class Member:
 
     @property
     def leader(self) -> str | None:
-        """The id of who leads, or is copied; None: nobody that is known of."""
+        """The id of who leads, or is copied, or did so last; None: nobody that is known of."""
         if self.life is Life.LEADING or self.life is Life.ALONE:
             return self.node
-        return None if self.pursuit is None or self.is_unled else self.pursuit.node
+        return self.pursuit.node if self.pursuit is not None else None
 
     # --- what is shown ----------------------------------------------------------------------------
 

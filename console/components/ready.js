@@ -8,3 +8,10 @@ export const UNREADY = {
   failed: 'it has failed',
   stranded: 'stranded: it shows what is not in its leader\'s history',
 };
+
+/** What keeps changes from being taken while reads go on, in words, by the word of /ready. */
+export const HELD_UP = {
+  followers: 'held up: too few followers hold what is written',
+  etcd: 'held up: etcd does not answer',
+  leader: 'held up: nobody leads that this node knows of',
+};

@@ -10,7 +10,7 @@ import { Keyboard, useKeys } from './keys.js';
 import { Loaded } from './loaded.js';
 import { Notice } from './notices.js';
 import { begin, Places } from './places.js';
-import { UNREADY } from './ready.js';
+import { HELD_UP, UNREADY } from './ready.js';
 import { Clear, SignIn, SignInAgain } from './signin.js';
 
 /** The whole page. */
@@ -119,7 +119,7 @@ function Condition() {
   if (!condition) return html`<p class="condition">${away ? 'away' : '…'}</p>`;
   const { health, ready, at } = condition;
   const well = !away && ready.ready;
-  const why = away ? 'no answer' : ready.ready ? 'ready' : UNREADY[ready.reason] ?? ready.reason;
+  const why = away ? 'no answer' : ready.ready ? ready.held_up ? `ready, ${HELD_UP[ready.held_up]}` : 'ready' : UNREADY[ready.reason] ?? ready.reason;
   return html`
     <p class="condition ${well ? 'well' : 'ill'}" title=${`read ${ago(at)}`}>
       <span class="dot" aria-hidden="true"></span><span>${why}</span>

@@ -394,6 +394,24 @@ def test_a_leader_that_is_lost_is_not_said_to_lead(told: Told, watch: Watch) -> 
     expect(dialog.get_by_text("there is no failover policy in force")).to_be_visible()
 
 
+def test_a_leader_that_releases_nothing_says_what_it_waits_for(told: Told) -> None:
+    held_up = {
+        "life": "leading",
+        "leader": FAR,
+        "lease": {"$dur": "4s"},
+        "waits_for": "far: 0 of 1",
+    }
+    own = told(held_up, {"failover": POLICY}).get_by_role("article", name="This node")
+    expect(own).to_contain_text("leads, held up")
+    expect(own).to_contain_text("it waits for far: 0 of 1")
+
+
+def test_a_stranded_node_says_what_helps(told: Told) -> None:
+    stranded = FOLLOWS | {"upstream": "stranded", "waits_for": "stop far, and start this one"}
+    own = told(stranded, {"failover": POLICY}).get_by_role("article", name="This node")
+    expect(own).to_contain_text("stop far, and start this one")
+
+
 def test_beginning_anew_says_its_price_and_wants_a_reason(
     told: Told, node: NodeProcess, watch: Watch
 ) -> None:

@@ -108,4 +108,4 @@ def test_alerts_are_rules_of_prometheus(tmp_path: Path) -> None:
     (tmp_path / "alerts.yaml").write_text(rules)
     words = ["promtool", "check", "rules", str(tmp_path / "alerts.yaml")]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0 and "8 rules found" in ended.stdout, ended.stdout + ended.stderr
+    assert ended.returncode == 0 and "10 rules found" in ended.stdout, ended.stdout + ended.stderr

@@ -66,6 +66,8 @@ const UPSTREAM = {
 const says = ([word, look, words]) => ({ word, look, says: words });
 
 function own(self, cluster) {
+  if (self.upstream === 'stranded' && self.waits_for) return says(['stranded', 'ill', self.waits_for]);
+  if (self.life === 'leading' && self.waits_for) return says(['leads, held up', 'ill', `it waits for ${self.waits_for}`]);
   if (self.life === 'leading') return says(['leads', 'well', 'takes changes, and ships them to who follows']);
   if (self.life === 'founding') return says(['founding', 'warn', 'its policy is coming into force: nothing is committed for that moment']);
   if (self.life === 'waiting') return says(['waits', 'ill', self.waits_for ?? 'there is nobody to follow']);
