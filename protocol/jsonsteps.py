@@ -14,6 +14,8 @@ from collections.abc import Callable
 from json.decoder import scanstring  # type: ignore[attr-defined]  # not in the stubs
 from typing import Any, Final
 
+from protocol import limits
+from protocol.errors import TooLarge
 from protocol.values import Tick
 
 WINDOW_CHARACTERS: Final = 32 * 1024
@@ -24,6 +26,10 @@ of values that don't fit, inside each other, is not scanned once for each of the
 MARGIN: Final = 8
 """A value that ends so near to the end of its window may go on behind it: of `1.5` it may be the 1
 that was seen."""
+
+DEEPEST: Final = 4 * limits.DEPTH
+"""Arrays and objects around another that are read: more than any value has with its tags. Counted
+here, for where this is compiled nothing else ends it before the stack does."""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
 
@@ -40,6 +46,7 @@ def load_in_steps(text: str, scan: Scan, made: Made, tick: Tick) -> Any:
     :param made: its hook for the pairs of an object
     :param tick: called between the steps
     :raises json.JSONDecodeError: as the decoder does
+    :raises TooLarge: it nests deeper than any value
     """
     reader = _Reader(text, scan, made, tick)
     value = reader.value(reader.after_space(0))
@@ -65,6 +72,8 @@ class _Reader:
         self._size = WINDOW_CHARACTERS_MIN
         self._safe = -1
         """A value that begins in the window and ends before this was seen whole."""
+        self._depth = 0
+        """How many arrays and objects have been entered and not been left."""
 
     def after_space(self, at: int) -> int:
         """The first character from `at` on that is not white space."""
@@ -108,10 +117,13 @@ class _Reader:
 
     def _long(self, at: int) -> Any:
         first = self._text[at : at + 1]
-        if first == "[":
-            return self._array(at)
-        if first == "{":
-            return self._object(at)
+        if first == "[" or first == "{":
+            self._depth += 1
+            if self._depth > DEEPEST:
+                raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+            entered = self._array(at) if first == "[" else self._object(at)
+            self._depth -= 1
+            return entered
         try:
             value, end = self._scan(self._text, at)
         except StopIteration as stopped:

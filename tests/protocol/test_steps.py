@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -109,6 +110,27 @@ def test_a_json_text_that_only_nests_costs_one_pass() -> None:
     assert ticks.count < 50 * 400
     with pytest.raises(TooLarge):
         jsonvalues.parse("[" * 1_000_000, Ticks())
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":', ' [ {"$obj" : '])
+def test_how_deep_a_long_json_text_nests_is_counted(opening: str) -> None:
+    """Compiled code goes on until its stack ends, and the process with it."""
+    deep = opening * (200_000 // len(opening))
+    if opening != "[":  # where the scanner, which counts by itself, may come to its end before
+        decoder: Any = json.JSONDecoder()
+        with pytest.raises(TooLarge, match="nest"):
+            jsonsteps.load_in_steps(deep, decoder.scan_once, dict, Ticks())
+    with pytest.raises(TooLarge, match="nest"):
+        jsonvalues.parse(deep.encode(), Ticks())
+
+
+def test_the_deepest_value_is_read_in_steps() -> None:
+    value: Any = [datetime(2026, 1, 2, tzinfo=UTC)] * 20_000
+    for _ in range(limits.DEPTH - 1):
+        value = {"$one": value}
+    check(value)
+    text = jsonvalues.dump(value)
+    assert jsonvalues.from_json(jsonvalues.parse(text, Ticks())) == value
 
 
 @pytest.mark.parametrize("broken", [b"\x93", b"\x92\x01", b"\x91\xc1", b"\xdd\xff\xff\xff\xff"])
