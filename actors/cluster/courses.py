@@ -75,8 +75,13 @@ def was_set_back(memory: Cluster, agreed: Agreed) -> bool:
 
 
 def was_ordered_since(memory: Cluster, agreed: Agreed) -> bool:
-    """Whether an operator has named who leads since all that this node has heard of."""
-    return agreed.lineage > max(memory.promised, memory.revision)
+    """Whether an operator has named who leads since all that this node has heard of.
+
+    An epoch above what it has heard was promised over a link, perhaps to who was named, whom this
+    node had not ceased to follow: where the agreement knows of so many, it is of that one.
+    """
+    is_of_it = memory.revision < memory.promised <= agreed.revision
+    return agreed.lineage > (memory.revision if is_of_it else max(memory.promised, memory.revision))
 
 
 def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:

@@ -104,11 +104,12 @@ class Memory:
         :raises DiskFull, OSError:
         """
         async with self._saving:
-            self._revision = agreed.revision
             stands = (self._stands or Cluster())._replace(
                 agreement=agreed.cluster, revision=agreed.revision, founding=None, doubts=False
             )
             await self._keep(stands)
+            # Not before: on a full disk the order would be one of before all that was heard.
+            self._revision = agreed.revision
 
     async def _keep(self, cluster: Cluster) -> None:
         await self._save(cluster)

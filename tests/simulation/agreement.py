@@ -148,6 +148,7 @@ class AgreementModel:
         self._leases.clear()
         self.cluster, self.lead = cluster or self.cluster, None
         self.revision, self.insync, self.told = kept.revision, kept.insync, kept.told
+        self.lineage = kept.lineage
         self._newest = kept.revision
 
     async def written_after(self, revision: int) -> None:

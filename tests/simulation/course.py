@@ -15,8 +15,9 @@ from protocol.errors import Refusal
 from storage.faults import CopyFailed, StoreFault
 from tests.simulation.agreement import Fate
 from tests.simulation.disk import NO_LIMIT
-from tests.simulation.members import Member, Members, Shape
+from tests.simulation.members import Member, Members
 from tests.simulation.promises import Broken
+from tests.simulation.shape import Shape
 
 SECOND_US: Final = 1_000_000
 HOUR_US: Final = 3600 * SECOND_US

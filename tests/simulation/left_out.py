@@ -24,7 +24,9 @@ from actors.cluster.lease import Lease
 from actors.cluster.memory import Memory
 from actors.cluster.receiving import Receiving
 from actors.commits import Committer
+from actors.node import Node
 from protocol.agreement import Agreed, Answered, InSync
+from protocol.requests import LogEnds
 from storage.cluster_file import Cluster
 from storage.frames import Frame
 from storage.reigns import History
@@ -207,6 +209,14 @@ def _never_back(_leading: Leading, _member: str) -> bool:
     return False
 
 
+# --- the page's rule for an etcd that was lost ----------------------------------------------------
+
+
+def _what_is_shown(node: Node) -> LogEnds | None:
+    present = node.committer.present
+    return LogEnds(present.epoch, node.committer.released_upto)
+
+
 _PLACES: Final[dict[str, Patches]] = {
     "1-members": [(Leading, "waited_for", property(_alone))],
     "1-acks-late": [
@@ -243,6 +253,7 @@ _PLACES: Final[dict[str, Patches]] = {
         (actors.cluster.taking, "lack", _lacks_nothing),
     ],
     "9-back": [(Leading, "has_gone_back", _never_back)],
+    "log-ends": [(Node, "_log_ends", property(_what_is_shown))],
     "m-shrink": [(Leading, "may_remove", _may_remove_any)],
 }
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
@@ -44,11 +44,12 @@ from storage.state_hash import state_hash
 from tests.actors import nodes
 from tests.actors.cluster.whole import Asks, Dial, Machine, Trio
 from tests.simulation.agreement import AgreementModel, Fate
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk import NO_LIMIT, SimulatedDisk
 from tests.simulation.doors import START_US, LoopClock
 from tests.simulation.links import LinksModel, ModelLinks
 from tests.simulation.processes import Process, here, marked_greenlets
-from tests.simulation.promises import Broken, Medium, Promises
+from tests.simulation.promises import Broken, Excused, Medium, Promises
+from tests.simulation.shape import Shape
 from tests.simulation.world import LossyEngine, SmallLog
 
 PATH: Final = "/store"
@@ -91,6 +92,16 @@ class Etcd(AgreementModel):
         # Behind it: what was written stands once the caller of this has gone on.
         asyncio.get_running_loop().call_soon(self.hears)
         return revision
+
+
+class Copy(NamedTuple):
+    """A copy of a node's directory."""
+
+    node: str
+    """Its id."""
+    disk: SimulatedDisk
+    engine: LossyEngine
+    medium: Medium
 
 
 @dataclass(eq=False)
@@ -287,13 +298,19 @@ class Member(Machine):
         self.medium = Medium(self.name)
         self.trio.media[self.disk] = self
 
-    def put_back(self, copy: SimulatedDisk) -> None:
+    def copied(self) -> Copy:
+        """A copy of its directory as it is now, whether or not it runs."""
+        disk = self.disk.killed()
+        disk.capacity = NO_LIMIT
+        return Copy(self.id, disk, self.engine.after_crash(self.trio.chance), self.medium.copy())
+
+    def put_back(self, copy: Copy) -> None:
         """Its directory is an older copy of itself; it does not run."""
         assert self.process is None, f"{self.name} runs"
-        self.disk, self.engine = copy.killed(), LossyEngine()
+        assert self.id == copy.node, "it is another node's"
+        self.disk, self.engine = copy.disk.killed(), copy.engine.after_crash(self.trio.chance)
         self.trio.media[self.disk] = self
-        self.medium = self.medium.copy()
-        self.medium.went_back = True
+        self.medium = copy.medium.put_back(self.medium)
         self.trio.promises.media[self.id] = self.medium
 
     def die_within(self, operations: int, power: bool) -> None:
@@ -435,37 +452,6 @@ class _AsksOnce(Asks):
         return machine.trio.weather(machine)
 
 
-@dataclass
-class Shape:
-    """How large a world is, and what goes wrong in it.
-
-    :ivar rates: of machines' clocks
-    :ivar walls_us: how far their walls are apart
-    """
-
-    machines: int = 3
-    lease_s: int = 3
-    behind: str = "1s"
-    acks: int = 1
-    promote: str = "AUTO"
-    steps: int = 40
-    clients: int = 3
-    rates: tuple[float, ...] = (1.0,)
-    walls_us: tuple[int, ...] = (0,)
-    keep: int | None = None
-    """Frames of the log that are kept; None: all."""
-    newcomers: bool = False
-    """Whether disks are lost, machines come new and rows go."""
-
-    def policy(self, acks: int | None = None, behind: str | None = None) -> str:
-        """The statement."""
-        acks = self.acks if acks is None else acks
-        return (
-            f"DEFINE FAILOVER VIA 'http://etcd' LEASE {self.lease_s}s ACKS {acks}"
-            f" BEHIND {behind or self.behind} PROMOTE {self.promote}"
-        )
-
-
 class Members(Trio):
     """All of them, and who looks on."""
 
@@ -516,8 +502,8 @@ class Members(Trio):
             return
         try:
             look()
-        except Broken as broken:
-            self.broken.set_exception(broken)
+        except (Broken, Excused) as found:
+            self.broken.set_exception(found)
 
     @contextmanager
     def looked_on(self) -> Iterator[None]:

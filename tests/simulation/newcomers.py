@@ -46,7 +46,8 @@ class Newcomers:
     @property
     def _is_busy(self) -> bool:
         world = self.world
-        return bool(world.away or self._drops or world.etcd_lies or world.promises.forced)
+        lacks = any(each.medium.went_back for each in world.machines)
+        return bool(world.away or self._drops or lacks or world.etcd_lies or world.promises.forced)
 
     @property
     def acts(self) -> list[list[Act]]:
@@ -58,9 +59,9 @@ class Newcomers:
     async def _lose_disk(self) -> None:
         """A machine loses its disk; its place is taken by a new one."""
         world, machine = self.world, self._chance.choice(self.world.machines)
-        if self._is_busy or world.figures["lost disks"] >= LOST_DISKS or machine.process is None:
+        if world.figures["lost disks"] >= LOST_DISKS or machine.process is None:
             return
-        if not self._may_lose(machine):
+        if not self.may_lose(machine):
             return
         world.figures["lost disks"] += 1
         world.away.add(machine.name)
@@ -68,8 +69,11 @@ class Newcomers:
         machine.wipe()
         world.has_done(self._bring(machine))
 
-    def _may_lose(self, machine: Member) -> bool:
-        """Whether another disk holds all that was released, whatever is on its way to etcd."""
+    def may_lose(self, machine: Member) -> bool:
+        """Whether another disk holds all that was released, whatever is on its way to etcd, and
+        none was lost just now."""
+        if self._is_busy:
+            return False
         agreed, media = self.world.etcd.agreed, self.world.promises.media
         there = {node for node, medium in media.items() if not medium.is_lost}
         held = frozenset() if agreed.insync is None else agreed.insync.members & there

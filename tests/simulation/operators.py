@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.cluster.standing import Standing
 from protocol.requests import ScriptAnswer
 from storage.directory import is_joining
 from tests.simulation.course import Act, Course
@@ -14,10 +15,11 @@ class Policies:
 
     def __init__(self, world: Course) -> None:
         self.world = world
-        self._stands: tuple[int, frozenset[int]] = (0, frozenset())
-        """The commit of the newest that was acknowledged, and what `ACKS` may say since."""
-        self._asked: list[int] = []
-        """What was asked for and not answered yet."""
+        self._stands = frozenset[int]()
+        """What `ACKS` may say, of all that was answered."""
+        self._asked: list[set[int]] = []
+        """For each that was asked for and not answered yet: its own, and those that were asked for
+        beside it, of which either may come last."""
 
     @property
     def least(self) -> int:
@@ -29,37 +31,28 @@ class Policies:
         """The most that it may say."""
         return max(self.world.promises.acks)
 
-    @property
-    def since(self) -> int:
-        """The commit of the newest that was acknowledged."""
-        return self._stands[0]
-
-    def stands(self, acks: int, sequence: int = 0) -> None:
-        """It is known to say this, since some commit."""
-        if sequence >= self._stands[0]:
-            self._stands = sequence, frozenset({acks})
-        self._tell()
-
-    def may_stand(self, acks: int) -> None:
-        """It may say this as well, and nobody heard."""
-        self._stands = self._stands[0], self._stands[1] | {acks}
+    def stands(self, acks: int) -> None:
+        """It is known to say this."""
+        self._stands = frozenset({acks})
         self._tell()
 
     async def amend(self, machine: Member, acks: int, behind: str | None = None) -> bool:
         """Have another policy put into force by a node. Answers whether it is for sure."""
-        self._asked.append(acks)
+        mine = {acks}.union(*self._asked)
+        for each in self._asked:
+            each.add(acks)
+        self._asked.append(mine)
         self._tell()
         answer = await machine.ask(self.world.shape.policy(acks, behind))
-        self._asked.remove(acks)
-        if isinstance(answer, ScriptAnswer) and answer.refusal is None:
-            self.stands(acks, answer.sequence)
-            self.world.figures["amended"] += 1
-            return True
-        self.may_stand(acks)
-        return False
+        self._asked = [each for each in self._asked if each is not mine]
+        is_sure = isinstance(answer, ScriptAnswer) and answer.refusal is None
+        self._stands = frozenset(mine) if is_sure else self._stands | {acks}
+        self._tell()
+        self.world.figures["amended"] += is_sure
+        return is_sure
 
     def _tell(self) -> None:
-        self.world.promises.acks = self._stands[1] | set(self._asked)
+        self.world.promises.acks = self._stands.union(*self._asked)
 
 
 class Operators:
@@ -98,9 +91,24 @@ class Operators:
                 await machine.stop()  # its next start copies the store anew
                 await self.world.start(machine)
         insync = self.world.etcd.insync
+        if insync is not None:
+            await self._have_taken_out(insync.members)
         if self.world.etcd.lead is not None or insync is None:
             return
         for machine in self.world.machines:
-            if machine.id in insync.members and machine.answers:
-                await machine.ask("DEFINE NODE LEADS STORE")
-                return
+            if machine.id not in insync.members or not machine.answers:
+                continue
+            if machine.runs.member.lacks:  # an older copy, as it says: another one may
+                continue
+            await machine.ask("DEFINE NODE LEADS STORE")
+            return
+
+    async def _have_taken_out(self, members: frozenset[str]) -> None:
+        """An older copy of a member that has to be copied, and is in the set still since that would
+        be too small without it: the policy asks for fewer."""
+        machines = [each for each in self.world.machines if each.answers]
+        fail = [each for each in machines if each.runs.member.standing is Standing.COPY_FAILED]
+        if any(each.id in members for each in fail) and self.policies.most > 0:
+            for machine in machines:
+                if machine.runs.member.leadership is not None:
+                    await self.policies.amend(machine, self.policies.most - 1)

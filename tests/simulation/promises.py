@@ -16,6 +16,10 @@ Looked at with each release, unless something else is said:
 - Who takes changes holds the lease: with each commit.
 - States are equal at equal sequences: whenever a node has nothing in flight.
 
+A disk that was lost, or in whose place an older copy was put, counts for what it held: it has
+acknowledged that. A copy that lacks what was told to be released never leads; of one that lacks
+only what was released since, `docs/decisions/older-copies.md` says when it may (`Excused`).
+
 A lineage that an operator begins by force on a node that lacks something has its price, which is
 documented: the truth ends with what that node has, and goes on with what it writes.
 """
@@ -32,6 +36,11 @@ from storage.frames import Frame
 
 class Broken(AssertionError):
     """A promise of the cluster does not hold."""
+
+
+class Excused(Exception):
+    """What is documented not to be promised has come: nothing can be said of the world behind
+    it."""
 
 
 class Held(NamedTuple):
@@ -61,10 +70,28 @@ class Medium:
     is_lost: bool = False
     """Whether nobody has it any more: what it held, it had acknowledged, which a leader that has
     heard so may go by still."""
+    before: Medium | None = None
+    """The disk in whose place this older copy was put, which a leader may go by likewise."""
 
     def copy(self) -> Medium:
         """Another disk that holds the same."""
-        return Medium(self.name, list(self.frames), self.true, self.went_back)
+        frames, before = list(self.frames), self.before
+        return Medium(self.name, frames, self.true, self.went_back, before=before)
+
+    def put_back(self, present: Medium) -> Medium:
+        """Another disk that holds the same, in the place of one that is of later."""
+        return Medium(self.name, list(self.frames), 0, went_back=True, before=present)
+
+    @property
+    def once(self) -> int:
+        """How much of the truth it held, at the most."""
+        return self.true if self.before is None else max(self.true, self.before.once)
+
+    def stays(self, upto: int) -> None:
+        """No more than this is the truth."""
+        self.true = min(self.true, upto)
+        if self.before is not None:
+            self.before.stays(upto)
 
     def cut(self, after: int) -> None:
         """The log ends with a frame."""
@@ -133,7 +160,7 @@ class Promises:
         if lead is not None and lead.epoch > self.led:
             self.led, medium = lead.epoch, self.media.get(lead.node)
             if medium is not None and medium.true < len(self.truth) and self.forced is None:
-                raise Broken(f"{medium.name} leads, and does not hold all that was released")
+                self._check_excuse(medium, agreed)
 
     def began_by_force(self, medium: Medium) -> None:
         """A new lineage begins with what one node has."""
@@ -141,7 +168,7 @@ class Promises:
         self.cuts.append((stays, had))
         del self.truth[stays:]
         for each in self.media.values():
-            each.true = min(each.true, stays)
+            each.stays(stays)
         for at in [at for at in self.states if at > stays]:
             del self.states[at]
 
@@ -185,14 +212,22 @@ class Promises:
         if self.states.setdefault(at, hash) != hash:
             raise Broken(f"the state of {name} at {at} is another one")
 
+    def _check_excuse(self, medium: Medium, agreed: Agreed) -> None:
+        """Who leads does not hold all that was released. An older copy of a directory may do so, if
+        it holds all that was told to be."""
+        told = 0 if agreed.released is None else agreed.released.sequence
+        if not medium.went_back or medium.true < told:
+            raise Broken(f"{medium.name} leads, and does not hold all that was released")
+        raise Excused(f"{medium.name} leads, which is an older copy, and holds what was told")
+
     # --- what must hold ---------------------------------------------------------------------------
 
     def check_members(self, when: str) -> None:
         """Every member of the set holds everything that was released."""
         for node in sorted(self.members):
             medium = self.media.get(node)
-            if medium is None or medium.went_back:
-                continue
+            if medium is None or (medium.went_back and medium.once == len(self.truth)):
+                continue  # it has gone back since what was released last
             if medium.true < len(self.truth) and self.forced is None:
                 raise Broken(
                     f"{medium.name} is in the set, and holds {medium.true} of the"
@@ -200,7 +235,7 @@ class Promises:
                 )
 
     def _check_acks(self, medium: Medium, upto: int) -> None:
-        holding = sum(each.true >= upto for each in self.media.values())
+        holding = sum(each.once >= upto for each in self.media.values())
         if holding < 1 + min(self.acks):
             raise Broken(
                 f"{medium.name} has released {upto}, which is on {holding} disks, and ACKS is"
@@ -214,3 +249,5 @@ class Promises:
             at += 1
         medium.true = at
         medium.went_back &= at < len(truth)
+        if medium.before is not None:
+            self._advance(medium.before)

@@ -22,9 +22,10 @@ from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
 from tests.simulation.left_out import LEFT_OUT
-from tests.simulation.members import Member, Members, Shape
+from tests.simulation.members import Member, Members
 from tests.simulation.processes import ProcessLoop
 from tests.simulation.promises import Broken
+from tests.simulation.shape import Shape
 
 TABLES: Final = "DEFINE TABLE t"
 BEHIND_SECONDS: Final = 0.5
@@ -304,7 +305,7 @@ async def an_etcd_that_was_restored(play: Play) -> None:
 async def a_member_of_which_an_older_copy_is_put_back(play: Play) -> None:
     """It is in the set, and the only one of it that is there: nobody leads until another is."""
     a, b, c = await play.begin()
-    copy = b.disk.killed()
+    copy = b.copied()
     await play.wrote(a)
     await asyncio.sleep(TOLD_SECONDS + 2)
     for one in (a, b, c):

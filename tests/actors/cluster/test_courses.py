@@ -101,6 +101,16 @@ def test_an_order_counts_that_is_later_than_all_that_was_heard(
     assert was_ordered_since(KNOWN, VACANT._replace(lineage=lineage)) is is_later
 
 
+@pytest.mark.parametrize(
+    ("promised", "is_later"), [(20, True), (21, True), (30, True), (40, True), (41, False)]
+)
+def test_what_was_promised_to_who_was_named_is_nothing_later(promised: int, is_later: bool) -> None:
+    known = KNOWN._replace(promised=promised)
+    agreed = VACANT._replace(cluster="another", revision=40, lineage=30)
+    assert was_ordered_since(known, agreed) is is_later
+    assert not was_ordered_since(known, agreed._replace(lineage=20))
+
+
 def told(epoch: int, sequence: int) -> Agreed:
     return VACANT._replace(told=Told(Released(epoch, sequence), 18))
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from actors.cluster.courses import was_ordered_since
 from actors.cluster.memory import Memory
 from protocol.agreement import Agreed, InSync, Lead
 from protocol.errors import DiskFull
@@ -57,6 +58,21 @@ async def test_a_full_disk_takes_no_promise() -> None:
     with pytest.raises(DiskFull):
         await memory.promise(8)
     assert memory.promised == 3
+
+
+async def test_a_node_that_was_named_is_gone_by_when_that_is_written() -> None:
+    """Else the order would be taken for one of before, once there is room again."""
+    disk = Disk()
+    known = Cluster("etcd", 3, promised=2, doubts=True)
+    memory = Memory(disk.save, known)
+    disk.full = True
+    named = AGREED._replace(lineage=8)
+    with pytest.raises(DiskFull):
+        await memory.goes_by(named)
+    assert memory.now == known and was_ordered_since(memory.now, named)
+    disk.full = False
+    await memory.goes_by(named)
+    assert memory.now.revision == 9 and not memory.now.doubts
 
 
 async def test_what_others_write_into_the_same_etcd_is_not_written_down() -> None:

@@ -324,6 +324,29 @@ def test_an_etcd_that_was_lost_lets_nobody_lead_until_one_is_named_and_all_go_on
     played(main)
 
 
+@pytest.mark.parametrize("lost", [emptied, of_another_id, without_keys])
+def test_who_has_followed_who_was_named_before_it_heard_of_that_goes_on(
+    lost: Callable[[AgreementModel], None],
+) -> None:
+    """It does not reach etcd when the order is given, and is linked with who leads again."""
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        lost(trio.etcd)
+        await trio.until(lambda: leader.life == "waiting")
+        other = trio.named("b")
+        other.etcd = Fate.REFUSED
+        await leader.value(FORCED)
+        epoch = leader.runs.committer.ledger.epoch
+        await trio.until(lambda: other.runs.member.memory.promised == epoch)
+        other.etcd = Fate.ANSWERED
+        await trio.in_sync("a", "b", "c")
+        await other.kill()
+        await other.start()
+        await trio.until(lambda: other.life == "following")
+
+    played(main)
+
+
 def test_an_etcd_that_was_restored_lets_nobody_lead_until_one_is_named() -> None:
     async def main(trio: Trio, leader: Machine) -> None:
         etcd = trio.etcd

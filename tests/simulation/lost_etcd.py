@@ -1,0 +1,163 @@
+"""An etcd that loses what it knew, and the operator who says who goes on.
+
+He does what `docs/running-a-cluster.md` says: he waits until nobody leads and every machine that
+has a store runs, orders without FORCE first, and then names by FORCE the one whose `log_ends` in
+INFO FOR NODE is the latest: by the epoch, and in one epoch by the sequence. All of the set are
+among those whom he asks, so nothing is lost, though nobody else knew who holds everything.
+Behind it the policy is put into force again.
+
+Etcd is not set back to what some node takes for the newest: that can't be told from one that is
+right, and is no fault of the nodes. Before the order nobody leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from protocol.agreement import Agreed
+from protocol.requests import ScriptAnswer
+from tests.simulation.course import Act, Course
+from tests.simulation.members import Member
+from tests.simulation.operators import Policies
+from tests.simulation.promises import Broken
+
+REMEMBERED: Final = 8
+"""States of etcd that a backup may be of."""
+LOOKS_SECONDS: Final = 1.0
+
+
+class LostEtcd:
+    """That of one world; it happens once."""
+
+    def __init__(self, world: Course, policies: Policies) -> None:
+        self.world = world
+        self._policies = policies
+        self._chance = world.chance
+        self._kept: list[Agreed] = []
+
+    @property
+    def acts(self) -> list[list[Act]]:
+        """What may happen, by what belongs together."""
+        return [[self._back_up, self._back_up, self._lose]]
+
+    async def _back_up(self) -> None:
+        """Etcd is backed up."""
+        self._kept = [*self._kept, self.world.etcd.agreed][-REMEMBERED:]
+
+    async def _lose(self) -> None:
+        """It is emptied, made anew, or what it was when it was backed up."""
+        world = self.world
+        agreed = world.etcd.agreed
+        if world.figures["lost etcd"] or agreed.insync is None:
+            return
+        if not all(map(_knows, world.machines)):
+            return
+        kept, anew = Agreed(agreed.cluster, 1, None, None), None
+        kind = self._chance.randrange(3)
+        if kind == 0:
+            anew = "another"
+        elif kind == 1:
+            older = [one for one in self._kept if self._is_known_to_be_old(one)]
+            if not older:
+                return
+            kept = self._chance.choice(older)
+        world.figures["lost etcd"] += 1
+        world.etcd_lies, world.promises.members = True, frozenset()
+        world.etcd.set_back(kept, anew)
+        if self._chance.random() < 0.4:  # all of them with it: who is started knows less
+            for machine in world.machines:
+                if machine.process is not None:
+                    world.died(machine, power=True)
+        world.has_done(self._set_right())
+
+    def _is_known_to_be_old(self, kept: Agreed) -> bool:
+        """Whether every machine has written down that more was agreed since, another set among
+        it: with the set that there is no harm would be done."""
+        return kept.insync != self.world.etcd.insync and all(
+            _heard(machine) > kept.revision for machine in self.world.machines
+        )
+
+    # --- the operator -----------------------------------------------------------------------------
+
+    async def _set_right(self) -> None:
+        world = self.world
+        while not await self._named():
+            await asyncio.sleep(LOOKS_SECONDS)
+        while world.promises.forced is not None:  # named, and not begun yet
+            await asyncio.sleep(LOOKS_SECONDS)
+            await self._named()
+        if world.promises.losses:
+            stays, had = world.promises.cuts[-1]
+            raise Broken(f"{had} had been released, and {stays} are left behind an order by force")
+        while True:
+            await asyncio.sleep(LOOKS_SECONDS)
+            leader = world.some_leader()
+            if leader is not None and await self._policies.amend(leader, world.shape.acks):
+                return
+
+    async def _named(self) -> bool:
+        """Whether somebody was named who goes on."""
+        world, lead = self.world, self.world.etcd.lead
+        if lead is not None and world.etcd_lies:
+            for machine in world.machines:
+                if machine.id == lead.node and machine.leads:
+                    raise Broken(f"{machine.name} leads by an etcd that all know to be old")
+        if lead is not None or any(_leads(machine) for machine in world.machines):
+            return False
+        if not all(machine.answers and _knows(machine) for machine in self._machines):
+            return False
+        for machine in self._machines:
+            answer = await machine.ask("DEFINE NODE LEADS STORE")
+            if isinstance(answer, ScriptAnswer) and answer.refusal is None:
+                return not world.etcd_lies  # who leads by what is old is found next time
+        return await self._force()
+
+    @property
+    def _machines(self) -> list[Member]:
+        """Those that have a store: who joins waits for who leads."""
+        return [each for each in self.world.machines if each.name not in self.world.away]
+
+    async def _force(self) -> bool:
+        world = self.world
+        found = list[tuple[tuple[int, int, bool], Member]]()
+        for machine in self._machines:
+            ends = await _log_ends(machine)
+            if ends is None:
+                return False
+            found.append((ends, machine))
+        if world.etcd.lead is not None:
+            return False
+        _, chosen = max(found, key=lambda one: one[0])
+        self._policies.stands(0)
+        world.promises.forced = chosen.id
+        world.etcd_lies = False
+        world.figures["forced"] += 1
+        await chosen.ask("DEFINE NODE LEADS STORE FORCE REASON 'etcd was lost'")
+        return True
+
+
+async def _log_ends(machine: Member) -> tuple[int, int, bool] | None:
+    """Epoch and sequence of the last frame on a machine's disk, as it says, and whether it is
+    declared coordinating, for where these are the same; None: it says nothing."""
+    answer = await machine.ask("INFO FOR NODE")
+    if not isinstance(answer, ScriptAnswer) or answer.refusal is not None:
+        return None
+    told: Any = answer.results[-1].value
+    ends = told["log_ends"]
+    return ends["epoch"], ends["sequence"], told["coordinates"]
+
+
+def _leads(machine: Member) -> bool:
+    return machine.node is not None and machine.node.member.leadership is not None
+
+
+def _knows(machine: Member) -> bool:
+    """Whether a machine has a store, and has heard of etcd."""
+    return machine.node is not None and _heard(machine) > 1
+
+
+def _heard(machine: Member) -> int:
+    """The revision of etcd that it has written down."""
+    stands = None if machine.node is None else machine.node.member.memory.stands
+    return 0 if stands is None else stands.revision
