@@ -320,7 +320,7 @@ class Rights:
 
     def under_store(self, tx: Transaction) -> Iterator[Vault]:
         """Those that the store's passphrase opens."""
-        return (vault for vault in self.every_vault(tx) if not vault.own)
+        return filter(lambda vault: not vault.own, self.every_vault(tx))
 
     def tried(self, tx: Transaction, place: Names, name: str) -> Vault | None:
         """The vault that somebody named who was turned away: for its trail, never for an

@@ -15,6 +15,26 @@ LIBRARY: Final = "storenode__mypyc"
 """The one library that holds all of them; each of the others is a door to its part of it."""
 
 MODULES: Final = (
+    # The door of all changes, and whoever waits for what it promised.
+    "actors.commits.batches",
+    "actors.commits.committer",
+    "actors.commits.gathering",
+    "actors.commits.promises",
+    "actors.commits.waiters",
+    # Operations on messages, gathered.
+    "actors.messages.asked",
+    "actors.messages.engine",
+    "actors.messages.texts",
+    # Who asks, and what that may do.
+    "actors.rights",
+    "actors.scripts.answers",
+    "actors.sessions",
+    # Operations on keys.
+    "actors.spaces.engine",
+    "actors.spaces.entrances",
+    "actors.spaces.operations",
+    "actors.spaces.work",
+    "actors.topics.late",
     # Whatever comes in, goes out or is stored is decoded, checked, ordered and encoded by these.
     "protocol.binary",
     "protocol.conversation",
@@ -27,8 +47,11 @@ MODULES: Final = (
     "protocol.weights",
     # Every statement and operation is a transaction of these, or reads the present state by them.
     "storage.appends",
+    "storage.changes",
     "storage.effects",
     "storage.frames",
+    "storage.groups",
+    "storage.hand_outs.rows",
     "storage.keys",
     "storage.layers",
     "storage.ledger",

@@ -293,19 +293,26 @@ def encode_in_steps(kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> by
     :param tick: called now and then
     :raises AnswerTooLarge: found before more than a frame carries has been encoded
     """
-    parts: list[bytes] = [b""]
-    length = 0
+    frame = _Parts()
+    binary.pack_in_steps([int(kind), id, body], tick, frame.add)
+    frame.parts[0] = frame.length.to_bytes(PREFIX_BYTES, "big")
+    return b"".join(frame.parts)
 
-    def add(part: bytes) -> None:
-        nonlocal length
-        length += len(part)
-        if length > limits.FRAME_BYTES:
-            raise _too_large(length)
-        parts.append(part)
 
-    binary.pack_in_steps([int(kind), id, body], tick, add)
-    parts[0] = length.to_bytes(PREFIX_BYTES, "big")
-    return b"".join(parts)
+class _Parts:
+    """A frame that is encoded part by part; the first is its length."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = [b""]
+        self.length = 0
+        """Bytes behind the first part."""
+
+    def add(self, part: bytes) -> None:
+        """:raises AnswerTooLarge: the frame carries no more"""
+        self.length += len(part)
+        if self.length > limits.FRAME_BYTES:
+            raise _too_large(self.length)
+        self.parts.append(part)
 
 
 def around(kind: Kind, id: int, packed: bytes) -> bytes:

@@ -118,9 +118,10 @@ class ListKeys(Struct, frozen=True):
 
     writes: ClassVar[bool] = False
     needs: ClassVar[Verbs] = READ
-    prefix: str = ""
-    after: str = ""
-    limit: int = limits.KEYS_LISTED
+    prefix: Any = ""
+    after: Any = ""
+    limit: Any = limits.KEYS_LISTED
+    """As they were given; what they may be is judged where they are listed."""
 
 
 KeyOperation = (

@@ -177,21 +177,7 @@ def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution
     reader = msgpack.Unpacker(
         max_buffer_size=max(len(body), 1), use_list=False, strict_map_key=False
     )
-    fed = 0
-
-    def take(read: Callable[[], Any]) -> Any:
-        nonlocal fed
-        while True:
-            try:
-                return read()
-            except msgpack.OutOfData:
-                if fed == len(body):
-                    raise
-                tick()
-                piece = body[fed : fed + PIECE_BYTES]
-                reader.feed(piece)
-                fed += len(piece)
-
+    take = _Fed(reader, body, tick).take
     try:
         parts = take(reader.read_array_header)
         who = Attribution(*(take(reader.unpack) for _ in range(BEFORE_EFFECTS)))
@@ -208,6 +194,29 @@ def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution
         return who
     except (ValueError, TypeError, msgpack.UnpackException, msgspec.MsgspecError) as error:
         raise EffectsDamaged(f"the body of a frame is no commit: {error}") from None
+
+
+class _Fed:
+    """A reader that is given a body piece by piece, as far as it asks for more."""
+
+    def __init__(self, reader: msgpack.Unpacker, body: bytes, tick: Tick) -> None:
+        self._reader = reader
+        self._body = body
+        self._tick = tick
+        self._fed = 0
+
+    def take(self, read: Callable[[], Any]) -> Any:
+        """What a function of the reader's answers. :raises OutOfData: the body has ended"""
+        while True:
+            try:
+                return read()
+            except msgpack.OutOfData:
+                if self._fed == len(self._body):
+                    raise
+                self._tick()
+                piece = self._body[self._fed : self._fed + PIECE_BYTES]
+                self._reader.feed(piece)
+                self._fed += len(piece)
 
 
 def _check(effect: Effect) -> None:

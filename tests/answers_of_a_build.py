@@ -25,7 +25,8 @@ from tests.simulation.world import Shape, World
 VALUES = 4_000
 WORLDS = 4
 PLAIN_KEYS = 4_096
-"""What a compiled ledger has built in."""
+PLAIN_IDLE = 1.0
+"""What a compiled ledger and a compiled door of commits have built in."""
 
 
 def main(words: list[str]) -> None:
@@ -36,7 +37,7 @@ def main(words: list[str]) -> None:
         seed = 1 if words else 0
         told["count"] = VALUES
         told["values"] = of_values(random.Random(seed))
-        shape = Shape(settle_keys=PLAIN_KEYS)
+        shape = Shape(settle_keys=PLAIN_KEYS, idle_seconds=PLAIN_IDLE)
         told["worlds"] = [World(seed + nth, shape).run() for nth in range(WORLDS)]
     print(json.dumps(told))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -26,6 +27,28 @@ ANSWERS = "tests.answers_of_a_build"
 def test_the_list_names_modules_that_are_there() -> None:
     assert [module for module in MODULES if not (ROOT / source(module)).is_file()] == []
     assert sorted(set(MODULES)) == list(MODULES), "one list, in order, each once"
+
+
+def never_set(text: str) -> list[str]:
+    """The attributes of classes whose None is not set where they are compiled: mypyc takes only
+    one type and None for optional."""
+    found = []
+    for one in ast.walk(ast.parse(text)):
+        if isinstance(one, ast.ClassDef):
+            for part in one.body:
+                match part:
+                    case ast.AnnAssign(
+                        target=ast.Name(name), annotation=kind, value=ast.Constant(value=None)
+                    ) if sum(isinstance(each, ast.BitOr) for each in ast.walk(kind)) > 1:
+                        found.append(f"{one.name}.{name}")
+    return found
+
+
+def test_each_default_is_set_in_compiled_classes() -> None:
+    planted = "class One:\n    a: int | None = None\n    b: int | bool | None = None\n"
+    assert never_set(planted) == ["One.b"]
+    found = {module: never_set((ROOT / source(module)).read_text()) for module in MODULES}
+    assert {module: names for module, names in found.items() if names} == {}
 
 
 def test_a_checkout_stays_plain() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from pykka import ActorRef
@@ -359,13 +360,11 @@ class Committer(Promises):
         :raises Busy: too many wait for the log
         """
         assert self._follows, "who leads receives nothing"
-        following = self._following
+        return self._following.take(frames, released, partial(self._log_received, frames))
 
-        def hand_over() -> None:
-            if frames:
-                tell(self._log, Append(frames, self.generation, following.released))
-
-        return following.take(frames, released, hand_over)
+    def _log_received(self, frames: list[Frame]) -> None:
+        if frames:
+            tell(self._log, Append(frames, self.generation, self._following.released))
 
     def show(self, upto: int) -> None:
         """The leader has released all up to here. What of it is in this log is shown, some of it at

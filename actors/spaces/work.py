@@ -66,7 +66,9 @@ class Work(Waiter):
     _written = 0
     _read_bytes = 0
     _lapsed: Sequence[bytes] = ()
-    _may_write: Refusal | bool | None = None
+    _asked = False
+    """Whether the node was asked if it takes changes, and why it takes none if it does not."""
+    _unwritable: Refusal | None = None
 
     def __init__(
         self,
@@ -177,14 +179,14 @@ class Work(Waiter):
     def _check(self, operation: KeyOperation) -> None:
         """:raises NotWritable, NotAllowed:"""
         if operation.writes:
-            if self._may_write is None:
+            if not self._asked:
+                self._asked = True
                 try:
                     self._committer.check_writable()
-                    self._may_write = True
                 except Refusal as refusal:
-                    self._may_write = refusal
-            if isinstance(self._may_write, Refusal):
-                raise self._may_write
+                    self._unwritable = refusal
+            if self._unwritable is not None:
+                raise self._unwritable
         try:
             self._standing.check(self.space, operation.needs)
         except NotAllowed as refusal:
@@ -240,7 +242,7 @@ class Work(Waiter):
         self.sequence = self.soonest_us = self._read_bytes = 0
         self.barred = False
         self._lapsed = self.long = ()
-        self._may_write = None
+        self._asked, self._unwritable = False, None
 
     def saw(self, sequence: int) -> None:
         """The answers show this commit."""

@@ -20,7 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from protocol import limits
 from protocol.errors import BadRequest
@@ -75,7 +75,7 @@ def unpacked(row: bytes) -> HandOut:
     )  # fmt: skip
 
 
-def parsed_receipts(receipts: Sequence[str]) -> list[Named]:
+def parsed_receipts(receipts: Sequence[Any]) -> list[Named]:
     """What receipts name. :raises BadRequest: one is no receipt, or there are too many"""
     if len(receipts) > limits.RECEIPTS:
         raise BadRequest(f"at most {limits.RECEIPTS} receipts at once", limit=limits.RECEIPTS)

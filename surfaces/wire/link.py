@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from protocol.conversation import Conversation
-from protocol.errors import Failed, Refusal
+from protocol.errors import Cancelled, Failed, Refusal
 from protocol.frames import Kind, Message
+from protocol.values import Tick
 from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.shared import Wire
 
@@ -106,3 +107,10 @@ class Link(Protocol):
 
     def welcome(self, id: int, user: str | None, body: dict[str, Any]) -> None:
         """Somebody has signed in, or out: None."""
+
+
+def tick_for(link: Link, tick: Tick) -> None:
+    """Go on while somebody is there to read the answer. :raises Cancelled: nobody is"""
+    if link.gone:
+        raise Cancelled("nobody is there to read the answer")
+    tick()

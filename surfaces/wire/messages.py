@@ -24,7 +24,7 @@ from protocol.values import Tick, is_large, let_go
 from surfaces.wire.askers import Askers
 from surfaces.wire.bodies import MINOR_OF_SEQUENCES
 from surfaces.wire.gate import Ended
-from surfaces.wire.link import MESSAGES, Link
+from surfaces.wire.link import MESSAGES, Link, tick_for
 from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.scripts import SMALL, SMALL_STRING
 from surfaces.wire.topics import read_messages
@@ -230,12 +230,7 @@ class Messages:
         await link.wire.long_work.run(partial(let_go, answer.pop("messages")))
 
     def _encode(self, id: int, answer: dict[str, Any], tick: Tick) -> bytes:
-        def tick_for_somebody() -> None:
-            if self._link.gone:
-                raise Cancelled("nobody is there to read the answer")
-            tick()
-
-        return encode_in_steps(Kind.VALUE, id, answer, tick_for_somebody)
+        return encode_in_steps(Kind.VALUE, id, answer, partial(tick_for, self._link, tick))
 
 
 def _spend(one: _Open, now: float) -> None:

@@ -18,7 +18,7 @@ from protocol.requests import Caller, HeldFile, ScriptAnswer
 from protocol.values import Tick, is_large, let_go
 from surfaces.wire import bodies
 from surfaces.wire.backups import Streams
-from surfaces.wire.link import PUT_OFF, Link
+from surfaces.wire.link import PUT_OFF, Link, tick_for
 
 SMALL: Final = 2_048
 SMALL_STRING: Final = 8_192
@@ -215,12 +215,7 @@ class Scripts:
         await self._link.wire.long_work.run(partial(let_go, held))
 
     def _encode(self, kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
-        def tick_for_somebody() -> None:
-            if self._link.gone:
-                raise Cancelled("nobody is there to read the answer")
-            tick()
-
-        return encode_in_steps(kind, id, body, tick_for_somebody)
+        return encode_in_steps(kind, id, body, partial(tick_for, self._link, tick))
 
     def _refuse_all(self, batch: list[_Script], refusal: Refusal) -> None:
         for script in batch:
