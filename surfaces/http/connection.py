@@ -1,8 +1,8 @@
 """One TCP connection: bytes to exchanges, in order, within every deadline and cap.
 
 What was received (reading.py) waits in `queue` and runs one at a time, so pipelined requests are
-answered in the order they came. Answers that are ready at once, while a read is being worked
-through, leave in one write (outgoing.py).
+answered in the order they came. What is said leaves at the end of the loop's turn, in one write
+(unsaid.py).
 
 What waits counts: as nobody's while it is not judged who asks, as its user's where it is. No more
 is read while the queue is full, by number or by bytes, or the client does not take its answers.
@@ -31,6 +31,7 @@ from surfaces.http.shared import Http
 from surfaces.http.shortcuts import Shortcuts
 from surfaces.http.stream import Stream, nodelay
 from surfaces.sockets import half_close, read_at_most
+from surfaces.unsaid import Unsaid
 
 GONE: Final = 499
 """The status under which an answer is counted that nobody was there to read."""
@@ -40,6 +41,7 @@ class Serving(Http):
     """The surface, for its connections."""
 
     shortcuts: Shortcuts
+    unsaid: Unsaid[Connection]
 
     @abstractmethod
     def opened(self, connection: Connection) -> bool:
@@ -112,7 +114,7 @@ class Connection(asyncio.Protocol):
             self._pump()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, run what is complete, send what is ready."""
+        """Parse, run what is complete."""
         reading = self.reading
         if reading.ended:
             if self.stream is not None:
@@ -129,7 +131,6 @@ class Connection(asyncio.Protocol):
     def _read(self, data: bytes) -> None:
         reading = self.reading
         self._idle_since = 0.0
-        self.outgoing.gather()
         reading.take(data)
         if (
             self.queue
@@ -140,7 +141,6 @@ class Connection(asyncio.Protocol):
         ):
             self._bound()
             self._pump()
-        self._flush()
 
     def eof_received(self) -> None:
         """The client closed its side: it is gone, and what ran for it is cancelled."""
@@ -246,9 +246,14 @@ class Connection(asyncio.Protocol):
     # --- what exchanges and the surface ask ------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Send bytes of the current answer."""
+        """Send bytes of the current answer; they leave at the end of the loop's turn."""
+        if not self.closed and self.outgoing.send(data):
+            self.surface.unsaid.add(self)
+
+    def flush(self) -> None:
+        """Hand over what there is to say."""
         if not self.closed:
-            self.outgoing.send(data)
+            self.outgoing.flush()
 
     def takes(self, size: int) -> bool:
         """Whether there is room for an answer of so many bytes."""
@@ -280,6 +285,7 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         self.leave()
+        self.flush()
         if self.unsent or (self.busy and self.stream is None):
             self.abort()
         else:
@@ -338,6 +344,7 @@ class Connection(asyncio.Protocol):
         if linger and not self.closing:
             self._close()
         elif not self.closed:
+            self.flush()
             self.transport.close()
 
     def leave(self) -> None:
@@ -469,12 +476,6 @@ class Connection(asyncio.Protocol):
             self._reading_paused = False
             self.transport.resume_reading()
 
-    def _flush(self) -> None:
-        if not self.closed:
-            self.outgoing.flush()
-        if self._linger_until:
-            self._half_close()
-
     def _forget_waiting(self) -> None:
         self.reading.forget()
         for exchange in self.queue:
@@ -491,9 +492,6 @@ class Connection(asyncio.Protocol):
         if self._reading_paused:
             self._reading_paused = False
             self.transport.resume_reading()
-        if not self.outgoing.gathering:
-            self._half_close()
-
-    def _half_close(self) -> None:
         if not self.closed:
+            self.flush()
             half_close(self.transport)

@@ -1,4 +1,4 @@
-"""Answers on their way to one client: gathered while a read is worked through, and counted until
+"""Answers on their way to one client: gathered until the end of the loop's turn, and counted until
 the client has taken them."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from surfaces.holdings import NOBODY, Account
 from surfaces.sockets import unsent
 
 BATCH_BYTES: Final = 256 * limits.KIB
-"""Of answers that wait for the end of the read they came in. Requests that a read brings take a
-hundredth of what their answers may."""
+"""Of answers that wait for the end of the turn. Requests that a read brings take a hundredth of
+what their answers may."""
 
 SMALL_ANSWER: Final = 64 * limits.KIB
 """Up to this an answer is sent wherever it is due; a longer one only where there is room for it."""
@@ -28,10 +28,11 @@ class Outgoing:
         """Whether the client reads more slowly than answers are made."""
         self.over = False
         """Whether what all clients of its user have not taken fills the room that there is."""
-        self._batch: list[bytes] | None = None
+        self._batch: list[bytes] = []
         self._batch_bytes = 0
         self._drained: list[asyncio.Future[None]] = []
         self._written = 0
+        """So many bytes are said."""
         self._taken = 0
         self._stalled_since = 0.0
         self._sending = False
@@ -44,38 +45,29 @@ class Outgoing:
     @property
     def unsent(self) -> int:
         """Bytes that the system has not taken."""
-        return unsent(self.transport)
+        return self._batch_bytes + unsent(self.transport)
 
-    def gather(self) -> None:
-        """What is sent until `flush` leaves together."""
-        self._batch = []
-
-    @property
-    def gathering(self) -> bool:
-        """Whether what is sent now leaves later."""
-        return self._batch is not None
-
-    def send(self, data: bytes) -> None:
-        """Send bytes of the current answer."""
-        if self._batch is None:
-            self._write(data)
-            return
+    def send(self, data: bytes) -> bool:
+        """Send bytes of the current answer. Whether they are the first that wait for `flush`."""
+        first = not self._batch
         self._batch.append(data)
+        self._written += len(data)
         self._batch_bytes += len(data)
         if self._batch_bytes > BATCH_BYTES:  # the client says now how fast it takes them
             self.flush()
-            self._batch = []
+            return False
+        return first
 
     def flush(self) -> None:
-        """Send what was gathered."""
-        batch, self._batch = self._batch, None
+        """Hand over what waits."""
+        batch, self._batch = self._batch, []
         self._batch_bytes = 0
         if batch:
             self._write(batch[0] if len(batch) == 1 else b"".join(batch))
 
     def takes(self, size: int) -> bool:
         """Whether there is room for a large answer; it counts from now on."""
-        return self.account.hold(self._batch_bytes + self.unsent + size)
+        return self.account.hold(self.unsent + size)
 
     def count(self) -> None:
         """Count what the client has not taken; of who is nobody it is taken away where there is no
@@ -124,7 +116,6 @@ class Outgoing:
         self.account.hold(0)
 
     def _write(self, data: bytes) -> None:
-        self._written += len(data)
         self.transport.write(data)
         if self.unsent:
             self.count()

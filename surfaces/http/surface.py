@@ -24,6 +24,7 @@ from surfaces.http.shared import HttpSettings
 from surfaces.http.shortcuts import Shortcuts
 from surfaces.listener import Listener
 from surfaces.turns import LongWork
+from surfaces.unsaid import Unsaid
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -52,6 +53,7 @@ class HttpSurface(Serving):
             document({(route.method, route.path): route.credential for route in ROUTES})
         )
         self.connections: set[Connection] = set()
+        self.unsaid = Unsaid(self.broken)
         self.shortcuts = Shortcuts(self, self.table.route)
         self._forget_at = 0.0
         self._quiet: asyncio.Event = asyncio.Event()

@@ -1,10 +1,10 @@
 """One wire connection: bytes to requests, answers to bytes.
 
 All frames of a read are decoded at once and started at once; all answers of one turn of the loop
-leave in one write. What a peer makes the node hold is bounded, also by what one read brings: the
-frames of open requests (`Conversation.asked`) and the answers it has not taken (`Outgoing.unsent`)
-count for its user among what the surface holds, and past the bounds of the connection nothing more
-is acted on, then read.
+leave in one write (`surfaces/unsaid.py`). What a peer makes the node hold is bounded, also by what
+one read brings: the frames of open requests (`Conversation.asked`) and the answers it has not taken
+(`Outgoing.unsent`) count for its user among what the surface holds, and past the bounds of the
+connection nothing more is acted on, then read.
 
 Its life, from the first byte to the last (`Life`; who may say what in it is the table of
 `protocol/conversation.py`):
@@ -111,8 +111,6 @@ class WireConnection(asyncio.Protocol):
         self._waits = 0
         """The reasons why nothing is acted on, as the second table has them."""
         self._goodbye_over = False
-        self._advancing = False
-        """What is said now leaves when all that was read has been acted on."""
         self._reading = True
         self._frame = FrameTime(self.talk, self._frame_is_late)
         self._linger = Linger(self.outgoing)
@@ -209,18 +207,12 @@ class WireConnection(asyncio.Protocol):
         self._waits &= ~why
 
     def advance(self, message: Message | None = None) -> None:
-        """Act on every whole message that may be acted on now, then say what is answered already.
+        """Act on every whole message that may be acted on now.
 
         :param message: one that has been taken already
         """
-        self._advancing = True
-        try:
-            self._act_on_all(message)
-            self.wire.gate.turn_ends()
-        finally:
-            self._advancing = False
-        if self.outgoing.waiting:
-            self.flush()
+        self._act_on_all(message)
+        self.wire.gate.turn_ends()
 
     def _act_on_all(self, message: Message | None) -> None:
         talk = self.talk
@@ -405,8 +397,8 @@ class WireConnection(asyncio.Protocol):
         if refused is not None:
             self.wire.refusals.say(refused, self.name(id), self.token is not None)
         self.talk.sent(kind, id)
-        if not (self.outgoing.waiting or self._advancing):
-            self.wire.flush_soon(self)
+        if not self.outgoing.waiting:
+            self.wire.unsaid.add(self)
         self.outgoing.add(data)
 
     def refuse(self, id: int, refusal: Refusal) -> None:

@@ -12,6 +12,7 @@ from surfaces.holdings import Holdings
 from surfaces.logs import RefusalLog
 from surfaces.turns import LongWork
 from surfaces.under_way import UnderWay
+from surfaces.unsaid import Unsaid
 from surfaces.wire.gate import Gate
 
 LOOK_SECONDS: Final = 0.25
@@ -53,9 +54,8 @@ class Wire:
         self.under_way = UnderWay(self.sparing, self.look)
         self._none_left = asyncio.Event()
         self._long_work: LongWork | None = None
-        self._unsaid: list[Connected] = []
-        """Those that have something to say by the end of this turn of the loop, or sooner."""
-        gate.when_told(self._flush)
+        self.unsaid: Unsaid[Connected] = Unsaid(self.broken)
+        gate.when_told(self.unsaid.say)
         self._slow: set[Connected] = set()
         self._slow_timer: asyncio.TimerHandle | None = None
 
@@ -93,20 +93,6 @@ class Wire:
         while self.under_way or self.held:
             self._none_left.clear()
             await self._none_left.wait()
-
-    def flush_soon(self, connection: Connected) -> None:
-        """Have a connection hand over what it has to say when this turn of the loop is over."""
-        if not self._unsaid:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unsaid.append(connection)
-
-    def _flush(self) -> None:
-        unsaid, self._unsaid = self._unsaid, []
-        for connection in unsaid:
-            try:
-                connection.flush()
-            except Exception as error:  # what the others have to say is not lost with it
-                self.broken(connection, error)
 
     def watch(self, connection: Connected) -> None:
         """Look after a connection whose peer has answers to take, until it has taken them."""

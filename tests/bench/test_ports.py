@@ -29,6 +29,7 @@ sys.stdin.read()
 
 SHOW_ONE_TAKEN = {
     "tests/surfaces/command/test_addresses.py",
+    "tests/surfaces/command/test_copying.py",
     "tests/surfaces/command/test_refusals.py",
 }
 """They keep the kernel's port as long as they speak of it."""
