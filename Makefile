@@ -22,7 +22,7 @@ SOURCES := protocol language storage actors surfaces bench compiling tests examp
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
 
-.PHONY: help run compiled test check test-hard mutants seeds bench builds soak cluster $(CLUSTER) docs images demo format wheel cases-accept clean
+.PHONY: help run compiled test check test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -98,6 +98,9 @@ seeds: .venv/.test ## worlds of the simulated node, from seed FROM=10000 up to T
 bench: .venv/.bench $(if $(COMPILED),compiled) ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, COMPILED=1 measures the compiled tree
 	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server postgresql
 	$(PYTHON_THERE) -m bench --top $(CURDIR) $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
+
+floor: .venv/.bench $(if $(COMPILED),compiled) ## what a request costs the node, beside the least it can cost in Python; COMPILED=1
+	$(BIN)/python -m bench.builds --floor $(if $(COMPILED),,--plain)
 
 builds: compiled ## the compiled tree beside the plain one, in turns
 	$(BIN)/python -m bench.builds

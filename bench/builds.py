@@ -1,4 +1,5 @@
-"""`make builds`: the compiled tree beside the plain one, in turns; or two checkouts.
+"""`make builds`: the compiled tree beside the plain one, in turns; or two checkouts. `make floor`:
+a node beside a toy that does the least there is to do (floor.py).
 
 A figure is the processor time that the node takes for a request, all its threads together: on a
 machine that does other things too it wanders less than a rate.
@@ -20,9 +21,12 @@ from rich.console import Console
 from bench import load, machine, records, spaces
 from bench.__main__ import STORES, TOP, WIDTH, facts_line, table
 from bench.figures import NODE, Measure, Row, in_turns, median
+from bench.floor import NAME as FLOOR
+from bench.floor import FloorProcess
 from bench.load import Load
 from bench.node_queue import node_queue
 from bench.nodes import NodeProcess, define_place
+from bench.queues import Queue
 from bench.settings import Settings
 from compiling.modules import ROOT
 
@@ -35,37 +39,48 @@ REQUESTS_1: Final = 2_000
 """Of one client."""
 SIGN_INS: Final = 400
 PUBLISHED: Final = 6_400
+TAKEN: Final = 6_400
 KEY_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A node of one build."""
+    """A node of one build, or the floor."""
 
-    node: NodeProcess
+    node: NodeProcess | FloorProcess
     settings: Settings
-
+    queue: Queue
+    http: str = ""
     rates: dict[str, list[float]] = field(default_factory=dict)
     """Answers a second of the rows that a load drove, round by round."""
 
     def loaded(self, kind: str, clients: int, requests: int = REQUESTS) -> float:
         asked = max(self.settings.scaled(requests), clients)
-        address = self.node.http if kind.endswith("-http") else self.node.wire
+        address = self.http if kind.endswith("-http") else self.node.wire
         wanted = Load(kind, address, clients, asked, among=RECORDS)
         found = load.run(wanted, self.node.cpu_seconds)
         self.rates.setdefault(f"{kind}-{clients}", []).append(found.rate)
         return found.node_cpu_us
 
     def keys(self, operation: str, clients: int, depth: int) -> float:
-        seconds, before = KEY_SECONDS * min(self.settings.scale, 1.0), self.node.cpu_seconds()
-        rate = spaces.drive(self.node.wire, operation, clients, depth, seconds)
-        return (self.node.cpu_seconds() - before) / (rate * seconds) * 1e6
+        seconds, wire = KEY_SECONDS * min(self.settings.scale, 1.0), self.node.wire
+        told = spaces.drive(wire, operation, clients, depth, seconds, self.node.cpu_seconds)
+        self.rates.setdefault(f"kv-{operation}-{clients}-{depth}", []).append(told[0])
+        return told[1]
 
     def published(self, clients: int) -> float:
-        queue = node_queue(self.node)
-        queue.refill(0)
+        self.queue.refill(0)
         asked = self.settings.scaled(PUBLISHED)
-        return queue.run(queue.publish, clients, asked).node_cpu_us
+        found = self.queue.run(self.queue.publish, clients, asked)
+        self.rates.setdefault(f"topic-publish-{clients}", []).append(found.rate)
+        return found.node_cpu_us
+
+    def taken(self, clients: int) -> float:
+        asked = self.settings.scaled(TAKEN)
+        self.queue.refill(asked)
+        found = self.queue.run(self.queue.take, clients, asked)
+        self.rates.setdefault(f"topic-take-{clients}", []).append(found.rate)
+        return found.node_cpu_us
 
 
 ROWS: Final[dict[str, tuple[str, Callable[[_Side], float]]]] = {
@@ -79,14 +94,22 @@ ROWS: Final[dict[str, tuple[str, Callable[[_Side], float]]]] = {
         "change one record by id, 64 clients",
         lambda side: side.loaded("update", 64),
     ),
+    "read-http-32": (
+        "read one record by id over HTTP, 32 clients",
+        lambda side: side.loaded("read-http", 32),
+    ),
     "sign-in-http-4": (
         "POST /session, 4 clients",
         lambda side: side.loaded("sign-in-http", 4, SIGN_INS),
     ),
+    "kv-get-50-1": ("GET, 50 connections", lambda side: side.keys("get", 50, 1)),
     "kv-get-50-16": ("GET, 50 connections, 16 under way", lambda side: side.keys("get", 50, 16)),
     "kv-set-50-16": ("SET, 50 connections, 16 under way", lambda side: side.keys("set", 50, 16)),
     "topic-publish-32": ("publish a message, 32 clients", lambda side: side.published(32)),
+    "topic-take-32": ("TAKE a message and ACK it, 32 workers", lambda side: side.taken(32)),
 }
+NOT_OF_THE_FLOOR: Final = frozenset({"sign-in-http-4", "update-64", "read-http-32"})
+"""It speaks the wire alone, and changes nothing that is there."""
 
 
 def main() -> None:
@@ -97,25 +120,32 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1, help="each with fresh nodes")
     parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")
     parser.add_argument("--before", type=Path, help="another checkout, instead of the builds")
+    parser.add_argument("--floor", action="store_true", help="a toy, instead of the builds")
+    parser.add_argument("--plain", action="store_true", help="the plain tree beside the floor")
     asked = parser.parse_args()
     (TOP / STORES).mkdir(exist_ok=True)
     console = Console(width=WIDTH)
     with tempfile.TemporaryDirectory(prefix="storenode-builds-", dir=TOP / STORES) as folder:
         settings = Settings(Path(folder), asked.rounds, asked.scale)
-        tree = ROOT if asked.before else COMPILED
-        other = {BEFORE: asked.before.resolve()} if asked.before else {PLAIN: ROOT}
+        tree = ROOT if asked.before or asked.plain else COMPILED
+        other: dict[str, Path | None] = {PLAIN: ROOT}
+        if asked.before:
+            other = {BEFORE: asked.before.resolve()}
+        elif asked.floor:
+            other = {FLOOR: None}
         facts = {**machine.facts(settings.directory), "build": machine.build(tree)}
         console.print(facts_line(facts, settings))
-        names = asked.row or list(ROWS)
+        without = NOT_OF_THE_FLOOR if asked.floor else frozenset[str]()
+        names = [name for name in asked.row or ROWS if name not in without]
         console.print(table(measured(settings, names, {NODE: tree, **other}, asked.turns)))
 
 
 def measured(
-    settings: Settings, names: list[str], trees: Mapping[str, Path], turns: int = 1
+    settings: Settings, names: list[str], trees: Mapping[str, Path | None], turns: int = 1
 ) -> list[Row]:
     """The rows of these names, both trees in turns.
 
-    :param trees: by the names of their sides: the node's, and the other one
+    :param trees: by the names of their sides: the node's, and the other one; None: the floor
     :param turns: how often, with nodes started anew; another side is first each time
     """
     rows = [
@@ -128,7 +158,7 @@ def measured(
         order = list(trees.items())[:: -1 if turn % 2 else 1]
         with ExitStack() as held:
             sides = {
-                name: _Side(held.enter_context(_node(settings, f"{name} {turn}", tree)), settings)
+                name: held.enter_context(_side(settings, f"{name} {turn}", tree))
                 for name, tree in order
             }
             for row in rows:
@@ -152,15 +182,20 @@ def measured(
 
 
 @contextmanager
-def _node(settings: Settings, name: str, tree: Path) -> Iterator[NodeProcess]:
-    """A node of a tree, with what the rows ask it for."""
-    with NodeProcess(settings.directory / name.replace(" ", "-"), tree=tree) as node:
+def _side(settings: Settings, name: str, tree: Path | None) -> Iterator[_Side]:
+    """A node of a tree, with what the rows ask it for; or the floor."""
+    directory = settings.directory / name.replace(" ", "-")
+    if tree is None:
+        with FloorProcess(directory) as floor:
+            yield _Side(floor, settings, floor.queue())
+        return
+    with NodeProcess(directory, tree=tree) as node:
         with node.client() as client:
             define_place(client, "person")
             records.insert(client, "person", RECORDS)
             client.run(f"DEFINE SPACE {spaces.SPACE}")
             client.run(f"SET 'k' IN {spaces.SPACE} VALUE 'hello'")
-        yield node
+        yield _Side(node, settings, node_queue(node), node.http)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def interpreter() -> str:
     means = {"--enable-optimizations": "profile-guided", "--with-lto": "link-time optimised"}
     told = [word for option, word in means.items() if any(o.startswith(option) for o in options)]
     name = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{name} ({' and '.join(told) or 'built without optimisation by profile'})"
+    # Debian's says nothing, and is built with both.
+    return f"{name} ({' and '.join(told) or 'its build options tell of no optimisation'})"
 
 
 def build(tree: Path = ROOT) -> str:

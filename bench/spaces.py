@@ -188,7 +188,7 @@ class _Ground:
         goal = GOALS.get((operation, clients, depth), "")
         row = Row(name, work, "/s", "more", goal)
         measures: dict[str, Measure] = {
-            NODE: lambda: drive(self._node.wire, operation, clients, depth, self._seconds)
+            NODE: lambda: drive(self._node.wire, operation, clients, depth, self._seconds)[0]
         }
         if self._redis is not None:
             measures["Redis, appendfsync always"] = partial(
@@ -277,8 +277,19 @@ def _unswept(client: Any) -> int:
 # --- the driver -----------------------------------------------------------------------------------
 
 
-def drive(address: str, operation: str, clients: int, depth: int, seconds: float) -> float:
-    """Answers a second, from two processes (one for one client)."""
+def drive(
+    address: str,
+    operation: str,
+    clients: int,
+    depth: int,
+    seconds: float,
+    cpu_seconds: Callable[[], float] = lambda: 0.0,
+) -> tuple[float, float]:
+    """Answers a second, from two processes (one for one client); and the processor time that the
+    node spent on each, microseconds.
+
+    :param cpu_seconds: the processor time that the node has used so far
+    """
     processes = 1 if clients == 1 else 2
     ends, drivers = [], []
     for _ in range(processes):
@@ -291,15 +302,18 @@ def drive(address: str, operation: str, clients: int, depth: int, seconds: float
         drivers.append(driver)
     for end in ends:
         end.recv()
+    cpu_before = cpu_seconds()  # signing in took much more than what is measured
     for end in ends:
         end.send("go")
     found = [end.recv() for end in ends]
+    cpu = cpu_seconds() - cpu_before
     for driver in drivers:
         driver.join()
     for one in found:
         if isinstance(one, str):
             raise LoadFailed(one)
-    return float(sum(found))
+    rate = float(sum(found))
+    return rate, cpu / (rate * seconds) * 1e6
 
 
 def _drive(

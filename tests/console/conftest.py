@@ -108,6 +108,12 @@ class Watch:
             self.complaints.append(f"request elsewhere: {request.url}")
 
 
+def refusal_of(status: int | None = None) -> str:
+    """How a page complains that the node has refused it something. :param status: None: any"""
+    status_said = "" if status is None else f"{status} "
+    return f"console: Failed to load resource: the server responded with a status of {status_said}"
+
+
 def origin(node: NodeProcess) -> str:
     """Where its console is."""
     host, port = node.address("http")

@@ -9,13 +9,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from protocol.rights import VERBS, Kind, Noun, Verb, is_inside
-from tests.console.conftest import Opened, Watch, origin, sign_in
+from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
 OTHER = "correct horse battery"
 HOSTILE = "<img src=x onerror=alert(1)> \u202eright to left\u202c &amp; " + "x" * 300
-REFUSED = "console: Failed to load resource: the server responded with a status of {}"
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +91,7 @@ def test_a_user_is_made_with_a_password_that_is_not_shown(
 
 
 def test_a_user_that_is_there_already_is_refused(opened: Opened, watch: Watch) -> None:
-    watch.allow(REFUSED.format(409))
+    watch.allow(refusal_of(409))
     page = opened("#/access")
     page.get_by_role("button", name="Make a user").click()
     dialog = page.get_by_role("dialog")
@@ -129,7 +128,7 @@ def test_role_and_password_are_changed(opened: Opened, node: NodeProcess) -> Non
 
 
 def test_the_last_owner_stays(opened: Opened, watch: Watch) -> None:
-    watch.allow(REFUSED.format(409))
+    watch.allow(refusal_of(409))
     page = opened("#/access/users/root")
     page.get_by_role("button", name="Change role").click()
     page.get_by_role("dialog").get_by_label("Role").select_option("member")
@@ -138,8 +137,9 @@ def test_the_last_owner_stays(opened: Opened, watch: Watch) -> None:
 
 
 def test_a_user_is_removed_behind_its_name_twice_and_a_reason(
-    opened: Opened, node: NodeProcess
+    opened: Opened, node: NodeProcess, watch: Watch
 ) -> None:
+    watch.allow(refusal_of(404))  # the page may look at it once more while it goes
     page = opened(f"#/access/users/{made(node, 'gone')}")
     page.get_by_role("button", name="Remove").click()
     dialog = page.get_by_role("dialog")
@@ -229,7 +229,7 @@ def test_every_verb_of_every_kind_of_noun_is_granted_and_revoked(
 def test_a_grant_outside_of_its_place_is_refused_and_nothing_of_it_done(
     opened: Opened, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED.format(409), REFUSED.format(403), REFUSED.format(400), REFUSED.format(422))
+    watch.allow(refusal_of(409), refusal_of(403), refusal_of(400), refusal_of(422))
     page = opened("#/access/users/vic")
     for kind, name in (("TABLE", "shop.main.invoice"), ("NAMESPACE", "bank")):
         page.get_by_label("Kind").select_option(kind)
@@ -306,7 +306,7 @@ def test_who_came_and_what_was_refused(opened: Opened, node: NodeProcess) -> Non
 
 
 def test_one_s_own_password(page: Page, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED.format(401), REFUSED.format(403), REFUSED.format(422))
+    watch.allow(refusal_of(401), refusal_of(403), refusal_of(422))
     user = made(node, "pam")
     page = entered(page, node, user, "#/access/you")
     expect(page.get_by_text("Nothing: it may change its own password")).to_be_visible()
@@ -327,7 +327,7 @@ def test_one_s_own_password(page: Page, node: NodeProcess, watch: Watch) -> None
 def test_who_owns_nothing_sees_no_users(
     page: Page, node: NodeProcess, watch: Watch, user: str
 ) -> None:
-    watch.allow(REFUSED.format(403), REFUSED.format(404))
+    watch.allow(refusal_of(403), refusal_of(404))
     page = entered(page, node, user, "#/access")
     expect(page.get_by_role("alert").first).to_contain_text("NotAllowed")
     expect(page.get_by_role("region", name="Users")).to_have_count(0)
@@ -341,7 +341,7 @@ def test_places_are_looked_for_without_a_refusal(
     page: Page, node: NodeProcess, watch: Watch
 ) -> None:
     """Each would stand in the audit trail."""
-    watch.allow(REFUSED.format(403))  # what is in the place is looked for then
+    watch.allow(refusal_of(403))  # what is in the place is looked for then
     user = made(node, "pia")
     value(node, f"DEFINE TABLE pies; GRANT READ ON TABLE pies TO {user}")
     entered(page, node, user, "#/run")
@@ -354,7 +354,7 @@ def test_places_are_looked_for_without_a_refusal(
 def test_an_owner_of_a_place_sees_its_own_users_alone(
     page: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED.format(403), REFUSED.format(404), REFUSED.format(409))
+    watch.allow(refusal_of(403), refusal_of(404), refusal_of(409))
     page = entered(page, node, "tess", "#/access")
     table = page.get_by_role("region", name="Users")
     expect(table.get_by_role("link", name="vic")).to_be_visible()

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.console.conftest import Opened, Watch, origin, sign_in
+from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess, serving
 
 SERVES = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
-REFUSED = "console: Failed to load resource: the server responded with a status of "
 HOSTILE = "<img src=x onerror=alert(1)>.storesnap"
 
 
@@ -88,7 +87,7 @@ def test_a_log_from_a_commit(tab: Page, node: NodeProcess) -> None:
 
 
 def test_a_part_and_its_restore(tab: Page, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(f"{REFUSED}409")
+    watch.allow(refusal_of(409))
     tab.get_by_label("Form").select_option("script")
     tab.get_by_label("Of", exact=True).select_option("part")
     tab.get_by_label("Which, by commas").fill("shop.main, a b")
@@ -168,7 +167,7 @@ def test_a_part_comes_in_an_answer(tab: Page, tmp_path: Path) -> None:
 def test_names_are_refused_in_the_node_s_words(
     tab: Page, node: NodeProcess, folder: Path, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED}400", f"{REFUSED}409")
+    watch.allow(refusal_of(400), refusal_of(409))
     (folder / HOSTILE).write_bytes(b"not one")
     (folder / "there").write_bytes(b"not one")
     for name, code in (("../monday", "BackupNameRefused"), ("there", "BackupExists")):
@@ -182,7 +181,7 @@ def test_names_are_refused_in_the_node_s_words(
 
 
 def test_no_owner_of_the_store(page: Page, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(f"{REFUSED}403")
+    watch.allow(refusal_of(403))
     page.goto(f"{origin(node)}/#/backup")
     sign_in(page, "reader", "a better horse")
     expect(page.locator(".notice.refused").first).to_contain_text("NotAllowed")
@@ -222,7 +221,7 @@ def test_one_that_is_being_made_is_shown_and_ended(
 
 
 def test_no_folder(tmp_path: Path, page: Page, watch: Watch) -> None:
-    watch.allow(f"{REFUSED}409", f"{REFUSED}503")
+    watch.allow(refusal_of(409), refusal_of(503))
     with serving(tmp_path / "store") as other:
         watch.origin = origin(other)
         page.goto(f"{origin(other)}/#/backup")

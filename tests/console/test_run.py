@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Opened, Watch
+from tests.console.conftest import Opened, Watch, refusal_of
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
 PLACE = {"ns": "shop", "db": "main"}
-REFUSED = "console: Failed to load resource: the server responded with a status of"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,7 +91,7 @@ def test_keys_run_all_or_what_is_selected(console: Page, node: NodeProcess) -> N
 
 
 def test_what_does_not_parse_is_marked_where_it_stands(console: Page, watch: Watch) -> None:
-    watch.allow(REFUSED)
+    watch.allow(refusal_of())
     run(console, "RETURN 1;\nSELECT * FRM person")
     expect(console.get_by_role("alert")).to_contain_text("expected FROM")
     expect(console.get_by_role("alert")).to_contain_text("line 2, column 10")
@@ -100,7 +99,7 @@ def test_what_does_not_parse_is_marked_where_it_stands(console: Page, watch: Wat
 
 
 def test_what_ran_before_a_refusal_is_shown_with_it(console: Page, watch: Watch) -> None:
-    watch.allow(REFUSED)
+    watch.allow(refusal_of())
     run(console, "CREATE odd:20; THROW 'on purpose'")
     expect(console.get_by_label("Result 1", exact=True)).to_contain_text("odd:20")
     expect(console.get_by_role("alert")).to_contain_text("on purpose")
@@ -256,7 +255,7 @@ def test_what_there_is_is_browsed(console: Page) -> None:
 
 
 def test_a_running_script_is_killed(console: Page, watch: Watch) -> None:
-    watch.allow(REFUSED)
+    watch.allow(refusal_of())
     run(console, "FOR $x IN 0..100000000 { LET $y = $x }")
     console.get_by_role("link", name="Running").click()
     console.get_by_role("region", name="Running scripts").get_by_role(

@@ -8,18 +8,17 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from bench.ports import free_port
-from tests.console.conftest import ELSEWHERE, Opened, Watch, origin, sign_in
+from tests.console.conftest import ELSEWHERE, Opened, Watch, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import PASSWORD, NodeProcess
 
-REFUSED = "console: Failed to load resource: the server responded with a status of"
 GONE = "console: Failed to load resource: net::ERR_"
 
 
 def test_a_wrong_password_is_refused_in_the_node_s_words(
     page: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED} 401")
+    watch.allow(refusal_of(401))
     page.goto(origin(node))
     page.get_by_label("User", exact=True).fill("root")
     page.get_by_label("Password", exact=True).fill("not it")
@@ -41,7 +40,7 @@ def test_signing_in_and_out(console: Page, node: NodeProcess) -> None:
 def test_a_session_that_ends_is_begun_again_over_the_page(
     console: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED} 401")
+    watch.allow(refusal_of(401))
     expect(console.locator(".browse")).to_contain_text("nothing")  # then the page asks no more
     console.get_by_role("textbox", name="Script").fill("RETURN 'typed before'")
     node.script("ALTER USER root SET ROLE owner")
@@ -57,7 +56,7 @@ def test_a_session_that_ends_is_begun_again_over_the_page(
 def test_who_comes_after_somebody_sees_nothing_of_it(
     console: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED} 40")
+    watch.allow(refusal_of(40))
     node.script(f"DEFINE USER next ROLE member PASSWORD '{PASSWORD}'")
     console.get_by_role("textbox", name="Script").fill("RETURN 'typed before'")
     console.get_by_role("button", name="Run", exact=True).click()
@@ -75,7 +74,7 @@ def test_who_comes_after_somebody_sees_nothing_of_it(
 def test_a_session_that_another_one_goes_on_with_shows_nothing_of_the_first(
     console: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED} 40")
+    watch.allow(refusal_of(40))
     node.script(f"DEFINE USER IF NOT EXISTS other ROLE member PASSWORD '{PASSWORD}'")
     console.evaluate("location.hash = '#/access'")
     expect(console.get_by_role("region", name="Users")).to_contain_text("other")
@@ -89,7 +88,7 @@ def test_a_session_that_another_one_goes_on_with_shows_nothing_of_the_first(
 def test_what_is_refused_for_good_is_not_asked_again_and_again(
     page: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED} 403")
+    watch.allow(refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS waits ROLE member PASSWORD '{PASSWORD}'")
     page.add_init_script(
         "window.waits = []; const wait = setTimeout;"
@@ -119,7 +118,7 @@ def test_a_page_that_is_all_there_needs_no_file_of_the_node_s_next_version(
           return came.some((name) => name.endsWith('/vendor/uplot.js'));
         }"""
     )
-    watch.allow(f"{REFUSED} 409")  # no backup folder
+    watch.allow(refusal_of(409))  # no backup folder
     asked: list[str] = []
     console.on("request", lambda request: asked.append(request.url))
     for name in ("Topics", "Cluster", "Access", "This node", "Backup", "Vault", "Run"):
@@ -144,7 +143,7 @@ def test_a_node_of_another_version_is_told(console: Page, node: NodeProcess) -> 
 
 
 def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch: Watch) -> None:
-    watch.allow(f"{REFUSED} 404")
+    watch.allow(refusal_of(404))
     page.route("**/tabs/topics.js", lambda route: route.fulfill(status=404))
     page.goto(f"{origin(node)}/#/topics/shop/main")
     sign_in(page)
@@ -166,7 +165,7 @@ def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch:
 def test_of_what_is_not_there_nothing_is_offered(
     opened: Opened, watch: Watch, address: str, not_offered: str
 ) -> None:
-    watch.allow(f"{REFUSED} 404")
+    watch.allow(refusal_of(404))
     page = opened(address)
     expect(page.get_by_text("Not there").first).to_be_visible()
     expect(page.get_by_role("button", name=not_offered, exact=True)).to_have_count(0)
@@ -261,7 +260,7 @@ def test_from_here_no_warning_stands(console: Page) -> None:
 def test_a_drained_node_says_so_and_its_refusal_is_shown(
     console: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED} 503")
+    watch.allow(refusal_of(503))
     node.script("DEFINE NODE ROLES NONE")
     try:
         console.get_by_role("textbox", name="Script").fill("RETURN 1")
@@ -318,7 +317,7 @@ def test_a_node_that_is_gone_is_found_again_and_nothing_typed_is_lost(
     node = NodeProcess(tmp_path / "store", words).start()
     try:
         watch.origin = origin(node)
-        watch.allow(f"{REFUSED} 401", GONE)
+        watch.allow(refusal_of(401), GONE)
         page.goto(f"{watch.origin}/#/run")
         sign_in(page)
         editor = page.get_by_role("textbox", name="Script")

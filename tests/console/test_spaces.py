@@ -7,10 +7,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Opened, Watch
+from tests.console.conftest import Opened, Watch, refusal_of
 from tests.console.seeing import findings, overflow
 from tests.console.test_topics import confirm, dialog, last_kept, run
-from tests.console.test_topics_seen import HOSTILE, REFUSED, SECRET, as_user
+from tests.console.test_topics_seen import HOSTILE, SECRET, as_user
 from tests.processes import NodeProcess
 
 SPACE = "#/run/shop/main/space/sessions"
@@ -187,7 +187,7 @@ def test_hostile_keys_are_text(opened: Opened, sessions: NodeProcess) -> None:
 
 
 def test_refusals_are_the_node_s_own(page: Page, sessions: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED + "403")
+    watch.allow(refusal_of(403))
     as_user(page, sessions, "viewer", f"{SPACE}?key=visits")
     page.get_by_role("button", name="Delete").click()
     box = dialog(page, "Delete the key")
@@ -200,7 +200,7 @@ def test_refusals_are_the_node_s_own(page: Page, sessions: NodeProcess, watch: W
 def test_who_has_no_info_reads_keys_all_the_same(
     page: Page, sessions: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED + "403")
+    watch.allow(refusal_of(403))
     as_user(page, sessions, "editor", f"{SPACE}?prefix=v")
     expect(page.get_by_text("NotAllowed").first).to_be_visible()
     expect(page.get_by_role("link", name="visits")).to_be_visible()
@@ -210,7 +210,7 @@ def test_who_has_no_info_reads_keys_all_the_same(
 def test_axe_finds_nothing_and_nothing_sticks_out(
     opened: Opened, sessions: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED + "404")
+    watch.allow(refusal_of(404))
     page = opened(f"{SPACE}?key=visits")
     key_of(page, "visits")
     expect(page.get_by_role("link", name="nightly")).to_be_visible()

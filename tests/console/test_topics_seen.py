@@ -6,12 +6,11 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Opened, Watch, origin, sign_in
+from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.console.test_topics import dialog, row, run
 from tests.processes import NodeProcess
 
-REFUSED = "console: Failed to load resource: the server responded with a status of "
 SECRET = "a better horse"
 HOSTILE = "</td><img src=x onerror=alert(1)>\u202etxt.exe\u2066"
 LONG = "x" * (1 << 20)
@@ -43,7 +42,7 @@ def as_user(page: Page, node: NodeProcess, name: str, address: str) -> None:
 def test_a_viewer_looks_and_is_refused_the_rest(
     page: Page, orders: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED + "403")
+    watch.allow(refusal_of(403))
     as_user(page, orders, "viewer", "#/topics/shop/main/orders")
     expect(row(page, "Readers and groups", "senders")).to_be_visible()
     expect(page.get_by_role("button", name="Message 2")).to_be_visible()
@@ -66,7 +65,7 @@ def test_a_viewer_looks_and_is_refused_the_rest(
 def test_an_editor_has_no_info_and_works_all_the_same(
     page: Page, orders: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED + "403")
+    watch.allow(refusal_of(403))
     as_user(page, orders, "editor", "#/topics/shop/main")
     expect(page.get_by_text("NotAllowed")).to_be_visible()
     cells = row(page, "Topics", "orders").get_by_role("cell")
@@ -88,7 +87,7 @@ def test_an_editor_has_no_info_and_works_all_the_same(
 def test_a_member_sees_what_is_granted_and_no_more(
     page: Page, orders: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED + "403")
+    watch.allow(refusal_of(403))
     as_user(page, orders, "worker", "#/topics/shop/main")
     expect(row(page, "Topics", "orders").get_by_role("cell").nth(1)).to_have_text("–")
     expect(row(page, "Topics", "other")).to_have_count(0)
@@ -100,14 +99,14 @@ def test_a_member_sees_what_is_granted_and_no_more(
 def test_a_member_without_grants_is_told_nothing(
     page: Page, orders: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED + "404", REFUSED + "403")
+    watch.allow(refusal_of(404), refusal_of(403))
     as_user(page, orders, "nobody", "#/topics/shop/main/orders")
     expect(page.locator(".notice.gone")).to_contain_text("Unknown")
     expect(page.get_by_text("senders")).to_have_count(0)
 
 
 def test_what_takes_no_changes_says_so(opened: Opened, orders: NodeProcess, watch: Watch) -> None:
-    watch.allow(REFUSED)
+    watch.allow(refusal_of())
     page = opened("#/topics/shop/main/orders")
     expect(page.get_by_role("button", name="Message 2")).to_be_visible()
     run(orders, "DEFINE NODE ROLES serving")
@@ -157,7 +156,7 @@ def test_what_is_remembered_for_plots(console: Page) -> None:
 def test_a_topic_that_is_held_is_not_removed(
     opened: Opened, orders: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(REFUSED + "409")
+    watch.allow(refusal_of(409))
     run(orders, "DEFINE TOPIC graves; DEFINE GROUP dying ON other DEADLINE 1h DEAD LETTER graves")
     page = opened("#/topics/shop/main/graves")
     page.get_by_role("button", name="Remove", exact=True).click()
@@ -244,7 +243,7 @@ def views(orders: NodeProcess) -> list[str]:
 def test_axe_finds_nothing_and_nothing_sticks_out(
     opened: Opened, node: NodeProcess, views: list[str], watch: Watch
 ) -> None:
-    watch.allow(REFUSED + "404")
+    watch.allow(refusal_of(404))
     waits = ["senders", "Message 2", "Message 1 of orders", "Unknown"]
     for address, seen in zip(views, ["orders", *waits[1:]], strict=True):
         page = opened(address)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.conftest import Opened, Watch, origin, sign_in
+from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess, serving
 
@@ -19,7 +19,6 @@ OWN = "canary passphrase of its own"
 VALUE = "canary-sk-live-51"
 OTHER = "canary-sk-live-52"
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\u0000'`--"
-REFUSED = "console: Failed to load resource: the server responded with a status of "
 PAYMENT = "/vault/shop/main/payment"
 SERVES = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
 
@@ -123,7 +122,7 @@ def test_the_first_passphrase(tmp_path: Path, page: Page, watch: Watch) -> None:
 def test_unsealing_and_sealing_the_store_by_keyboard(
     sealed: NodeProcess, opened: Opened, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED}422")
+    watch.allow(refusal_of(422))
     page = opened("#/vault/shop/main")
     store = page.locator(".notice.sealed")
     expect(store).to_contain_text("Sealed")
@@ -152,7 +151,7 @@ def test_too_many_tries_are_said_in_the_node_s_words(
     sealed: NodeProcess, opened: Opened, watch: Watch
 ) -> None:
     """It takes hundreds of late answers: what the node says then is put in the page's way."""
-    watch.allow(f"{REFUSED}429")
+    watch.allow(refusal_of(429))
     page = opened("#/vault/shop/main")
     said = {"code": "TooManyTries", "status": 429, "message": "too many wrong passphrases"}
     page.route("**/vault/unseal", lambda route: route.fulfill(status=429, json={"error": said}))
@@ -413,7 +412,7 @@ def test_the_trail_of_the_store(unsealed: NodeProcess, opened: Opened) -> None:
 def test_sealed_and_unrecorded_are_said(
     unsealed: NodeProcess, opened: Opened, watch: Watch
 ) -> None:
-    watch.allow(f"{REFUSED}423", f"{REFUSED}503", f"{REFUSED}404")
+    watch.allow(refusal_of(423), refusal_of(503), refusal_of(404))
     page = opened("#/vault/shop/main/payment")
     page.get_by_label("Id", exact=True).fill("not there")
     show = page.get_by_role("button", name="Show for 20 s")
@@ -434,7 +433,7 @@ def test_sealed_and_unrecorded_are_said(
 
 
 def test_without_a_grant(unsealed: NodeProcess, page: Page, watch: Watch) -> None:
-    watch.allow(f"{REFUSED}403", f"{REFUSED}404")
+    watch.allow(refusal_of(403), refusal_of(404))
     page.goto(f"{origin(unsealed)}/#/vault/shop/main/payment")
     sign_in(page, "clerk", "a better horse")
     page.get_by_label("Id", exact=True).fill("shown")
