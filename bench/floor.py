@@ -163,8 +163,8 @@ class FloorProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        with self._process:  # closes what it said, and waits
+            self._process.kill()
 
     def cpu_seconds(self) -> float:
         """Processor time it has used so far, all its threads together."""
