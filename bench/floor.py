@@ -22,6 +22,7 @@ import msgpack
 from bench import node_queue
 from bench.people import person
 from bench.ports import free_port
+from bench.processes import cpu_seconds
 from bench.queues import MESSAGE, Queue
 from storeclient.frames import PREFIX_BYTES, Kind
 
@@ -168,8 +169,7 @@ class FloorProcess:
 
     def cpu_seconds(self) -> float:
         """Processor time it has used so far, all its threads together."""
-        told = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self._process.pid)
 
     def queue(self) -> Queue:
         """Where there is always a message."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from bench.processes import environment
+from bench.processes import cpu_seconds, environment
 from storeclient import Client
 
 ROOT: Final = Path(__file__).parents[1]
@@ -113,8 +112,7 @@ class NodeProcess:
 
     def cpu_seconds(self) -> float:
         """Processor time it has used so far, all its threads together."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def stop(self) -> None:
         """SIGTERM, and wait for the end."""

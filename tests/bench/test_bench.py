@@ -154,9 +154,15 @@ def test_two_builds_are_measured_in_turns(tmp_path: Path) -> None:
             assert all(figure > 0 for figures in row.sides.values() for figure in figures)
 
 
-def test_the_floor_answers_each_row_that_it_is_measured_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["create-1", "topic-take-32"],
+        pytest.param(sorted(set(builds.ROWS) - builds.NOT_OF_THE_FLOOR), marks=pytest.mark.hard),
+    ],
+)
+def test_the_floor_answers_what_it_is_measured_with(tmp_path: Path, names: list[str]) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.01)
-    names = [name for name in builds.ROWS if name not in builds.NOT_OF_THE_FLOOR]
     found = builds.measured(settings, names, {NODE: ROOT, builds.FLOOR: None})
     assert [row.name for row in found] == names
     assert all(row.sides[side] for row in found for side in (NODE, builds.FLOOR))
