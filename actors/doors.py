@@ -169,7 +169,8 @@ def ready_calls(loop: asyncio.AbstractEventLoop) -> int:
         return sys.maxsize
     if len(ready) > _LOOKED_AT:
         return len(ready)
-    return sum(not handle.cancelled() for handle in ready)
+    # Of a copy: any other thread may have the loop call something meanwhile.
+    return sum(not handle.cancelled() for handle in tuple(ready))
 
 
 def in_memory(path: str) -> Engine:

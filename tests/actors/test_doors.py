@@ -9,7 +9,14 @@ from itertools import pairwise
 
 import pytest
 
-from actors.doors import FEW_BYTES, SUPPLY_BYTES, SWITCH_SECONDS, SystemRng, system_doors
+from actors.doors import (
+    FEW_BYTES,
+    SUPPLY_BYTES,
+    SWITCH_SECONDS,
+    SystemRng,
+    ready_calls,
+    system_doors,
+)
 from actors.runtime import Urgent
 from actors.runtime.urgent import (
     GIVE_WAY_AFTER_US,
@@ -160,3 +167,22 @@ def test_no_random_bytes_are_given_out_twice() -> None:
     assert [len(rng.bytes(count)) for count in (0, 1, FEW_BYTES + 1, 2 * SUPPLY_BYTES)] == [
         0, 1, FEW_BYTES + 1, 2 * SUPPLY_BYTES,
     ]  # fmt: skip
+
+
+async def test_calls_are_counted_while_other_threads_have_the_loop_call_something() -> None:
+    """It was found by chance: what one connection asked for ended another one."""
+    loop = asyncio.get_running_loop()
+
+    class Meddles(asyncio.TimerHandle):
+        """While it is looked at, another thread comes in between."""
+
+        def cancelled(self) -> bool:
+            thread = threading.Thread(target=loop.call_soon_threadsafe, args=(lambda: None,))
+            thread.start()
+            thread.join()
+            return super().cancelled()
+
+    before = ready_calls(loop)
+    for _ in range(2):
+        loop._ready.append(Meddles(0, lambda: None, (), loop))  # type: ignore[attr-defined]
+    assert ready_calls(loop) == before + 2

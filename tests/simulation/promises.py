@@ -248,6 +248,10 @@ class Promises:
         while at < len(frames) and at < len(truth) and frames[at].digest == truth[at].digest:
             at += 1
         medium.true = at
-        medium.went_back &= at < len(truth)
-        if medium.before is not None:
-            self._advance(medium.before)
+        owes, before = False, medium.before
+        if before is not None:
+            self._advance(before)
+            # It had acknowledged more than is released by now: a leader may go by that still.
+            ahead = before.true == len(truth) and len(before.frames) > len(frames)
+            owes = ahead and at == len(frames)
+        medium.went_back &= at < len(truth) or owes

@@ -87,7 +87,7 @@ def masked(sent: bytes) -> bytes:
     sent = re.sub(rb"(\xa7request.|\b)r-[0-9a-f]+", b"r-", sent, flags=re.DOTALL)
     sent = re.sub(rb"Content-Length: \d+", b"Content-Length: n", sent)
     sent = re.sub(rb'"seq":\d+|\xa3seq(\xcd..|\xcc?.)', b"", sent, flags=re.DOTALL)
-    sent = re.sub(rb".(1h|59m[0-9]+s)\w*", b"ttl", sent)
+    sent = re.sub(rb".(1h|[1-5]?[0-9]m[0-9]+s)\w*", b"ttl", sent)
     sent = re.sub(rb"Store-(Fence|Seq): \d+", rb"Store-\1: n", sent)
     return re.sub(rb"Date: [^\r]*", b"Date: d", sent)
 
