@@ -199,8 +199,11 @@ class Promises:
         self.generation += 1
 
     def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
-        for sequence in [each for each in self._waiters if each > after]:
-            for told in self._waiters.pop(sequence):
+        # All of them first: who is told may commit at once, and waits for one of these sequences
+        # anew, which others have that were taken back.
+        failed = [(each, self._waiters.pop(each)) for each in list(self._waiters) if each > after]
+        for sequence, waiters in failed:
+            for told in waiters:
                 self._tell(told, error(sequence))
 
     def _tell(self, told: Told, lost: BaseException | None) -> None:

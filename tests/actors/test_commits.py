@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -287,6 +288,40 @@ def test_commits_on_top_of_refused_ones_are_refused_with_them() -> None:
             assert node.log_frames() == [1, 2]
 
     play("real", main)
+
+
+@both
+def test_who_is_told_that_it_was_refused_may_commit_at_once(kind: str) -> None:
+    """Its sequences are those of others who are to be told: what it waits for is its own."""
+
+    async def main() -> None:
+        async with parts(kind) as node:
+            committer, told = node.committer, dict[str, BaseException | None]()
+
+            def waits(name: str) -> None:
+                promise = committer.promise(node.put(name, b"1"))
+                committer.when_released(promise, partial(told.__setitem__, name))
+
+            def again(lost: BaseException | None) -> None:
+                told["old 0"] = lost
+                node.disk.plan = None
+                for number in range(3):
+                    waits(f"new {number}")
+
+            await node.durable(node.put("a", b"1"))
+            full(node.disk)
+            committer.when_released(committer.promise(node.put("old 0", b"1")), again)
+            for number in range(1, 3):
+                waits(f"old {number}")
+            await until(lambda: len(told) == 6)
+            lost = {name: type(told[name]) for name in sorted(told)}
+            assert lost == {
+                f"{name} {number}": kind
+                for name, kind in (("new", type(None)), ("old", DiskFull))
+                for number in range(3)
+            }
+
+    play(kind, main)
 
 
 @both
