@@ -126,7 +126,7 @@ class Backlog:
     def distrust_places(self) -> None:
         """What was in flight was taken back: what some of these have touched may have been a part
         of that, and the same ids something else by and by. They are the store's owner's to see."""
-        self._noted = deque(replace(one, entry=of_store(one.entry)) for one in self._noted)
+        self._noted = deque(map(distrusted, self._noted))
 
 
 def commit(committer: Committer, node: str, batch: Batch) -> Promise:
@@ -143,6 +143,11 @@ def commit(committer: Committer, node: str, batch: Batch) -> Promise:
             by = By(one.user, elsewhere(one.surface, node, one.at_us))
             promise = committer.commit(tx, by, one.statement, one.reason, entry)
     return promise
+
+
+def distrusted(noted: Noted) -> Noted:
+    """The same, as of what touched the store itself."""
+    return replace(noted, entry=of_store(noted.entry))
 
 
 def _bounded(noted: Noted) -> Noted:

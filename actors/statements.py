@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 from actors import backlog
-from actors.backlog import Backlog, Batch, Noted
+from actors.backlog import Backlog, Batch, Noted, distrusted
 from actors.commits import Asker, By, Committer, Origin
 from actors.rights import Ids, Rights, ids_of
 from actors.runtime import Runtime
@@ -75,7 +75,7 @@ class Statements:
         self._turn: asyncio.Handle | None = None
         self.backlog = Backlog(runtime.clock, rng)
         """What could not be committed here, so far."""
-        committer.on_withdraw.append(self.backlog.distrust_places)
+        committer.on_withdraw.append(self._distrust_places)
         self._again: asyncio.TimerHandle | None = None
         """Runs while there is any of it."""
         self._over = False
@@ -110,7 +110,7 @@ class Statements:
 
         :param tx: that it was run in, which may have ended
         """
-        places = self._rights.places(tx)
+        places = ((),) if tx.withdrawn else self._rights.places(tx)
         code = "" if refusal is None else refusal.code
         more = self._admit(("statement", caller.user, code, places))
         if more is None:
@@ -124,15 +124,17 @@ class Statements:
     ) -> None:
         """Keep an entry of an operation on keys that a right was missing for. Where it came from is
         asked in a turn of its own: before its answer a request may have no name yet."""
-        places = (ids_of(space.database),)
+        places: tuple[Ids, ...] = (ids_of(space.database),)
         more = self._admit(("statement", user, refusal.code, places))
         if more is None:
             return
+        generation = self._committer.generation
 
         def keep() -> None:
             origin, database = asker.origin, space.database
             place = database.namespace.name, database.name
-            entry = _entry(origin, places, place, True, refusal)
+            is_as_it_was = self._committer.generation == generation
+            entry = _entry(origin, places if is_as_it_was else ((),), place, True, refusal)
             self._add(user, origin.surface, statement, None, entry, more)
 
         self._runtime.loop.call_soon(keep)
@@ -221,6 +223,11 @@ class Statements:
                 except Refusal as refusal:
                     self._hold(waiting[number:], str(refusal))
                     return
+
+    def _distrust_places(self) -> None:
+        """As `Backlog.distrust_places`, also of what waits for its turn of the loop."""
+        self._waiting = [distrusted(one) for one in self._waiting]
+        self.backlog.distrust_places()
 
     # --- what could not be committed --------------------------------------------------------------
 
