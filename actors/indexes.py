@@ -77,11 +77,7 @@ class IndexesActor(LoopActor):
 
     def _slice(self) -> None:
         committer, now_us = self._committer, self.runtime.clock.monotonic_us
-        try:
-            is_elsewhere = committer.not_writable() is not None
-        except Draining:  # it stops while others have not acknowledged what it did last
-            return
-        if is_elsewhere:
+        if committer.not_writable() is not None:
             self._unfinished.clear()
             self._later()  # another node leads, say: what it builds is built here as well
             return
