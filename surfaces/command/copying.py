@@ -24,7 +24,8 @@ from surfaces.http import answers
 
 HEAD_BYTES: Final = 16_384
 HEAD_SECONDS: Final = 5.0
-"""How long a request may take to come, and its answer to be taken."""
+"""How long a request may take to come, and its answer to be taken; over TLS the greeting and the
+farewell may take as long each."""
 CONNECTIONS: Final = 64
 """At once; further ones are closed."""
 END_SECONDS: Final = 5.0
@@ -119,10 +120,11 @@ class _Probes:
 
     async def _serve(self) -> None:
         self._over = asyncio.Event()
+        seconds = None if self._tls is None else HEAD_SECONDS
         try:
             server = await asyncio.start_server(
                 self._answer, self._address.host, self._address.port, ssl=self._tls,
-                limit=HEAD_BYTES,
+                ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds, limit=HEAD_BYTES,
             )  # fmt: skip
         except OSError as error:
             self._stands.set_exception(error)

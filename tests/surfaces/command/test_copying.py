@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from bench.ports import free_port
 from surfaces.command import copying
 from surfaces.command.addresses import Address
 from surfaces.command.copying import AddressTaken, probed
+from tests.certificates import self_signed
 
 SECONDS = 30
 
@@ -86,6 +89,23 @@ def test_who_sends_no_request_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -
     with probed(Address("127.0.0.1", port), None, SystemClock()):
         assert told(port, b"GET /health") == b""
         assert asked(port, "/health")[0] == 200
+
+
+def test_who_greets_nobody_over_tls_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*(files := self_signed(tmp_path, "node")))
+    port = free_port()
+    monkeypatch.setattr(copying, "HEAD_SECONDS", 0.1)
+    with probed(Address("127.0.0.1", port), tls, SystemClock()):
+        assert told(port, b"") == b""
+    monkeypatch.undo()
+    with probed(Address("127.0.0.1", port), tls, SystemClock()):
+        trust = ssl.create_default_context(cafile=files[0])
+        with trust.wrap_socket(
+            socket.create_connection(("127.0.0.1", port), SECONDS), server_hostname="localhost"
+        ) as sent:
+            sent.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            assert sent.recv(12) == b"HTTP/1.1 200"
 
 
 def test_what_is_no_request_is_told_nothing_of() -> None:
