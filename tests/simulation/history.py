@@ -20,7 +20,7 @@ from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
-from storage import catalog, effects, keys, statements, topics
+from storage import carried, catalog, effects, keys, statements, topics
 from storage.frames import Frame
 from storage.histories import LogEnd
 from storage.ledger import Ledger
@@ -113,12 +113,15 @@ class Fold:
         """Whether the last frame hands something out."""
         self.changes = False
         """Whether the last frame changes anything; one that does not keeps an entry."""
+        self.kept_late = False
+        """Whether it keeps an entry that could not be kept before, and changes nothing else."""
 
     def apply(self, frame: Frame) -> tuple[effects.Attribution, list[UUID]]:
         """One more frame. Answers whose it is, and the ids it made up, in order."""
         commit = effects.decode(frame.body)
         self._puts, self._set_keys = [], set()
         self.changes = bool(commit.effects)
+        self.kept_late = self._is_kept_late(commit)
         self.handed_out = any(map(self._is_handed_out, commit.effects))
         before = {
             effect[1]: self.pairs[effect[1]]
@@ -182,6 +185,22 @@ class Fold:
             if same and row[6:14] != now[6:14]:
                 self._set_keys.add((EXTENDED, int.from_bytes(key[19:], "big")))
         self.taken_back = [row for key, row in hand_outs.items() if self._early(key, row)]
+
+    def _is_kept_late(self, commit: effects.Commit) -> bool:
+        """Of a node's entries each that it could not commit is kept once, in their order."""
+        if {effect[1][keys.TAG_AT] for effect in commit.effects} != {keys.CARRIED}:
+            return False
+        ((_, key, noted),) = commit.effects
+        life, number = noted[: carried.LIFE_BYTES], noted[carried.LIFE_BYTES :]
+        before = self.pairs.get(key, b"")
+        last = before[len(life) :] if before[: len(life)] == life else b""
+        follows = int.from_bytes(number, "big") == int.from_bytes(last, "big") + 1
+        who = commit.attribution
+        told = who.entry is not None and who.how.split(" ")[1:2] == [
+            key[keys.TAG_AT + 1 :].decode()
+        ]
+        _hold(follows and told, f"{self.sequence + 1} keeps an entry that was kept, or none")
+        return True
 
     def _is_handed_out(self, effect: effects.Effect) -> bool:
         if effect[0] != effects.PUT or effect[1][keys.TAG_AT] != keys.HAND_OUT:
@@ -404,6 +423,8 @@ class History:
         if not fold.changes:
             _hold(whose.entry is not None, f"commit {fold.sequence} is empty")
             return before
+        if fold.kept_late:
+            return before  # of what was refused: whoever asked for it has heard so
         if whose.how == "node" and reason in ITS_OWN:
             _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no upkeep")
             _hold(not fold.taken_back, f"{fold.sequence} takes back what is still out")

@@ -16,7 +16,7 @@ import pytest
 import storage.ledger
 from actors.commits import Committer
 from actors.scripts.transactions import ScriptRun
-from storage import effects, indexes, keys, records, replay
+from storage import carried, effects, indexes, keys, records, replay
 from storage.appends import Append
 from storage.derived import Kept
 from storage.frames import Frame, Placed
@@ -123,6 +123,29 @@ BROKEN_ONCE = {10_999: "a wait was over before its turn came, and nobody had loo
 @pytest.mark.parametrize("seed", BROKEN_ONCE)
 def test_what_a_seed_found_is_mended(seed: int, worlds: Callable[[range], Figures]) -> None:
     worlds(range(seed, seed + 1))
+
+
+KEPT_LATE = 10_999, Shape(settle_keys=4096, idle_seconds=1.0)
+"""A world in which a full disk refuses a statement whose entry is kept once there is room."""
+
+
+def test_an_entry_that_is_kept_late_is_no_change(logbook: Logbook) -> None:
+    logbook.allow("|".join(EXPECTED))
+    World(*KEPT_LATE).run()
+
+
+def test_one_that_is_kept_twice_is_caught(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("")
+    note = carried.note
+
+    def again(tx: Transaction, node: str, life: bytes, number: int) -> bool:
+        return note(tx, node, life, number + 1)
+
+    monkeypatch.setattr(carried, "note", again)
+    with pytest.raises(Broken, match="keeps an entry that was kept"):
+        World(*KEPT_LATE).run()
 
 
 TRACES = "from tests.simulation.world import World; print([World(n).run() for n in range(2)])"
