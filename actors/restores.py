@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from actors.commits import NODE, Committer
-from protocol.errors import Busy, DiskFull, Draining, NotEnoughReplicas, NotWritable, Refusal
+from protocol.errors import (
+    Busy,
+    Conflict,
+    DiskFull,
+    Draining,
+    NotEnoughReplicas,
+    NotWritable,
+    Refusal,
+)
 from storage import restores
 from storage.restores import Mark
 
@@ -25,7 +33,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("node")
 
 AGAIN_US: Final = 1_000_000
-"""When it is tried again where too few others would have it, as they mostly will in a moment."""
+"""When it is tried again where too few others would have it, as they mostly will in a moment, or
+where somebody's barrier stands in its way, which has an end."""
 
 
 class Unfinished:
@@ -61,7 +70,7 @@ class Unfinished:
             try:
                 dropped = restores.undo(tx, marks)
                 promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
-            except (NotEnoughReplicas, Busy):
+            except (NotEnoughReplicas, Conflict, Busy):  # a barrier stands, say
                 committer.at(committer.monotonic_us() + AGAIN_US, self._again)
                 return
             except (NotWritable, DiskFull, Draining) as refusal:

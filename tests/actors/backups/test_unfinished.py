@@ -15,7 +15,7 @@ from actors.commits import NODE
 from actors.doors import system_doors
 from actors.node import start
 from actors.settings import NodeSettings
-from protocol.errors import NotEnoughReplicas, NotWritable
+from protocol.errors import Conflict, NotEnoughReplicas, NotWritable, Refusal
 from storage import catalog, restores
 from storage.backups.making import untold
 from tests.logbook import Logbook
@@ -100,8 +100,15 @@ async def test_one_that_only_reads_keeps_it_until_it_is_told_to_write(
         await here.values("DEFINE NAMESPACE half; DEFINE DATABASE half.done")
 
 
-async def test_one_whose_node_has_too_few_followers_is_dropped_when_there_are_enough(
-    tmp_path: Path, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "why",
+    [
+        NotEnoughReplicas("too few would have it", followers=0, acks=1),
+        Conflict("somebody's barrier stands"),
+    ],
+)
+async def test_what_can_not_be_dropped_for_a_moment_is_dropped_behind_it(
+    why: Refusal, tmp_path: Path, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("places of a script that was not restored to its end are left")
     monkeypatch.setattr("actors.restores.AGAIN_US", 1_000)
@@ -113,12 +120,12 @@ async def test_one_whose_node_has_too_few_followers_is_dropped_when_there_are_en
         committer, tries = here.node.committer, list[None]()
         check = committer.check_replicated
 
-        def too_few() -> None:
+        def refuse() -> None:
             tries.append(None)
-            raise NotEnoughReplicas("too few would have it", followers=0, acks=1)
+            raise why.also()
 
         await here.value("DEFINE NODE ROLES serving")
-        committer.check_replicated = too_few
+        committer.check_replicated = refuse
         committer._check_declared = lambda: None
         await here.node._timers.leads(True)
         while len(tries) < 5:
