@@ -1,13 +1,15 @@
 """Forgets the oldest entries of the statement log and the audit trail.
 
-Of the statement log the newest are kept, whoever has made them. The room for the audit trail is
-shared out: who makes many entries pushes out none of the others'.
+The room for both is shared out. That for the statement log is between nodes: of each the newest are
+kept, whoever has made them, and one that makes up what it brings has the room of one node. That for
+the audit trail is between all who make entries: who makes many pushes out none of the others'.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -41,7 +43,7 @@ _LATER: Final = (
 SPARE_PART: Final = 10
 """There may be this part of them more until the oldest are forgotten: all at once, not singly."""
 AT_ONCE: Final = 1_000
-"""Of the audit trail that are forgotten in one commit."""
+"""That are forgotten in one commit, each by itself; more than that in a row go as a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ class _Look:
     """Said to itself: it is time to see whether there are more entries than are to be kept."""
 
 
-_Part = tuple[tuple[object, ...], list[int]]
-"""What is left of the way to whoever has made entries, and their sequences."""
+_Part = tuple[tuple[object, ...], Maker, int]
+"""What is left of the way to whoever has made entries, who that is, and how many it has made."""
 
 
 @dataclass(slots=True)
@@ -60,8 +62,46 @@ class _Count:
     keep: int
     """As many are to be."""
     found: int = 0
+    """Were found. Where another node leads, and forgets them, there are fewer by now."""
     upto: int = 0
     """Of commits up to that one."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether some have to go."""
+        return self.found - self.keep > self.keep // SPARE_PART
+
+
+class _Going:
+    """Those that have to go, told one after the other beside those that stay."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        self._singly: list[int] = []
+        self._run: list[int] = []
+        """Those behind the last one that stays; of many the first ones and the last."""
+
+    def goes(self, sequence: int) -> None:
+        """The next one has to go."""
+        if len(self._run) > AT_ONCE:
+            self._run[-1] = sequence
+        else:
+            self._run.append(sequence)
+
+    def stays(self) -> None:
+        """The next one stays, or there is none."""
+        if len(self._run) > AT_ONCE:
+            self._ranges.append((self._run[0], self._run[-1]))
+        else:
+            self._singly += self._run
+        self._run = []
+
+    def steps(self) -> Iterator[Callable[[Transaction, int], None]]:
+        """What is to be done, each in a commit of its own."""
+        for first, last in self._ranges:
+            yield partial(forget, first=first, last=last)
+        for at in range(0, len(self._singly), AT_ONCE):
+            yield partial(forget_each, sequences=self._singly[at : at + AT_ONCE])
 
 
 class ForgettingActor(LoopActor):
@@ -101,31 +141,18 @@ class ForgettingActor(LoopActor):
                     count.found += len(some)
                     await asyncio.sleep(0)
                 count.upto = upto
-            excess = count.found - count.keep
-            if excess <= count.keep // SPARE_PART:
+            if not count.is_over:
                 return
-            if where == AUDIT:
-                shared: dict[Maker, list[int]] = {}
-                for entries in makers(tx, where, upto):
-                    for maker, sequence in entries:
-                        shared.setdefault(maker, []).append(sequence)
-                    await asyncio.sleep(0)
-            else:
-                before = upto + 1
-                for some in oldest(tx, where, 0, upto):
-                    if len(some) > excess:
-                        before = some[excess]
-                        break
-                    excess -= len(some)
-                    await asyncio.sleep(0)
-        if where == AUDIT:
-            gone = beyond(shared, count.keep)
-            for first in range(0, len(gone), AT_ONCE):
-                await self._forget(
-                    partial(forget_each, sequences=gone[first : first + AT_ONCE]), where
-                )
-        else:
-            await self._forget(partial(forget, before=before), where)
+            shared = Counter[Maker]()
+            for made in makers(tx, where, upto):
+                shared.update(maker for maker, _ in made)
+                await asyncio.sleep(0)
+            count.found = shared.total()
+            if not count.is_over:
+                return
+            going = await _oldest_of(makers(tx, where, upto), beyond(shared, count.keep))
+        for step in going.steps():
+            await self._forget(step, where)
         count.found = count.keep
 
     async def _forget(self, forget: Callable[[Transaction, int], None], where: int) -> None:
@@ -136,23 +163,44 @@ class ForgettingActor(LoopActor):
         await committer.released(promise)
 
 
-def beyond(shared: Mapping[Maker, list[int]], room: int) -> list[int]:
-    """Which entries of the audit trail have to go: the oldest of whoever has made most. The room
-    is shared out evenly, first between the namespaces and the store itself, then between the
-    databases of each, and at last between the users: nobody can push out another's by making
+async def _oldest_of(
+    every: Iterable[list[tuple[Maker, int]]], count: Mapping[Maker, int]
+) -> _Going:
+    """The oldest of each, so many as are said; some at a time."""
+    left, all_left, going = dict(count), sum(count.values()), _Going()
+    for some in every:
+        for maker, sequence in some:
+            if left[maker]:
+                left[maker] -= 1
+                all_left -= 1
+                going.goes(sequence)
+            else:
+                going.stays()
+        if not all_left:
+            break
+        await asyncio.sleep(0)
+    going.stays()
+    return going
+
+
+def beyond(shared: Mapping[Maker, int], room: int) -> dict[Maker, int]:
+    """How many entries of each have to go: those of whoever has made most. The room is shared out
+    evenly, first between the nodes, then between the namespaces and the store itself, then between
+    the databases of each, and at last between the users: nobody can push out another's by making
     many.
 
-    :param shared: the sequences of each one's, the oldest first
+    :param shared: how many there are of each
     :param room: how many there may be
     """
-    return _beyond([(maker, entries) for maker, entries in shared.items()], room)
+    gone: dict[Maker, int] = {}
+    _share([(maker, maker, count) for maker, count in shared.items()], room, gone)
+    return gone
 
 
-def _beyond(shared: list[_Part], room: int) -> list[int]:
+def _share(shared: list[_Part], room: int, gone: dict[Maker, int]) -> None:
     parts: dict[object, list[_Part]] = {}
-    for maker, entries in shared:
-        parts.setdefault(maker[0], []).append((maker[1:], entries))
-    gone: list[int] = []
+    for way, maker, count in shared:
+        parts.setdefault(way[0], []).append((way[1:], maker, count))
     by_size = sorted((_size(part), number) for number, part in enumerate(parts.values()))
     every = list(parts.values())
     for place, (size, number) in enumerate(by_size):
@@ -161,11 +209,10 @@ def _beyond(shared: list[_Part], room: int) -> list[int]:
         room -= share
         part = every[number]
         if len(part) == 1:
-            gone += part[0][1][: size - share]
-        elif size > share:
-            gone += _beyond(part, share)
-    return gone
+            gone[part[0][1]] = size - share
+        else:
+            _share(part, share, gone)
 
 
 def _size(part: list[_Part]) -> int:
-    return sum(len(entries) for _, entries in part)
+    return sum(count for *_, count in part)

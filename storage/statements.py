@@ -44,6 +44,14 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     entry: Entry
 
 
+class _Came(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a `_Row`: the rest, which has the text, is passed over."""
+
+    time_us: int
+    by: str
+    how: str
+
+
 class Kept(msgspec.Struct, frozen=True):
     """An entry as it is read back."""
 
@@ -71,6 +79,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_Row)
+_came_decoder: Final = msgspec.msgpack.Decoder(_Came)
 
 
 def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
@@ -152,7 +161,7 @@ def _kept(key: bytes, value: bytes) -> Kept:
     )
 
 
-def _how(row: _Row) -> tuple[str, str | None, datetime | None]:
+def _how(row: _Row | _Came) -> tuple[str, str | None, datetime | None]:
     """The surface, and what `elsewhere` says beside it."""
     if " " not in row.how:
         return row.how, None, None
@@ -172,7 +181,8 @@ def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[
 
 
 class Maker(NamedTuple):
-    """Whose an entry is, from the outermost on: how the room for the audit trail is shared out."""
+    """Whose an entry is, from the outermost on: how the room for the two is shared out. That of the
+    statement log is shared out between nodes alone: the rest is empty there."""
 
     node: str
     """Where it happened; empty: where it was committed. A node that makes up entries has the room
@@ -191,13 +201,18 @@ def makers(tx: Transaction, where: int, upto: int) -> Iterator[list[tuple[Maker,
     :param where: as above
     :param upto: only those of commits up to that one
     """
-    tag = _TAGS[where]
+    tag, maker = _TAGS[where], _maker if where == AUDIT else _node_alone
     start, _ = keys.all_kept(tag)
     for pairs in tx.scan(start, keys.kept(tag, upto + 1)):
-        yield [(_maker(_decoder.decode(value)), keys.kept_sequence(key)) for key, value in pairs]
+        yield [(maker(value), keys.kept_sequence(key)) for key, value in pairs]
 
 
-def _maker(row: _Row) -> Maker:
+def _node_alone(value: bytes) -> Maker:
+    return Maker(_how(_came_decoder.decode(value))[1] or "", 0, 0, turned_away=False, user="")
+
+
+def _maker(value: bytes) -> Maker:
+    row = _decoder.decode(value)
     entry = row.entry
     first = entry.places[0]
     depth = len(first)
@@ -215,7 +230,6 @@ def forget_each(tx: Transaction, where: int, sequences: Iterable[int]) -> None:
         tx.delete(keys.kept(_TAGS[where], sequence))
 
 
-def forget(tx: Transaction, where: int, before: int) -> None:
-    """Remove the entries of commits before that one. :param where: as above"""
-    start, _ = keys.all_kept(_TAGS[where])
-    tx.delete_range(start, keys.kept(_TAGS[where], before))
+def forget(tx: Transaction, where: int, first: int, last: int) -> None:
+    """Remove the entries of all commits from one to another. :param where: as above"""
+    tx.delete_range(keys.kept(_TAGS[where], first), keys.kept(_TAGS[where], last + 1))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from actors import forgetting
 from actors.backlog import MISSED, Backlog, Noted
 from actors.cluster.carrying import told
 from actors.cluster.shipping import Shipping
@@ -150,6 +151,33 @@ async def shows_user(trio: Trio) -> None:
 
     for each in trio.machines:
         await trio.until_done(partial(look, each))
+
+
+def test_who_comes_to_lead_forgets_nothing_that_is_to_be_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What who led before has forgotten meanwhile it does not count among what there is."""
+    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.5)
+
+    async def main(trio: Trio) -> None:
+        for each in trio.machines:
+            await each.stop()
+            await trio.led()
+            await each.start(keep_statements=20)
+            await trio.in_sync("a", "b", "c")
+        leader = await trio.led()
+        for number in range(90):
+            await trio.until_done(partial(leader.value, f"USE a.b; CREATE t:{number}"))
+            await asyncio.sleep(0.1)
+        assert len(await leader.value("INFO FOR STATEMENTS")) < 40, "it has forgotten some"
+        await leader.kill()
+        leader = await trio.led()
+        await asyncio.sleep(5)
+        kept = await leader.value("INFO FOR STATEMENTS")
+        assert len(kept) >= 20
+        assert "CREATE t:89" in [one["statement"] for one in kept]
+
+    played(main)
 
 
 # --- who leads is away, or another ----------------------------------------------------------------

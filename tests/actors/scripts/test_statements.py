@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from actors import forgetting, statements
+from actors.backlog import Batch, Noted, commit
 from actors.commits import Origin
 from actors.runtime import ask
 from actors.settings import NodeSettings
@@ -25,11 +26,17 @@ from protocol.requests import (
 )
 from protocol.spaces import SetKey
 from protocol.values import NONE
-from storage.statements import Maker
+from storage.entries import Entry
+from storage.statements import STATEMENTS, Maker
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running, running
 
 NEW: Final = "PASSWORD 'correct horse battery'"
+
+
+def _refused(needs: str) -> Noted:
+    entry = Entry(STATEMENTS, "", "", "shop", "main", ((),), None, "Denied", needs)
+    return Noted("mem", "wire", "READ t", None, entry, 1_700_000_000_000_000)
 
 
 def who(name: str) -> Caller:
@@ -461,16 +468,13 @@ async def test_nobody_pushes_others_out_of_the_audit_trail(
 def test_the_room_is_shared_out_evenly() -> None:
     def gone(room: int, **made: int) -> dict[str, int]:
         """How many of each one's have to go. Names: namespace, database, user, a letter each."""
-        shared: dict[Maker, list[int]] = {}
-        at: dict[int, str] = {}
-        for name, count in made.items():
-            first = len(at)
-            maker = Maker("", ord(name[0]), ord(name[1]), turned_away=False, user=name[2])
-            shared[maker] = [*range(first, first + count)]
-            at |= dict.fromkeys(shared[maker], name)
-        beyond = [at[sequence] for sequence in forgetting.beyond(shared, room)]
-        assert sum(made.values()) - len(beyond) == room
-        return {name: beyond.count(name) for name in made}
+        shared = {
+            Maker("", ord(name[0]), ord(name[1]), turned_away=False, user=name[2]): count
+            for name, count in made.items()
+        }
+        beyond = forgetting.beyond(shared, room)
+        assert sum(made.values()) - sum(beyond.values()) == room
+        return dict(zip(made, (beyond[maker] for maker in shared), strict=True))
 
     assert gone(10, aau=90, bbu=2) == {"aau": 82, "bbu": 0}
     assert gone(10, aau=6, bbu=6) == {"aau": 1, "bbu": 1}
@@ -480,11 +484,39 @@ def test_the_room_is_shared_out_evenly() -> None:
 
 
 def test_a_node_that_makes_entries_up_takes_the_room_of_one_node() -> None:
-    made_up = {Maker("b", 1, number, False, f"u{number}"): [number] for number in range(2, 90)}
-    own = {Maker("", 1, 1, False, "u"): [100, 101], Maker("c", 1, 1, False, "u"): [102]}
+    made_up = {Maker("b", 1, number, False, f"u{number}"): 1 for number in range(2, 90)}
+    own = {Maker("", 1, 1, False, "u"): 2, Maker("c", 1, 1, False, "u"): 1}
     gone = forgetting.beyond({**made_up, **own}, 10)
-    assert not {100, 101, 102} & set(gone)
-    assert len(gone) == len(made_up) + 3 - 10
+    assert not any(gone[maker] for maker in own)
+    assert sum(gone.values()) == len(made_up) + 3 - 10
+
+
+async def test_nor_does_it_push_others_out_of_the_statement_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(forgetting, "AT_ONCE", 7)
+    async with running(tmp_path / "s", settings={"keep_statements": 30}) as node:
+        await node.values("DEFINE TABLE t; CREATE t:1; CREATE t:2")
+        committer = node.node.committer
+        honest = [_refused("READ")] * 3
+        await committer.released(commit(committer, "honest", Batch(b"h" * 16, 1, tuple(honest))))
+        liar = [_refused("WRITE")] * 90
+        await committer.released(commit(committer, "liar", Batch(b"l" * 16, 1, tuple(liar))))
+        await node.values("".join(f"CREATE t:{number};" for number in range(3, 9)))
+        while len(found := await node.value("INFO FOR STATEMENTS")) > 33:
+            await asyncio.sleep(0.01)
+        made = [entry["node"] for entry in found]
+        assert made.count("honest") == 3
+        own = [entry["statement"] for entry in found if entry["node"] is None]
+        assert own[:9] == [
+            *(f"CREATE t:{number}" for number in reversed(range(1, 9))),
+            "DEFINE TABLE t",
+        ]
+        assert len(found) >= 30
+        # Of the liar the newest stay.
+        brought = [entry["seq"] for entry in found if entry["node"] == "liar"]
+        assert brought == [*range(brought[0], brought[0] - len(brought), -1)]
 
 
 def test_the_defaults() -> None:
