@@ -274,13 +274,12 @@ class CoordinationActor(LoopActor):
         if leadership is None:
             return
         leadership.check_may_go(message.nodes)
-        leadership.asks_out(message.nodes)
+        leadership.keeps_out(message.nodes, message.is_over)
         try:
             async with asyncio.timeout(LEAD_SECONDS):
                 while leadership.leading.waited_for & message.nodes:
                     await asyncio.sleep(ASKED_SECONDS)
         except TimeoutError:
-            leadership.lets_in(message.nodes)
             raise NotEnoughReplicas(
                 "the set in etcd could not be changed in time: say it again once etcd answers"
             ) from None

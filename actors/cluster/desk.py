@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from actors.cluster.coordination import CoordinationActor
@@ -70,15 +70,21 @@ class Desk:
         """Done once this node leads. :raises: as `CoordinationActor.take_lead`"""
         return ask(self._place.ref, TakeLead(force))
 
-    def take_out(self, nodes: Collection[str]) -> asyncio.Future[None] | None:
-        """Done once nothing waits for any of some nodes; None: nothing does.
+    def take_out(
+        self, nodes: Collection[str], is_over: Callable[[], bool]
+    ) -> asyncio.Future[None] | None:
+        """Done once nothing waits for any of some nodes; None: nothing does. Until what drops their
+        rows has ended nothing will.
 
         :raises BadRequest, NotEnoughReplicas: as `CoordinationActor.take_out`
         """
-        leadership = self._member.leadership
-        if leadership is None or leadership.leading.waited_for.isdisjoint(nodes):
+        leadership, gone = self._member.leadership, frozenset(nodes)
+        if leadership is None or not gone:
             return None
-        return ask(self._place.ref, TakeOut(frozenset(nodes)))
+        if leadership.leading.waited_for.isdisjoint(gone):
+            leadership.keeps_out(gone, is_over)
+            return None
+        return ask(self._place.ref, TakeOut(gone, is_over))
 
     async def stop(self) -> None:
         """Coordinate no more: this node stays what it is."""

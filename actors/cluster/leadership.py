@@ -29,8 +29,6 @@ log = structlog.get_logger("cluster")
 
 _NOT_BEGUN: Final = 1 << 62
 """A sequence that no frame has."""
-UNWANTED_SECONDS: Final = 30
-"""How long a node whose row is about to go is kept out of the set, while the row is there."""
 
 
 class Leadership:
@@ -70,8 +68,8 @@ class Leadership:
         """Set when what is released should be told in etcd before the next renewal is due."""
         self._told: Released | None = None
         """What stood there when it was last heard."""
-        self._unwanted: dict[str, int] = {}
-        """Members that are asked out whatever they say, and until when."""
+        self._unwanted: list[tuple[frozenset[str], Callable[[], bool]]] = []
+        """Nodes that are kept out whatever they say, and what tells whether that is over."""
         self.stalled: Stalled | None = None
         """Why nothing is released, as was last looked at; None: it is."""
         self.gives_up = False
@@ -265,29 +263,19 @@ class Leadership:
 
     # --- the set ----------------------------------------------------------------------------------
 
-    def asks_out(self, nodes: frozenset[str]) -> None:
-        """Some nodes go, whatever they say, and don't come back before their rows are gone, as is
-        about to be. A row that is there after some time stays, or was declared anew."""
-        until_us = self._clock.monotonic_us() + UNWANTED_SECONDS * 1_000_000
-        self._unwanted |= dict.fromkeys(nodes, until_us)
-        self.news.set()
+    def keeps_out(self, nodes: frozenset[str], is_over: Callable[[], bool]) -> None:
+        """Rule 2: some nodes go, whatever they say, and don't come in before their rows are gone.
 
-    def lets_in(self, nodes: frozenset[str]) -> None:
-        """Their rows stay."""
-        self._unwanted = {
-            node: until for node, until in self._unwanted.items() if node not in nodes
-        }
+        :param is_over: whether what drops the rows has ended. Committed, and the rows are gone in
+            that moment; or not, and they stay, and the nodes are taken in again
+        """
+        self._unwanted.append((nodes, is_over))
         self.news.set()
 
     def _wants(self, trusted: frozenset[str]) -> frozenset[str]:
         """Those nodes of which rows say that they belong here, and which nobody takes out."""
-        now_us = self._clock.monotonic_us()
-        self._unwanted = {
-            node: until_us
-            for node, until_us in self._unwanted.items()
-            if node in trusted and until_us > now_us
-        }
-        return trusted - self._unwanted.keys()
+        self._unwanted = [one for one in self._unwanted if not one[1]()]
+        return trusted.difference(*(nodes for nodes, _ in self._unwanted))
 
     def asks(self, trusted: frozenset[str]) -> tuple[int, frozenset[str]] | None:
         """The set to ask for now, and the revision that it is conditional on; None: nothing.

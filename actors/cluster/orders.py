@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.commits import Who
@@ -42,6 +43,8 @@ class TakeOut(Request[None]):
     """Rule 2: nodes are going to be dropped, and leave the set before."""
 
     nodes: frozenset[str]
+    is_over: Callable[[], bool]
+    """Whether what drops them has ended, one way or the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,8 @@ def _let_go(run: Execution, *rows: Replica) -> None:
             " another leads, on that one, or behind all other rows. Stop this node, and another"
             " takes over"
         )
-    waited = run.services.cluster.take_out(nodes)
+    transaction = run.transaction  # another one begins if this is run again
+    waited = run.services.cluster.take_out(nodes, lambda: transaction.ended)
     if waited is not None:
         run.turn.wait(waited)
 

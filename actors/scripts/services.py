@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -119,9 +119,12 @@ class Cluster(Protocol):
     def lead(self, *, force: bool) -> asyncio.Future[None]:
         """Take the lead, which nobody has. :raises Unknown, NotWritable, Busy:"""
 
-    def take_out(self, nodes: Collection[str]) -> asyncio.Future[None] | None:
+    def take_out(
+        self, nodes: Collection[str], is_over: Callable[[], bool]
+    ) -> asyncio.Future[None] | None:
         """Let nothing wait for some nodes any more; None: nothing does.
 
+        :param is_over: whether what drops their rows has ended
         :raises BadRequest, NotEnoughReplicas:
         """
 

@@ -57,6 +57,7 @@ def do(asked: argparse.Namespace, directory: Path) -> int:
         down(plan)
     elif asked.act == "heal":
         processes.cut(plan, [])
+        print(status(plan))
     else:
         node = Asker(plan).leader() if asked.node == LEADER else plan.node(asked.node)
         if node is None:
@@ -128,9 +129,10 @@ def _standing(plan: Plan, node: NodeAt) -> str:
         info = asker.value(node, "INFO FOR NODE")
         state = asker.value(node, "INFO FOR STATE")
     except (Refused, Unknown) as error:
-        return str(error)
-    does = "leads" if leads(info) else info["upstream"] or info["waits_for"] or info["life"]
-    return f"{does}, at sequence {state['sequence']}"
+        return str(error).removeprefix(f"{node.name} ")
+    does = "leads" if leads(info) else info["upstream"] or info["life"]
+    waits = f"; it waits: {info['waits_for']}" if info["waits_for"] else ""
+    return f"{does}, at sequence {state['sequence']}{waits}"
 
 
 def _is_cut_off(plan: Plan, node: NodeAt) -> bool:

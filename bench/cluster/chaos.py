@@ -121,7 +121,7 @@ def differing(plan: Plan) -> list[str]:
 def writable(plan: Plan) -> NodeAt:
     """Who leads, as soon as somebody does."""
     asker = Asker(plan)
-    processes.wait_for(lambda: asker.leader() is not None, "nobody leads")
+    processes.wait_for(lambda: asker.leader() is not None, "nobody leads: see make cluster-status")
     found = asker.leader()
     return writable(plan) if found is None else found
 

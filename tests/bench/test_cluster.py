@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from bench.cluster import __main__ as cluster_main
 from bench.cluster import building, chaos, faults, processes
 from bench.cluster.__main__ import again, down, status
 from bench.cluster.asking import Answered, Asker, Refused, Unknown
@@ -110,6 +111,28 @@ def test_a_node_that_does_not_come_after_is_named(
     nodes_say["n3"] = {"INFO FOR STATE": {"sequence": 8, "hash": "00"}}
     with pytest.raises(processes.NotStarted, match="n3 does not come to 9"):
         chaos.judge(plan, written(plan))
+
+
+def test_the_status_says_what_each_node_waits_for(
+    plan: Plan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_main, "Asker", Answers)
+    monkeypatch.setattr(cluster_main, "pid_of", lambda *_: 1)
+    monkeypatch.setattr(processes, "is_paused", lambda *_: False)
+    monkeypatch.setattr(processes, "cuts", lambda _: [])
+    none = {"$dur": "0s"}
+    said: dict[str, dict[str, Any]] = {
+        "n1": {"lease": none, "upstream": "in sync", "waits_for": "nobody leads", "life": "x"},
+        "n2": {"lease": {"$dur": "2s"}, "upstream": None, "waits_for": "followers", "life": "x"},
+        "n3": {"lease": none, "upstream": "in sync", "waits_for": None, "life": "x"},
+    }
+    nodes_say.update({name: {"INFO FOR NODE": info} for name, info in said.items()})
+    assert status(plan).splitlines() == [
+        "n1: in sync, at sequence 9; it waits: nobody leads",
+        "n2: leads, at sequence 9; it waits: followers",
+        "n3: in sync, at sequence 9",
+        "etcd: runs",
+    ]
 
 
 def test_every_kind_of_fault_is_there_and_undoes_itself(

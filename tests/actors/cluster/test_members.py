@@ -513,6 +513,59 @@ def test_a_node_whose_row_comes_again_is_taken_in_again(at_once: bool) -> None:
     played(main)
 
 
+def waits_for(leader: Machine, follower: Machine) -> bool:
+    """Whether nothing is released without it."""
+    leadership = leader.runs.member.leadership
+    return leadership is not None and follower.id in leadership.leading.waited_for
+
+
+def test_a_node_whose_drop_is_cancelled_is_taken_in_again() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        sets = list[frozenset[str]]()
+
+        async def watch() -> None:
+            while True:
+                assert trio.etcd.insync is not None
+                sets.append(trio.etcd.insync.members)
+                await asyncio.sleep(0.01)
+
+        watching = asyncio.ensure_future(watch())
+        await leader.value("BEGIN; DROP REPLICA c; CANCEL")
+        await trio.in_sync("a", "b", "c")
+        watching.cancel()
+        assert {trio.named("a").id, trio.named("b").id} in sets, "it was out"
+        assert await leader.value("RETURN 1") == 1
+
+    played(main)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_node_that_is_about_to_be_dropped_stays_out_however_long_that_takes(away: bool) -> None:
+    """Also one that comes back meanwhile. What drops it is committed with nobody in the set whom it
+    shuts out."""
+
+    async def main(trio: Trio) -> None:
+        leader, going = await trio.led(), trio.named("c")
+        if away:
+            going.cut()
+            await trio.until(lambda: not waits_for(leader, going))
+        ended = asyncio.Event()
+        waited = leader.runs.cluster.take_out([going.id], ended.is_set)
+        assert (waited is None) == away
+        if waited is not None:
+            await waited
+        going.mend()
+        await trio.until(lambda: any(node == going.id for node, _ in lags(leader)))
+        for _ in range(600):
+            assert trio.etcd.insync is not None and going.id not in trio.etcd.insync.members
+            await asyncio.sleep(0.1)
+        ended.set()
+        await trio.in_sync("a", "b", "c")
+
+    played(main)
+
+
 # --- who takes over -------------------------------------------------------------------------------
 
 
