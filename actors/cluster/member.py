@@ -375,7 +375,8 @@ class Member:
         elif self.life is Life.FOLLOWING and not self.is_unled:
             why = "another node leads the store: this one reads only"
         else:
-            why = f"nobody leads the store that this node knows of: {self.why}"
+            says_so = self.why.startswith("nobody leads")
+            why = self.why if says_so else f"nobody leads that this node knows of: {self.why}"
         told = f"{what}; {why}" if what else why
         return NotWritable(told, leader=list(self.leader_endpoints))
 
