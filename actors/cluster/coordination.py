@@ -183,7 +183,7 @@ class CoordinationActor(LoopActor):
             if stands is not None and stands.founding is not None and stands.founds:
                 if stands.founding.policy != policy:
                     raise Busy(f"another policy is coming into force: {member.why}")
-                await self._ask_to_lead(TakeLead())
+                await self._ask_to_lead(TakeLead(), founds=True)
                 return
             if stands is not None:
                 known, door = self._memory.now.agreement, self._ways.agreement
@@ -196,7 +196,7 @@ class CoordinationActor(LoopActor):
             await Founding(
                 self._clock, self._committer, member, self._shippings, policy, message.who
             ).begin(agreement)
-            await self._ask_to_lead(TakeLead())
+            await self._ask_to_lead(TakeLead(), founds=True)
 
     @handles(Unfound)
     async def unfound(self, message: Unfound) -> None:
@@ -248,7 +248,9 @@ class CoordinationActor(LoopActor):
         check_vacant(member, agreed, known, self._committer.history(), force=message.force)
         await self._ask_to_lead(message)
 
-    async def _ask_to_lead(self, asked: TakeLead) -> None:
+    async def _ask_to_lead(self, asked: TakeLead, *, founds: bool = False) -> None:
+        """:param founds: a policy comes into force by it, and nothing ends that: who asks waits on
+        where followers are slow to come, and hears no refusal of it"""
         self._asked, self._forestalled = asked, None
         self._woken.set()
         try:
@@ -256,7 +258,7 @@ class CoordinationActor(LoopActor):
                 while not self._leads.is_set():
                     if self._forestalled is not None:
                         raise self._forestalled
-                    if self._member.held_up == "followers":
+                    if self._member.held_up == "followers" and not founds:
                         raise waits_with_lead(self._member)
                     await asyncio.sleep(ASKED_SECONDS)
         except TimeoutError:

@@ -39,6 +39,8 @@ def build(plan: Plan, said: Callable[[str], None]) -> None:
     )
     _until(lambda: _is_in_force(asker, first), "the policy does not come into force")
     _until(lambda: asker.leader() is not None, "nobody took the lead")
+    # The others come to follow by the policy: what is written before may be refused.
+    _until(lambda: all(map(asker.is_in_sync, plan.nodes)), "not all are in sync")
     disks = plan.failover.acks + 1
     said(f"failover is on: each write is on {disks} disks before it is answered")
 

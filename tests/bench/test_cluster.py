@@ -292,7 +292,10 @@ class Slow(Asker):
         elif text == "INFO FOR NODE":
             lease = "2s" if node.name in self.leads else "0s"
             followers = len(Started.names & {"n2", "n3"})
-            return {"id": "i", "followers": followers, "lease": {"$dur": lease}}
+            upstream = "in sync" if self.leads and self.in_sync.pop(0) else "catching up"
+            return {
+                "id": "i", "followers": followers, "lease": {"$dur": lease}, "upstream": upstream
+            }  # fmt: skip
         elif text == "INFO FOR CLUSTER":
             return {"replicas": [dict(row) for row in self.rows]}
         return None
@@ -338,7 +341,8 @@ def test_a_cluster_is_made_where_every_answer_comes_late(
 ) -> None:
     """Typed again, the command goes on where it was ended."""
     asker = Slow(plan)
-    for name, value in (("rows", []), ("leads", []), ("asked", {})):
+    came = [*[False] * 6, *[True] * 1_000]
+    for name, value in (("rows", []), ("leads", []), ("asked", {}), ("in_sync", came)):
         object.__setattr__(asker, name, value)
     started, said = Started(asker, breaks), list[str]()
     monkeypatch.setattr(building, "Asker", lambda *_: asker)
@@ -352,6 +356,7 @@ def test_a_cluster_is_made_where_every_answer_comes_late(
         object.__setattr__(asker, "asked", {})
     building.build(plan, said.append)
     assert started.names == {"network", ETCD, "n1", "n2", "n3"} and asker.leads == ["n2"]
+    assert False not in came, "all have come to follow by the policy"
     assert said[-1].startswith("failover is on")
 
 

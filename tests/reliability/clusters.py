@@ -29,6 +29,10 @@ from tests import canaries
 from tests.processes import PASSWORD, USER, environment
 
 PLACE = {"ns": "a", "db": "b"}
+SETTING = (
+    "DEFINE NAMESPACE IF NOT EXISTS a; DEFINE DATABASE IF NOT EXISTS a.b; USE a.b;"
+    " DEFINE TABLE IF NOT EXISTS t"
+)
 LEASE_SECONDS = 2
 BEHIND_SECONDS = 1
 PATIENCE_SECONDS = 120
@@ -192,6 +196,15 @@ class Cluster:
             lines.append(f"{each.name}: {seen} {each.said[-SHOWN_BYTES:]}")
         return "\n".join(lines)
 
+    def declares(self) -> bool:
+        """Have the table there is to write to; whether that was answered. Who has just taken the
+        lead may lack followers yet."""
+        try:
+            self.led().script(SETTING)
+        except (Refused, Unknown):
+            return False
+        return True
+
     def write(self, number: int) -> bool:
         """Write one record wherever that is taken; whether it was acknowledged."""
         for each in self.members:
@@ -291,7 +304,7 @@ def cluster(
     plan.save()
     try:
         building.build(plan, print)
-        found.led().script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t")
+        found.until("its table is declared", found.declares)
         yield found
     finally:
         for name in (*(node.name for node in plan.nodes), ETCD, NETWORK):

@@ -162,6 +162,27 @@ async def _full(_cluster: Cluster) -> None:
     raise DiskFull("no room on the disk for what the node knows of its cluster")
 
 
+def test_who_has_it_come_into_force_waits_for_followers_that_are_slow_to_come() -> None:
+    """A refusal would say that nothing was done: it is in force by then."""
+
+    async def main(trio: Trio, first: Machine) -> None:
+        saying = asyncio.ensure_future(outcome(first.value(SAID)))
+        await trio.until(lambda: trio.etcd.insync is not None, step_seconds=0.001)
+        for name in "bc":
+            trio.named(name).cut()
+        await trio.until(lambda: first.runs.member.held_up == "followers")
+        await asyncio.sleep(2)
+        assert not saying.done()
+        for name in "bc":
+            trio.named(name).mend()
+        found = await saying
+        assert not isinstance(found, Exception), found
+        assert first.leads
+        await goes_on(trio)
+
+    played(main)
+
+
 def test_while_it_comes_into_force_it_is_neither_replaced_nor_dropped() -> None:
     async def main(trio: Trio, first: Machine) -> None:
         first.once = {"grant": Fate.LOST}
