@@ -22,7 +22,7 @@ from actors.log import SPARE_BYTES, SPARE_FILES, GiveWay, Prune
 from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles, tell
 from protocol import limits
 from protocol.doors import Room
-from protocol.errors import DiskFull
+from protocol.errors import DiskFull, Draining
 from protocol.requests import Request
 from storage.engine import Engine
 from storage.reserve import Headroom
@@ -214,8 +214,8 @@ class CheckpointsActor(LoopActor):
 
 
 def _has_gone_on(running: asyncio.Future[int]) -> None:
-    """Whoever asked for a checkpoint waits no more. That the disk was full is asked again; what
-    else came of it is a bug, of which the loop tells."""
+    """Whoever asked for a checkpoint waits no more. That the disk was full is asked again, and a
+    node that stops needs none; what else came of it is a bug, of which the loop tells."""
     error = None if running.cancelled() else running.exception()
-    if error is not None and not isinstance(error, DiskFull):
+    if error is not None and not isinstance(error, DiskFull | Draining):
         raise error

@@ -66,7 +66,6 @@ class _Count:
     upto: int = 0
     """Of commits up to that one."""
 
-    @property
     def is_over(self) -> bool:
         """Whether some have to go."""
         return self.found - self.keep > self.keep // SPARE_PART
@@ -141,14 +140,14 @@ class ForgettingActor(LoopActor):
                     count.found += len(some)
                     await asyncio.sleep(0)
                 count.upto = upto
-            if not count.is_over:
+            if not count.is_over():
                 return
             shared = Counter[Maker]()
             for made in makers(tx, where, upto):
                 shared.update(maker for maker, _ in made)
                 await asyncio.sleep(0)
             count.found = shared.total()
-            if not count.is_over:
+            if not count.is_over():
                 return
             going = await _oldest_of(makers(tx, where, upto), beyond(shared, count.keep))
         for step in going.steps():

@@ -21,8 +21,7 @@ from rich.console import Console
 from bench import load, machine, records, spaces
 from bench.__main__ import STORES, TOP, WIDTH, facts_line, table
 from bench.figures import NODE, Measure, Row, in_turns, median
-from bench.floor import NAME as FLOOR
-from bench.floor import FloorProcess
+from bench.floor import FLOOR, FloorProcess
 from bench.load import Load
 from bench.node_queue import node_queue
 from bench.nodes import NodeProcess, define_place

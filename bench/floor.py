@@ -26,7 +26,7 @@ from bench.processes import cpu_seconds
 from bench.queues import MESSAGE, Queue
 from storeclient.frames import PREFIX_BYTES, Kind
 
-NAME: Final = "floor"
+FLOOR: Final = "floor"
 ROW: Final = {"id": "person:1", **person(1)}
 MESSAGES: Final = [{"position": 1, "value": MESSAGE, "receipt": "1.1.1.1", "attempt": 1}]
 
@@ -175,7 +175,7 @@ class FloorProcess:
         """Where there is always a message."""
         publish, take = node_queue.publish, node_queue.take
         return Queue(
-            NAME, self.wire, _nothing_to_fill, publish, take, node_queue.pass_on, None,
+            FLOOR, self.wire, _nothing_to_fill, publish, take, node_queue.pass_on, None,
             cpu_seconds=self.cpu_seconds,
         )  # fmt: skip
 

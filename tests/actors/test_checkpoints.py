@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import nullcontext
 
-from actors.checkpoints import CheckpointNow
+import pytest
+
+from actors.checkpoints import CheckpointNow, _has_gone_on
 from actors.runtime import ask
-from protocol.errors import DiskFull
+from protocol.errors import DiskFull, Draining
 from tests.actors.parts import checkpoints, outcome, parts, play, until
 
 
@@ -33,3 +36,16 @@ def test_one_that_nobody_waits_for_may_find_the_disk_full() -> None:
         gc.collect()
 
     play("stepped", main)
+
+
+async def test_what_comes_of_one_that_nobody_waits_for_is_told_where_it_is_a_bug() -> None:
+    loop = asyncio.get_running_loop()
+    for error, is_bug in (
+        (DiskFull("no room"), False),
+        (Draining("the node is stopping"), False),
+        (RuntimeError("a bug"), True),
+    ):
+        running: asyncio.Future[int] = loop.create_future()
+        running.set_exception(error)
+        with pytest.raises(RuntimeError) if is_bug else nullcontext():
+            _has_gone_on(running)

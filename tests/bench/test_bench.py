@@ -37,6 +37,7 @@ from bench import (
 )
 from bench.drivers import LoadFailed
 from bench.figures import NODE, Row
+from bench.floor import FLOOR
 from bench.nodes import NodeProcess, define_place
 from bench.page import page
 from bench.settings import Settings
@@ -163,9 +164,9 @@ def test_two_builds_are_measured_in_turns(tmp_path: Path) -> None:
 )
 def test_the_floor_answers_what_it_is_measured_with(tmp_path: Path, names: list[str]) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.01)
-    found = builds.measured(settings, names, {NODE: ROOT, builds.FLOOR: None})
+    found = builds.measured(settings, names, {NODE: ROOT, FLOOR: None})
     assert [row.name for row in found] == names
-    assert all(row.sides[side] for row in found for side in (NODE, builds.FLOOR))
+    assert all(row.sides[side] for row in found for side in (NODE, FLOOR))
 
 
 def test_a_missing_peer_is_a_printed_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,6 +268,7 @@ class Slow(Asker):
     rows: list[dict[str, Any]]
     leads: list[str]
     asked: dict[str, int]
+    in_sync: list[bool]
 
     def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
         times = self.asked[text] = self.asked.get(text, 0) + 1

@@ -100,6 +100,24 @@ class Newcomers:
             self._drops = True
             world.has_done(self._drop_and_declare(self._chance.choice(found)))
 
+    async def bring_who_knows_nobody(self) -> None:
+        """Who was away while all were made anew who could tell it who leads joins anew likewise."""
+        world, lead = self.world, self.world.etcd.lead
+        runs = [each for each in world.machines if each.answers and each.name not in world.away]
+        if lead is None or self._is_busy:
+            return
+        lost = [each for each in runs if each.runs.member.row_of(lead.node) is None]
+        asked = {each.id for each in runs if each not in lost}
+        for machine in lost:
+            rows = [machine.runs.member.row_of(node) for node in asked]
+            if machine.id != lead.node and not any(rows) and self.may_lose(machine):
+                world.figures["knew nobody"] += 1
+                world.away.add(machine.name)
+                machine.die(power=False)
+                machine.wipe()
+                world.has_done(self._bring(machine))
+                return
+
     # --- how --------------------------------------------------------------------------------------
 
     async def _drop_and_declare(self, machine: Member) -> None:

@@ -160,6 +160,7 @@ class Troubled(Course):
             if loop.time() > until:
                 raise Broken(f"they do not come together:\n{self.shown()}")
             await self.operators.operate()
+            await self.newcomers.bring_who_knows_nobody()
             await asyncio.sleep(0.5)
             self.look()
 
@@ -227,6 +228,12 @@ def run(seed: int, shape: Shape | None = None) -> Counter[str]:
         world = Troubled(seed, shape)
         try:
             await world.live()
+        except Excused:
+            for machine in world.machines:
+                if machine.process is not None:
+                    world.died(machine, power=False)
+                await asyncio.gather(*machine.burials)
+            raise
         finally:
             figures.update(world.figures)
             for machine in world.machines:

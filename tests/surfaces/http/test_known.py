@@ -75,7 +75,9 @@ async def told(surface: HttpSurface, parts: list[bytes]) -> tuple[bytes, bool]:
         for part in parts:
             connection.data_received(part)
         # What a connection that failed has queued is answered no more: it is cut.
-        while not transport.aborted and (connection.busy or connection.unsent):
+        while not transport.aborted and (
+            connection.queue or connection.current is not None or connection.unsent
+        ):
             await asyncio.sleep(0)
         return masked(transport.sent), transport.ended
     finally:
