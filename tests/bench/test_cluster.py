@@ -269,6 +269,7 @@ class Slow(Asker):
     leads: list[str]
     asked: dict[str, int]
     in_sync: list[bool]
+    """What followers say of that next, once somebody leads."""
 
     def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
         times = self.asked[text] = self.asked.get(text, 0) + 1

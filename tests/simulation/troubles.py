@@ -229,10 +229,7 @@ def run(seed: int, shape: Shape | None = None) -> Counter[str]:
         try:
             await world.live()
         except Excused:
-            for machine in world.machines:
-                if machine.process is not None:
-                    world.died(machine, power=False)
-                await asyncio.gather(*machine.burials)
+            leaks.end_greenlets()  # else what they wait for is ended below them
             raise
         finally:
             figures.update(world.figures)
