@@ -38,7 +38,9 @@ TOGETHER_BYTES: Final = 16 * limits.KIB
 """Of the values of records that are visited together, between two questions whether it is enough.
 What a record makes for an index takes about as long as it has bytes there."""
 
+_key: Final = itemgetter(0)
 _value: Final = itemgetter(1)
+_id: Final = itemgetter(slice(keys.RECORD_PREFIX_BYTES, None))
 
 
 def define_index(
@@ -182,8 +184,8 @@ class _Visit:
 
     def _together(self, pairs: list[Pair]) -> bool:
         """Visit these if all is simple; whether it was."""
-        ids = [key[keys.RECORD_PREFIX_BYTES :] for key, _ in pairs]
-        made = self._entries.of_alike(self._rows.of_stored([value for _, value in pairs]), ids)
+        ids = list(map(_id, map(_key, pairs)))
+        made = self._entries.of_alike(self._rows.of_stored(list(map(_value, pairs))), ids)
         if made is None:
             return False
         found, count = made
@@ -191,7 +193,7 @@ class _Visit:
             claims = [entry for entry, value in found.items() if len(value) > 1]
             if len(found) < count or (claims and not self._tx.none_of(claims)):
                 return False
-        self._tx.put_all(found)
+        self._tx.put_new(found)
         return True
 
     def _alone(self, key: bytes, value: bytes) -> None:

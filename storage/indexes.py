@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
 from protocol import limits, order
@@ -91,6 +91,8 @@ class Index:
 
 _PARTED: Final = frozenset({list, dict})
 _CLAIMS_NOTHING: Final = frozenset({NoneValue, type(None)})
+_unstamped: Final = itemgetter(slice(SEQUENCE_BYTES, None))
+"""A record's fields, packed, of its value as it is stored."""
 _LENGTHS: Final = [b"", *(bytes((length - 1,)) for length in range(1, limits.RECORD_ID_BYTES + 1))]
 """The value of an entry whose key ends with an id of so many bytes."""
 
@@ -155,6 +157,7 @@ class Rows:
         if all(map(fits_slot, heads)):
             self._decode = shape_decoder(slots(self.heads))
         self._slots = [f"f{number}" for number in range(len(heads))]
+        self._reads = [attrgetter(slot) for slot in self._slots]
 
     def of_fields(self, fields: dict[str, Any]) -> list[Any]:
         """The values of `heads`."""
@@ -175,9 +178,8 @@ class Rows:
         """For each of `heads` its value in every record, of their values as they are stored."""
         if self._decode is None:
             return self.of_many([unpack_object(value[SEQUENCE_BYTES:]) for value in values])
-        decode = self._decode
-        rows = [decode(value[SEQUENCE_BYTES:]) for value in values]
-        return [list(map(attrgetter(slot), rows)) for slot in self._slots]
+        rows = list(map(self._decode, map(_unstamped, values)))
+        return [list(map(read, rows)) for read in self._reads]
 
 
 class Entries:
@@ -275,9 +277,11 @@ class Entries:
         parts = encoded[0] if len(encoded) == 1 else map(b"".join, zip(*encoded, strict=True))
         whole = self._whole
         if not self.index.unique:
-            found = {
-                whole + part + id: _LENGTHS[len(id)] for part, id in zip(parts, ids, strict=True)
-            }
+            entries = [whole + part + id for part, id in zip(parts, ids, strict=True)]
+            lengths = set(map(len, ids))
+            if len(lengths) == 1:
+                return dict.fromkeys(entries, _LENGTHS[lengths.pop()]), len(ids)
+            found = dict(zip(entries, map(_LENGTHS.__getitem__, map(len, ids)), strict=True))
         elif _CLAIMS_NOTHING.isdisjoint(kinds):
             found = {whole + part: id for part, id in zip(parts, ids, strict=True)}
         else:

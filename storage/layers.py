@@ -27,6 +27,9 @@ _FEW: Final = 16
 """Writes of a layer up to which looking at each beats sorting them."""
 _MANY: Final = 4096
 """Writes in flight beyond which each layer is looked at by itself."""
+_BUILT: Final = 256
+"""… and those of a layer that is the work of an index build: hardly anybody asks for entries of an
+index that nobody reads yet, and to merge them cost as much as to make them."""
 COPIED: Final = 256
 """Writes of a layer that a scan copies when it begins; where there are more in its range it looks
 at them as it comes to them. A transaction may have 600 000, and scan for each row of a table."""
@@ -111,7 +114,8 @@ class Layer:
     """The changes of one transaction. A value of None is a deletion."""
 
     __slots__ = (
-        "_order", "_seen", "catalog", "declared", "entries", "ranges", "sequence", "size", "writes",
+        "_order", "_seen", "built", "catalog", "declared", "entries", "ranges", "sequence", "size",
+        "writes",
     )  # fmt: skip
 
     def __init__(self, sequence: int = 0) -> None:
@@ -126,6 +130,8 @@ class Layer:
         """`keys.declared` of the declarations that were written or deleted one by one."""
         self.entries = False
         """Whether entries of indexes are among what was committed."""
+        self.built = False
+        """Whether they are nearly all of it, since an index is being built."""
         self._order = KeyOrder()
         self._seen: list[ref[Sheet]] = []
         """Scans under way that look at it as it was when they began."""
@@ -242,7 +248,12 @@ class Layer:
     def apply(self, batch: Batch) -> None:
         """Add the changes to a batch for the engine."""
         self.apply_ranges(batch)
-        apply_writes(self.writes.items(), self.sequence, batch)
+        writes = self.writes
+        if self.built:
+            # Sorting and what comes in order take the engine less than what comes as it likes.
+            apply_writes([(key, writes[key]) for key in self.ordered()], self.sequence, batch)
+        else:
+            apply_writes(writes.items(), self.sequence, batch)
 
 
 class _Unchanged(Layer):
@@ -360,7 +371,8 @@ class InFlight:
     """The layers between the newest commit and the engine, oldest first.
 
     Small ones are merged, so that one look-up finds what they hold. Large ones stay as they are: a
-    commit of 600 000 keys would hold the loop for as long as it takes to copy them.
+    commit of 600 000 keys would hold the loop for as long as it takes to copy them. So do those of
+    index builds, of which there is one at a time.
     """
 
     __slots__ = ("_large", "_order", "_ranges", "_sequences", "bytes", "layers", "values")
@@ -393,7 +405,7 @@ class InFlight:
                 self.values[key] = None
                 self._sequences[key] = sequence
             self._ranges.append((sequence, start, end))
-        if len(layer.writes) > _MANY:
+        if len(layer.writes) > (_BUILT if layer.built else _MANY):
             self._large.append(layer)
             return
         self.values.update(layer.writes)

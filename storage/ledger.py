@@ -41,8 +41,6 @@ from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
 """Bodies of frames replayed in one write of the engine."""
-
-
 SETTLE_KEYS: Final = 4_096
 """Keys that go to the engine in one step: about a millisecond of the loop."""
 PREPARE_KEYS: Final = 2_048
@@ -275,7 +273,7 @@ class Ledger:
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         if attribution.entry is not None:
             own = tx.fold(statements.rows(sequence, time, attribution))
-        own.sequence, own.size = sequence, tx.size
+        own.sequence, own.size, own.built = sequence, tx.size, bool(tx.derives)
         self._put_in_flight(own, time, len(self._paused) > tx.paused)
         return sequence
 
@@ -420,6 +418,8 @@ class Ledger:
             count += len(layer.writes) + len(layer.ranges)
             if layer.sequence > self._released or (found and count > SETTLE_KEYS):
                 break
+            if found and (layer.built or found[-1].built):
+                break  # to put them together costs more than a write
             found.append(layer)
         return found
 
@@ -427,7 +427,7 @@ class Ledger:
         batch, begun, writes = self.engine.batch(), self._part_at, layer.writes
         if begun == 0:
             layer.apply_ranges(batch)
-            self._part_of = list(writes)
+            self._part_of = layer.ordered() if layer.built else list(writes)
         # Entries of indexes first: whoever replays the commit on top of a part of it takes for done
         # what a record has there when the record itself is (derived.py). So twice over all keys.
         count = len(self._part_of)

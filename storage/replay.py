@@ -134,7 +134,7 @@ class Folding:
             kept = self.kept(derive.start[: keys.RECORD_PREFIX_BYTES], lambda: tx)
             if kept is not None:
                 kept.of_range(tx, derive)
-                layer.entries = True
+                layer.entries = layer.built = True
 
     def kept(self, prefix: bytes, begin: Callable[[], Transaction]) -> Kept | None:
         """The indexes of the table of some records, by what the keys of these begin with; None: it
