@@ -145,7 +145,9 @@ class _Probes:
         finally:
             self._count -= 1
             writer.close()
-            with suppress(OSError):
+            # It ends with the loop at the latest: of one that was cancelled by that asyncio asks
+            # what it failed with, and throws what it hears.
+            with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     def _told(self, head: bytes) -> bytes:

@@ -108,6 +108,7 @@ def test_a_row_is_added_and_amended(opened: Opened, node: NodeProcess) -> None:
         "ALTER REPLICA `far` ROLES NONE;\nCOMMIT"
     )
     dialog.get_by_role("button", name="Amend it").click()
+    expect(dialog).to_have_count(0)  # it stands in the card, and says what is to come
     expect(card).to_contain_text("near.example:8002")
     (row,) = cluster(node)["replicas"]
     assert (row["peer"], row["roles"], row["certificate"]) == (

@@ -56,7 +56,7 @@ def test_a_session_that_ends_is_begun_again_over_the_page(
 def test_who_comes_after_somebody_sees_nothing_of_it(
     console: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(refusal_of(40))
+    watch.allow(refusal_of(401), refusal_of(403))
     node.script(f"DEFINE USER next ROLE member PASSWORD '{PASSWORD}'")
     console.get_by_role("textbox", name="Script").fill("RETURN 'typed before'")
     console.get_by_role("button", name="Run", exact=True).click()
@@ -74,7 +74,7 @@ def test_who_comes_after_somebody_sees_nothing_of_it(
 def test_a_session_that_another_one_goes_on_with_shows_nothing_of_the_first(
     console: Page, node: NodeProcess, watch: Watch
 ) -> None:
-    watch.allow(refusal_of(40))
+    watch.allow(refusal_of(401), refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS other ROLE member PASSWORD '{PASSWORD}'")
     console.evaluate("location.hash = '#/access'")
     expect(console.get_by_role("region", name="Users")).to_contain_text("other")
