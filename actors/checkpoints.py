@@ -80,13 +80,15 @@ class FlushActor(ThreadActor):
             meets a full disk takes nothing more
         :raises EngineFailed:
         """
-        room = None
-        if self._headroom is not None:
-            needed = Room(self._engine.unflushed_bytes() + SPARE_BYTES // 2, SPARE_FILES)
-            room = self._headroom.left(needed)
+        if self._headroom is None:
+            self._engine.flush()
+            return self._engine.flushed_sequence()
+        needed = Room(self._engine.unflushed_bytes() + SPARE_BYTES // 2, SPARE_FILES)
+        with self._headroom.turn():
+            room = self._headroom.found(needed)
             if room is None:
                 raise DiskFull("no room left on the disk to flush the state")
-        self._engine.flush(room)
+            self._engine.flush(room)
         return self._engine.flushed_sequence()
 
     @handles(NoteDamage)

@@ -18,7 +18,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -31,7 +30,7 @@ from pykka._envelope import Envelope
 from actors.log_pins import Pins
 from actors.runtime import Runtime, ThreadActor, tell_now
 from protocol.doors import Room
-from protocol.errors import DiskFull, Refusal
+from protocol.errors import DiskFull, Refusal, UnknownOutcome
 from protocol.requests import Request
 from storage.effects import only_removes
 from storage.frames import Frame
@@ -43,10 +42,11 @@ log = structlog.get_logger("node")
 
 T = TypeVar("T")
 
-SPARE_BYTES: Final = 256 * 1024
+SPARE_BYTES: Final = 1024 * 1024
 SPARE_FILES: Final = 8
-"""Beside what the state has to flush: for the small files that RocksDB and the log write, and for
-its tables."""
+"""Beside what the state has to flush: for the small files that RocksDB and the log write, for its
+tables, and for what a file system takes to name them, which is some 100 KiB a file where it copies
+what it changes and a quota counts that."""
 
 
 def has_room(log: Log, unflushed_bytes: Callable[[], int], count: int) -> bool:
@@ -126,10 +126,11 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class LogFull:
-    """Said to the commits actor: the disk is full, this generation's commits are not in the log."""
+    """Said to the commits actor: the disk is full, this generation's commits are not taken."""
 
     generation: int
-    refusal: DiskFull
+    refusal: DiskFull | UnknownOutcome
+    """The latter: some of them may be in it, and could not be taken back."""
 
 
 @dataclass(slots=True)
@@ -275,12 +276,12 @@ class LogActor(ThreadActor):
         try:
             try:
                 self._write(frames, released)
-            except DiskFull:
+            except (DiskFull, UnknownOutcome) as refused:
                 if not self._give_way():
                     raise
-                self._write(frames, released)
-        except DiskFull as refusal:
-            done = self._write_removing(frames, released)
+                self._write_again(frames, released, refused)
+        except (DiskFull, UnknownOutcome) as refused:
+            done, refusal = self._write_removing(frames, released, refused)
             if done == len(frames):
                 return
             # All of this batch is of one generation: a later one begins only after the commits
@@ -288,15 +289,28 @@ class LogActor(ThreadActor):
             self._refused = self._generation
             self.runtime.cross(tell_now, self._commits, LogFull(self._refused, refusal))
 
-    def _write_removing(self, frames: list[Frame], released: int) -> int:
+    def _write_again(self, frames: list[Frame], released: int, refused: Refusal) -> None:
+        """Write what was refused once. Where nothing could be taken back of it, that is so until
+        something is written behind it."""
+        try:
+            self._write(frames, released)
+        except DiskFull:
+            raise refused from None
+
+    def _write_removing(
+        self, frames: list[Frame], released: int, refused: DiskFull | UnknownOutcome
+    ) -> tuple[int, DiskFull | UnknownOutcome]:
         """Of a batch that a full disk refused, write with the reserve what only takes something
-        away, up to the first frame that does not. Answers how many."""
+        away, up to the first frame that does not. Answers how many, and what the others hear."""
         removing = list(takewhile(lambda frame: only_removes(frame.body), frames))
         if removing:
-            with suppress(DiskFull):
+            try:
                 self._write(removing, released, reserved=True)
-                return len(removing)
-        return 0
+            except DiskFull:
+                return 0, refused
+            except UnknownOutcome as unknown:
+                return 0, unknown
+        return len(removing), refused
 
     def _write(self, frames: list[Frame], released: int, reserved: bool = False) -> None:
         """Make frames durable, and say so. :raises DiskFull: none of them is in the log"""
@@ -316,7 +330,8 @@ class LogActor(ThreadActor):
         """Whatever the log raises but a refusal, which leaves it as it was, ends it: its descriptor
         is not used again."""
         try:
-            return work()
+            with self._log.headroom.turn():
+                return work()
         except Refusal:
             raise
         except BaseException:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from threading import RLock
 from typing import Any
 
 from pykka import ActorRef
@@ -156,7 +157,10 @@ class NodeParts:
         """What flushes the state, prunes the log, and reads and checks what is in it."""
         runtime, committer, serves = self.runtime, self.committer, self.settings.serves
         directory, opened, engine = self.store.parts
-        headroom = Headroom(self.doors.fs, directory.state_path, directory.tmp_path)
+        opened.headroom.turns = RLock()
+        headroom = Headroom(
+            self.doors.fs, directory.state_path, directory.tmp_path, opened.headroom
+        )
         note = partial(rebuilding.note, directory)
         self._flush = self._supervise(
             lambda: FlushActor.start(runtime, engine, headroom, note), refoldable=False

@@ -6,7 +6,7 @@
     log/CLOSED      where the log ended at a clean close; gone before anything is written after it
     log/HISTORY     the epochs that have ended, and with which frame: reigns.py; absent: none has
     log/RESERVE     room given up when the disk is full, so that what must be written still can be;
-                    and RESERVE.1 and so on, which are files to be given up and hold nothing
+                    and RESERVE.1 and so on, with as much each
     log/….cut       bytes that a recovery or a cut took off, for people
 
 What holds, and what the code below relies on:
@@ -23,7 +23,9 @@ What holds, and what the code below relies on:
  5. The first failed sync is final (LogFailed): the descriptor is neither synced nor written again.
     A failed write is final too, unless the disk is full; then the file is cut back and *synced*
     before DiskFull is raised, so that refused frames can't come back, and the segment is not
-    written again: the next frames go to a new one, whose salt no left-over bytes know.
+    written again: the next frames go to a new one, whose salt no left-over bytes know. Where even
+    the cut is refused, and frames that are left would be found by a start, UnknownOutcome is
+    raised; nothing is written before the cut was done, and synced.
  6. Bytes that are valid but stand in the wrong place are damage wherever they stand: no crash makes
     them.
  7. Only the last segment can be torn, and only when there is no CLOSED. Torn means: from the first
@@ -181,11 +183,7 @@ class Log(LogWriter):
         copied = partial(self._begin_segment, at, unproven, COPIED)
         fresh = self._reserve.spend(copied)
         if fresh.path != old.path:
-            # Housekeeping: readers stop at the new segment's first sequence by themselves.
-            size = unproven[0].offset if unproven else good
-            file.truncate(size)
-            file.sync()
-            old.size = size
+            self._shorten_old(file, old, unproven[0].offset if unproven else good)
         file.close()
         self._marked = False
         self.recovery = Recovery(False, self.last, len(unproven), cut_bytes, cut_file)
@@ -235,7 +233,8 @@ class Log(LogWriter):
             parts.append(data)
         if epoch > self.last_epoch:
             self._note_reigns(frames, reserved)
-        self._write(parts[0] if len(parts) == 1 else b"".join(parts), reserved)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._write(data, reserved, len(parts[0]))
         for frame, data in zip(frames, parts, strict=True):
             segment.note(frame.sequence, offset)
             offset += len(data)
@@ -272,7 +271,7 @@ class Log(LogWriter):
         flags = MARK | CLEAN if clean else MARK
         frame = Frame(self.last, self.epoch, self.last_time, flags, b"")
         data = segment.codec.encode(frame, self.last, shown)
-        self._write(data, reserved=True, ends=clean)
+        self._write(data, True, None, ends=clean)
         segment.size += len(data)
         self.released = shown
         self._marked = True
@@ -315,7 +314,7 @@ class Log(LogWriter):
         try:
             if clean and self._failed is None and not self._closed_file:
                 self.mark(clean=True, released=released)
-                self._take_zeros_off()
+                self._take_zeros_off(reserved=True)
                 segment = self._segments[-1]
                 facts = {"first": segment.first, "last": self.last, "size": segment.size}
                 self._facts.write("CLOSED", facts)
@@ -394,15 +393,25 @@ class Log(LogWriter):
                 file.close()
         cuts.drop_old(self._fs, self._path)
 
+    def _shorten_old(self, file: File, segment: Segment, size: int) -> None:
+        """Housekeeping: readers stop at the next segment's first sequence by themselves. So it is
+        left as it is where a full disk refuses that too (`_shorten` says which does)."""
+        try:
+            file.truncate(size)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return
+        file.sync()
+        segment.size = size
+
     def _truncate(self, segment: Segment, size: int) -> None:
         """Cut an older segment."""
         file = self._fs.open(segment.path)
         try:
-            file.truncate(size)
-            file.sync()
+            self._shorten_old(file, segment, size)
         finally:
             file.close()
-        segment.size = size
 
     def retire(
         self, flushed: int, keep: Keep | None, now_us: int, settle: Callable[[int], int] = int
@@ -464,6 +473,7 @@ class Log(LogWriter):
     def _prepare_to_write(self, reserved: bool) -> None:
         """Everything that has to be durable before the next byte of the log is."""
         self._open_again()
+        self._cut_torn(reserved)
         if self._worn:
             self._roll(reserved)
 
@@ -513,7 +523,7 @@ class Log(LogWriter):
         )
 
     def _roll(self, reserved: bool, flags: int = 0) -> None:
-        self._take_zeros_off()
+        self._take_zeros_off(reserved)
         begin = partial(self._begin_segment, self._here, [], flags)
         try:
             self._reserve.spend(begin, reserved)
@@ -571,5 +581,5 @@ class Log(LogWriter):
         self._segments = [s for s in self._segments if s.first < first] + [segment]
         self._file = self._fs.open(path)
         self._zeros = 0
-        self._worn = False
+        self._worn = self._torn = False
         return segment

@@ -58,7 +58,7 @@ class LogReader:
         self._sizes = sizes
         reserve = Room(sizes.reserve_bytes, sizes.reserve_files)
         self._reserve = Reserve(directory.fs, directory.log_path, reserve)
-        self._headroom = Headroom(directory.fs, directory.log_path, directory.tmp_path)
+        self.headroom = Headroom(directory.fs, directory.log_path, directory.tmp_path)
         self._facts = LogFacts(directory, self._reserve)
         self._zeros = 0
         """So many stand behind the last segment's end, for what comes to be written over."""
@@ -71,6 +71,7 @@ class LogReader:
         self._closed_file = False  # log/CLOSED stands
         self._newest = 1  # what NEWEST says
         self._worn = False  # the last segment was cut back: see invariant 5
+        self._torn = False  # … or is to be, as soon as that finds room
         self.first = 1
         """The first sequence that can be read, or, of an empty log, that will be given."""
         self.last = 0
@@ -116,9 +117,9 @@ class LogReader:
         :raises DiskFull: there is less even so
         :raises OSError: as the disk says
         """
-        if self._headroom.left(needed) is None:
+        if self.headroom.left(needed) is None:
             self._reserve.release()
-            if self._headroom.left(needed) is None:
+            if self.headroom.left(needed) is None:
                 raise DiskFull(
                     f"no room left on the disk to open the state: it needs {needed.bytes} bytes"
                     f" and {needed.files} files more"

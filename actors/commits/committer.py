@@ -26,7 +26,7 @@ from actors.commits.arrivals import Arrivals
 from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
 from actors.commits.following import Following, Stored, taken_back
-from actors.commits.promises import Promise, Promises, Stall, Why, unknown
+from actors.commits.promises import Promise, Promises, Stall, Why, left_over, unknown
 from actors.commits.tail import Tail
 from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
@@ -526,7 +526,9 @@ class Committer(Promises):
         self.disk_full = True
         if self._follows:
             self._following.withdrawn(refusal)
-        self._take_back(self.ledger.durable_upto, _no_room, refusal)
+        known = isinstance(refusal, DiskFull)
+        why, told = (_no_room, refusal) if known else (left_over, None)
+        self._take_back(self.ledger.durable_upto, why, told)
 
     def _take_back(self, upto: int, why: Why, refusal: Refusal | None = None) -> None:
         """What is behind a commit never happened.

@@ -239,3 +239,12 @@ def unknown(sequence: int) -> UnknownOutcome:
         f"the log failed while commit {sequence} was on its way: it may have happened",
         sequence=sequence,
     )
+
+
+def left_over(sequence: int) -> UnknownOutcome:
+    """What whoever waits for a commit hears when a full disk took it and does not let go of it."""
+    return UnknownOutcome(
+        f"the disk is full, and commit {sequence} can't be taken back before there is room: if the"
+        " node ends until then, it may have happened",
+        sequence=sequence,
+    )

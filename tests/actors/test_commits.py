@@ -536,8 +536,35 @@ def test_a_quota_leaves_room_to_flush(kind: str) -> None:
             assert node.engine.flushed_sequence() == 0, "not even begun"
             node.disk.quota = NO_LIMIT
             await node.durable(node.put("a", b"y"))
+            await ask(ref, CheckpointNow())  # shares one that had begun before
             await ask(ref, CheckpointNow())
             assert node.engine.flushed_sequence() == taken + 1
+
+    play(kind, main)
+
+
+@both
+def test_what_a_full_disk_does_not_let_go_of_is_unknown(kind: str) -> None:
+    """On Btrfs a quota refuses the cut too, and here others have what the reserve gave up."""
+
+    def plan(kind: str, path: str) -> Fault | None:
+        refused = kind in ("append", "truncate") and path.endswith(".storelog")
+        return Fault(errno.EDQUOT, after_bytes=10_000) if refused else None
+
+    async def main() -> None:
+        async with parts(kind) as node:
+            await node.durable(node.put("a", b"1"))
+            node.disk.plan = plan
+            heard = await outcome(node.durable(node.put("a", b"2")))
+            assert isinstance(heard, UnknownOutcome)
+            assert heard.detail == {"sequence": 2}
+            assert node.get("a") == b"1"
+            assert isinstance(await outcome(node.durable(node.put("a", b"3"))), DiskFull)
+            node.disk.plan = None
+            await node.durable(node.put("a", b"4"))
+            assert node.get("a") == b"4"
+            assert node.log_frames() == [1, 2]
+            assert not node.failures.failed
 
     play(kind, main)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from uuid import UUID
 
-from protocol.errors import DiskFull
+from protocol.errors import DiskFull, UnknownOutcome
 from storage.directory import StoreDirectory
 from storage.faults import LogFailed
 from storage.frames import Frame
@@ -35,6 +35,8 @@ SEGMENT_FRAMES = 6
 RESERVE_BYTES = 256
 RESERVE_FILES = 2
 AHEAD_BYTES = 400
+COPYING = 30
+"""Bytes that a disk which copies must have left to change something."""
 MACHINE: Image = {"": None, "/data": None}
 
 
@@ -54,6 +56,9 @@ class Story:
     """Known once an open has returned."""
     frames: dict[int, Frame] = field(default_factory=dict)
     """By sequence: the only frames that may be there."""
+    left: dict[int, Frame] = field(default_factory=dict)
+    """Of a write whose outcome is unknown: they may stand where others do, until one that comes
+    after them was acknowledged."""
     acknowledged: int = 0
     begins: int = 1
     """A prune may have removed what is below. It must leave all the rest."""
@@ -144,7 +149,7 @@ class Enumeration:
         self, disk: SimulatedDisk, log: Log, directory: StoreDirectory, story: Story
     ) -> Story:
         """Go on writing after a recovery, and stop in one of three ways."""
-        kept = {n: f for n, f in story.frames.items() if log.first <= n <= log.last}
+        kept = found(log, story)
         frame = Frame(log.last + 1, log.epoch, log.last_time, 0, b"after the crash")
         log.append([frame])
         kept[frame.sequence] = frame
@@ -160,6 +165,7 @@ class Enumeration:
             story,
             store_id=directory.store_id,
             frames=kept,
+            left={},
             acknowledged=frame.sequence,
             begins=log.first,
         )
@@ -184,9 +190,10 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
         last = frame
         if frame.sequence != expected:
             raise Broken(f"{frame.sequence} follows {expected - 1}")
-        if expected not in story.frames and expected >= story.begins:
+        mays = [of[expected] for of in (story.frames, story.left) if expected in of]
+        if not mays and expected >= story.begins:
             raise Broken(f"nobody wrote {expected}")
-        if expected in story.frames and frame != story.frames[expected]:
+        if mays and frame not in mays:
             raise Broken(f"{expected} is not what was written")
         expected += 1
     if expected != log.last + 1:
@@ -198,6 +205,14 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
         raise Broken("log time went back")
     if story.nodes and load_node(directory) not in story.nodes:
         raise Broken("NODE is neither what it was nor what it was to become")
+
+
+def found(log: Log, story: Story) -> dict[int, Frame]:
+    """The frames of a story that a log holds."""
+    frames = {n: f for n, f in story.frames.items() if n <= log.last}
+    for frame in log.read(max(log.first, min(story.left))) if story.left else ():
+        frames[frame.sequence] = frame
+    return frames
 
 
 class Workload:
@@ -241,6 +256,7 @@ class Workload:
             (self._do_power_cut, 1),
             (self._do_node, 1),
             (self._do_full_disk, 1),
+            (self._do_quota, 1),
             (self._do_failed_sync, 1),
             (self._do_failed_write, 1),
             (self._do_kill_inside, 4),
@@ -269,11 +285,11 @@ class Workload:
         log = self._log
         check_promises(self._directory, log, self.story)
         # What an open has shown stays: it is as good as acknowledged.
-        frames = {n: f for n, f in self.story.frames.items() if n <= log.last}
         self.story = replace(
             self.story,
             store_id=self._directory.store_id,
-            frames=frames,
+            frames=found(log, self.story),
+            left={},
             acknowledged=log.last,
             begins=log.first,
         )
@@ -299,7 +315,11 @@ class Workload:
         except DiskFull:
             self.story = before  # refused: they must never be seen
             return False
-        self.story = replace(self.story, acknowledged=self._log.last, log_time=self._log.last_time)
+        except UnknownOutcome:
+            self.story = replace(before, left=written)
+            return False
+        last, time = self._log.last, self._log.last_time
+        self.story = replace(self.story, acknowledged=last, log_time=time, left={})
         return True
 
     def _released(self) -> int | None:
@@ -402,6 +422,42 @@ class Workload:
         self.disk.capacity = NO_LIMIT
         assert self._attempt(), "writes must resume by themselves when room returns"
 
+    def _do_quota(self) -> None:
+        """A quota is used up where everything takes room but to remove a file, and given up again.
+
+        Now and then somebody else takes at once what the reserve gave up.
+        """
+        used = sum(len(c) for c in self.disk.image().values() if c is not None)
+        self.disk.copying = COPYING
+        self.disk.quota = used + self._random.randrange(600)
+        if self._random.random() < 0.5:
+            self.disk.plan = _refuse_to_cut
+        for _ in range(6):
+            self._attempt()
+        way = self._random.randrange(4)
+        if way == 0:
+            self._do_mark_on_full_disk()
+        elif way < 3:
+            if way == 1:
+                self.disk.kill()
+            else:
+                self._log.close(released=self._released())
+                self._directory.close()
+            self._open_or_refuse()
+        self._end_of_quota()
+        assert self._attempt(), "writes must resume by themselves when room returns"
+
+    def _open_or_refuse(self) -> None:
+        try:
+            self._open()
+        except DiskFull:  # more than the reserve holds is to be recovered
+            self.disk.kill()
+            self._end_of_quota()
+            self._open()
+
+    def _end_of_quota(self) -> None:
+        self.disk.copying, self.disk.quota, self.disk.plan = 0, NO_LIMIT, None
+
     def _do_mark_on_full_disk(self) -> None:
         try:
             self._log.mark(released=self._released())
@@ -441,6 +497,10 @@ class Workload:
         except LogFailed:
             pass
         return self.disk.operations - before
+
+
+def _refuse_to_cut(kind: str, path: str) -> Fault | None:
+    return Fault(errno.EDQUOT) if kind == "truncate" and path.endswith(".storelog") else None
 
 
 def enumerate_crashes(

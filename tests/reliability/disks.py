@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,7 +20,7 @@ SHUTDOWN: Final = 0x8004587D
 WITHOUT_FLUSH: Final = 2
 """… not even what stands in the journal's memory: as if the power had been cut."""
 MIB: Final = 1 << 20
-SMALLEST: Final = {"ext4": 48 * MIB, "xfs": 300 * MIB}
+SMALLEST: Final = {"ext4": 48 * MIB, "xfs": 300 * MIB, "btrfs": 256 * MIB}
 
 
 def require(*tools: str) -> None:
@@ -80,6 +81,51 @@ class ImageDisk:
         return figures.f_bavail * figures.f_frsize
 
 
+class QuotaDisk(ImageDisk):
+    """One with a directory that takes only so much: a quota, which `free` does not know."""
+
+    def __init__(self, folder: Path, kind: str, size: int, quota: int) -> None:
+        self._kind = kind
+        self._quota = quota
+        super().__init__(folder, kind, size)
+        if kind == "ext4":
+            run("tune2fs", "-O", "project,quota", "-Q", "prjquota", str(self.image))
+
+    @property
+    def limited(self) -> Path:
+        """The directory."""
+        return self.point / "limited"
+
+    @property
+    def store(self) -> Path:
+        return self.limited / "store"
+
+    def mount(self) -> None:
+        """Bring it up, with its quota."""
+        known = ("prjquota",) if self._kind != "btrfs" else ()
+        run("mount", "-o", ",".join(("loop", *known)), str(self.image), str(self.point))
+        made = not self.limited.exists()
+        if self._kind == "btrfs":
+            if made:
+                run("btrfs", "quota", "enable", str(self.point))
+                run("btrfs", "subvolume", "create", str(self.limited))
+            run("btrfs", "qgroup", "limit", str(self._quota), str(self.limited))
+            return
+        if made:
+            self.limited.mkdir()
+            run("chattr", "-p", PROJECT, str(self.limited))
+            run("chattr", "+P", str(self.limited))
+        if self._kind == "xfs":
+            limit = f"limit -p bhard={self._quota} {PROJECT}"
+            run("xfs_quota", "-x", "-c", limit, str(self.point))
+        else:
+            blocks = str(self._quota // 1024)
+            run("setquota", "-P", PROJECT, "0", blocks, "0", "0", str(self.point))
+
+
+PROJECT: Final = "7"
+
+
 class Filler:
     """Somebody else's file that takes the room of the disk."""
 
@@ -100,6 +146,47 @@ class Filler:
     def give_back(self) -> None:
         """Free the room."""
         self._path.unlink()
+
+
+class QuotaFiller:
+    """Somebody else's files, which take what the quota has left."""
+
+    def __init__(self, disk: QuotaDisk) -> None:
+        self._folder = disk.limited / "somebody"
+
+    def take(self, leave: int) -> None:
+        """Grow to the last byte, then leave so many.
+
+        Room that is left is what a file had that is removed: of a quota nobody can be asked.
+        """
+        self._folder.mkdir(exist_ok=True)
+        spare = self._folder / f"{len(os.listdir(self._folder))}"
+        if leave:
+            _grow(spare, leave)
+        for size in (64 * 1024, 4096, 512):
+            # Anew for each: Btrfs refuses a file long before it refuses a smaller one.
+            _grow(self._folder / f"{len(os.listdir(self._folder))}", None, size)
+        if leave:
+            spare.unlink()
+            run("sync", "-f", str(self._folder))  # Btrfs frees what it has written down as free
+
+    def give_back(self) -> None:
+        """Free the room."""
+        for path in self._folder.iterdir():
+            path.unlink()
+        run("sync", "-f", str(self._folder))
+
+
+def _grow(path: Path, size: int | None, step: int = 4096) -> None:
+    """Write a file of so many bytes, or of as many as there is room for."""
+    try:
+        with path.open("ab", buffering=0) as file:
+            while size is None or file.tell() < size:
+                file.write(bytes(step))
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EDQUOT, errno.ENOSPC):
+            raise
 
 
 SEAL: Final = 0x10
@@ -169,6 +256,27 @@ def image_disk(
     """
     disk = ImageDisk(folder, kind, size or SMALLEST[kind], inodes)
     disk.mount()
+    try:
+        yield disk
+    finally:
+        with suppress(subprocess.CalledProcessError):  # a rig may have ended between two mounts
+            disk.unmount()
+        disk.image.unlink()
+
+
+@contextmanager
+def quota_disk(folder: Path, kind: str, quota: int) -> Iterator[QuotaDisk]:
+    """A mounted file system with a quota on a directory of it, gone after the block.
+
+    Skips the test where the kernel has no quotas on file systems of that kind.
+    """
+    disk = QuotaDisk(folder, kind, SMALLEST[kind], quota)
+    try:
+        disk.mount()
+    except subprocess.CalledProcessError as error:
+        with suppress(subprocess.CalledProcessError):
+            disk.unmount()
+        pytest.skip(f"no quotas on {kind}: {error.stderr.decode().strip()}")
     try:
         yield disk
     finally:

@@ -195,6 +195,21 @@ def keeps_no_files() -> None:
     limits.LOG_RESERVE_FILES = 1  # type: ignore[misc]
 
 
+def keeps_no_room_to_cut() -> None:
+    """What a refused write left is cut off without the reserve, as where that takes no room."""
+    from protocol.doors import File
+    from storage.log_writing import LogWriter
+
+    def shorten(self: LogWriter, file: File, reserved: bool) -> None:
+        try:
+            file.truncate(self._segments[-1].size)
+            file.sync()
+        except OSError as error:
+            self._fail(error)
+
+    LogWriter._shorten = shorten  # type: ignore[method-assign]
+
+
 def stays_refused() -> None:
     """A log that was full once never takes anything again."""
     from protocol.errors import DiskFull
@@ -564,6 +579,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "ignores-sync-errors": ignores_sync_errors,
     "flushes-without-room": flushes_without_room,
     "keeps-no-files": keeps_no_files,
+    "keeps-no-room-to-cut": keeps_no_room_to_cut,
     "bad-blocks-end": bad_blocks_end,
     "reserve-for-nobody": reserve_for_nobody,
     "stays-refused": stays_refused,

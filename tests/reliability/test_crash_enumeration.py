@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_a_log_that_is_cut_is_cut_or_not(part: int, figure: Callable[[str, objec
 
 
 class AcknowledgesBeforeSync(Log):
-    def _write(self, data: bytes, reserved: bool, ends: bool = False) -> None:
+    def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
         assert self._file is not None
         self._file.append(data)
 
@@ -76,15 +77,30 @@ class DropsTheLastSegmentBeforeItBeganAnother(Log):
 
 
 class CutsBackWithoutSync(Log):
-    def _cut_back(self, file: File) -> None:
-        file.truncate(self._segments[-1].size)
+    def _cut_back(self, file: File, data: bytes, first: int | None) -> None:
+        with suppress(OSError):
+            file.truncate(self._segments[-1].size)
         self._worn = True
 
 
 class WritesOnAfterCuttingBack(Log):
-    def _cut_back(self, file: File) -> None:
-        super()._cut_back(file)
+    def _cut_back(self, file: File, data: bytes, first: int | None) -> None:
+        super()._cut_back(file, data, first)
         self._worn = False
+
+
+class SaysThatItIsNotThere(Log):
+    """What could not be cut off is refused by name, though a start finds it."""
+
+    def _cut_back(self, file: File, data: bytes, first: int | None) -> None:
+        super()._cut_back(file, data, None)
+
+
+class ForgetsWhatItCouldNotCut(Log):
+    """Goes on behind it in another segment, and a start finds both."""
+
+    def _cut_torn(self, reserved: bool) -> None:
+        self._torn = False
 
 
 class LeavesClosedStanding(Log):
@@ -113,14 +129,14 @@ class NotesNewestBeforeItIsThere(Log):
 class LeavesZeros(Log):
     """Closes a segment with what was put ahead of its end."""
 
-    def _take_zeros_off(self) -> None:
+    def _take_zeros_off(self, reserved: bool) -> None:
         self._zeros = 0
 
 
 class TakesZerosOffUnsynced(Log):
     """The next segment is begun, or CLOSED written, while the cut may still be lost."""
 
-    def _take_zeros_off(self) -> None:
+    def _take_zeros_off(self, reserved: bool) -> None:
         if self._zeros and self._file is not None:
             self._file.truncate(self._segments[-1].size)
         self._zeros = 0
@@ -164,8 +180,8 @@ class SaysTheReignTooLate(Log):
     def _note_reigns(self, frames: Sequence[Frame], reserved: bool) -> None:
         self._late = frames
 
-    def _write(self, data: bytes, reserved: bool, ends: bool = False) -> None:
-        super()._write(data, reserved, ends)
+    def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
+        super()._write(data, reserved, first, ends)
         late, self._late = getattr(self, "_late", ()), ()
         if late:
             super()._note_reigns(late, reserved)
@@ -195,6 +211,8 @@ def test_a_planted_cut_is_caught(planted: type[Log], seed: int) -> None:
         pytest.param(DropsTheLastSegmentBeforeItBeganAnother, marks=pytest.mark.hard),
         CutsBackWithoutSync,
         pytest.param(WritesOnAfterCuttingBack, marks=pytest.mark.hard),
+        SaysThatItIsNotThere,
+        ForgetsWhatItCouldNotCut,
         LeavesClosedStanding,
         TakesMarksForProof,
         NotesNewestBeforeItIsThere,

@@ -71,7 +71,7 @@ def fill_often(disk: ImageDisk, node: NodeProcess, promises: Promises) -> tuple[
         given = ", ".join(f"{{ id: {one}, filler: '{one}' }}" for one in range(GIVEN))
         node.script(f"DEFINE TABLE given; INSERT INTO given [{given}]", **workload.PLACE)
         # Full by the node's own doing, or to the last byte by somebody else's.
-        filler.take(leave=3 * MIB // 2 if number % 2 else 0)
+        filler.take(leave=9 * MIB // 4 if number % 2 else 0)
         codes = write_until_refused(node, promises, seed=number)
         if codes != {"DiskFull"}:
             raise Broken(f"on a full disk the clients heard {codes}")

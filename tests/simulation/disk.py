@@ -294,9 +294,10 @@ class SimulatedFile:
         """Write at the end; with a fault or a full disk only a part of it."""
         fault = self._touch("append")
         assert self._writable, f"{self.path} was opened for reading"
-        there = len(self.inode.cache) - self._end  # what was put ahead takes no more room
         bound = min(self._disk.capacity, self._disk.quota)
-        fits = there + self._disk.left(bound)
+        fits = self._disk.left(bound)
+        if not self._disk.copying:
+            fits += len(self.inode.cache) - self._end  # what was put ahead takes no more room
         whole = data + bytes(ahead)
         if fault is not None:
             self.inode.write(self._end, whole[: min(fault.after_bytes, fits)])
@@ -326,6 +327,8 @@ class SimulatedFile:
         assert self._writable, f"{self.path} was opened for reading"
         if fault is not None:
             raise _os_error(fault.error, self.path)
+        if size < len(self.inode.cache):
+            self._disk.require_copy(self.path)
         self.inode.truncate(size)
         self._end = size
 
@@ -384,6 +387,10 @@ class SimulatedDisk:
         """Bytes that this user may have: `room` does not show it."""
         self.files = NO_LIMIT
         """Files and directories that there may be."""
+        self.copying = 0
+        """As on Btrfs, which copies what it changes: so many bytes must be left of the quota to
+        make a file shorter, to make one or to rename one, and what is written over others takes as
+        much as what is not. Removing one and syncing it are never refused. 0: as elsewhere."""
         self.operations = 0
         """Changes asked for so far: appends, syncs, renames and the like."""
         self.plan: Callable[[str, str], Fault | None] | None = None
@@ -433,7 +440,7 @@ class SimulatedDisk:
         """This disk as the next process finds it if this one is killed now: a copy, page cache and
         undecided writes included, that this process can't reach any more."""
         copied = SimulatedDisk(sector=self.sector, capacity=self.capacity)
-        copied.quota, copied.files = self.quota, self.files
+        copied.quota, copied.files, copied.copying = self.quota, self.files, self.copying
         kept = copy.deepcopy((self._names, self._durable, self._changes))
         copied._names, copied._durable, copied._changes = kept
         return copied
@@ -562,7 +569,12 @@ class SimulatedDisk:
         """Whether a file of so many bytes would fit; leaves no trace, as if it had never been."""
         self._directory(folder)
         room = Room(self.left(min(self.capacity, self.quota)), self.room(folder).files)
-        return room.holds(Room(size, 1))
+        return room.holds(Room(size + self.copying, 1))
+
+    def require_copy(self, path: str) -> None:
+        """Room for what has to be copied to change something that is there."""
+        if self.left(self.quota) < self.copying:
+            raise _os_error(errno.EDQUOT, path)
 
     def left(self, bound: int) -> int:
         """What is left of so many bytes."""
@@ -590,6 +602,8 @@ class SimulatedDisk:
         self._refuse(kind, path)
         if change.gone is None and len(self._names) >= self.files:
             raise _os_error(errno.ENOSPC, path)
+        if change.made is not None:
+            self.require_copy(path)
         change.apply(self._names)
         self._changes.append(change)
 

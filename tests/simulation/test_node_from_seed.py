@@ -171,7 +171,7 @@ def test_a_seed_is_one_history(worlds: Callable[[range], Figures]) -> None:
 
 
 class AcknowledgesBeforeSync(SmallLog):
-    def _write(self, data: bytes, reserved: bool, ends: bool = False) -> None:
+    def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
         assert self._file is not None
         self._file.append(data)
 
