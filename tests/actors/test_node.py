@@ -126,7 +126,7 @@ def test_every_failing_step_of_a_start_leaves_nothing_running(logbook: Logbook) 
         assert not disk.open_files
         return failed
 
-    failures = [play("stepped", partial(attempt, step)) for step in range(1, 60)]
+    failures = [play("stepped", partial(attempt, step)) for step in range(1, 120)]
     assert failures[0]
     assert sum(failures) > 10
     assert not failures[-1], "the sweep reaches beyond the start"

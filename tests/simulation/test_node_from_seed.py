@@ -125,13 +125,13 @@ def test_what_a_seed_found_is_mended(seed: int, worlds: Callable[[range], Figure
     worlds(range(seed, seed + 1))
 
 
-KEPT_LATE = 10_999, Shape(settle_keys=4096, idle_seconds=1.0)
+KEPT_LATE = 10_419
 """A world in which a full disk refuses a statement whose entry is kept once there is room."""
 
 
 def test_an_entry_that_is_kept_late_is_no_change(logbook: Logbook) -> None:
     logbook.allow("|".join(EXPECTED))
-    World(*KEPT_LATE).run()
+    World(KEPT_LATE).run()
 
 
 def test_one_that_is_kept_twice_is_caught(
@@ -145,7 +145,7 @@ def test_one_that_is_kept_twice_is_caught(
 
     monkeypatch.setattr(carried, "note", again)
     with pytest.raises(Broken, match="keeps an entry that was kept"):
-        World(*KEPT_LATE).run()
+        World(KEPT_LATE).run()
 
 
 TRACES = "from tests.simulation.world import World; print([World(n).run() for n in range(2)])"

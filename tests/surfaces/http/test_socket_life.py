@@ -346,12 +346,10 @@ async def test_pings_of_who_reads_no_pongs_cost_nothing(port: int, bearer: str) 
     await until(lambda: one.buffered > waits)
     assert one.buffered < waits + 1_000
     await read(peer, sent)
-    told = [await peer.frame()]
-    while told[-1].opcode != frames.TEXT or told[-1].payload != b"hello":
+    told, wanted = list[Frame](), {Frame(frames.TEXT, b"hello"), Frame(frames.PONG, b"1999")}
+    while not wanted <= set(told):
         told.append(await peer.frame())
-    while not told or told[-1] != Frame(frames.PONG, b"1999"):
-        told.append(await peer.frame())
-    assert len(told) < 10
+    assert len(told) < 1_000  # those that came while the system still took some are answered
     await peer.send(GOODBYE)
     await peer.rest()
     await peer.raw.__aexit__()
