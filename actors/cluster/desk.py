@@ -10,9 +10,9 @@ from actors.cluster.coordination import CoordinationActor
 from actors.cluster.downstream import downstream
 from actors.cluster.member import Member
 from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
-from actors.cluster.present import present
+from actors.cluster.present import PresentReads
 from actors.cluster.shippings import Copies, Shippings
-from actors.commits import Committer, Who
+from actors.commits import Who
 from actors.runtime import Supervised, ask, stop, tell
 from protocol.doors import Clock
 from protocol.errors import Draining
@@ -30,16 +30,16 @@ class Desk:
     def __init__(
         self,
         clock: Clock,
-        committer: Committer,
         member: Member,
         shippings: Shippings,
+        present: PresentReads,
         place: Supervised[CoordinationActor],
     ) -> None:
         self._clock = clock
-        self._committer = committer
         self._member = member
         self._shippings = shippings
         self._place = place
+        self._present = present
 
     def copy_with(self, copies: Copies) -> None:
         """Give copies of the store to nodes that join."""
@@ -52,7 +52,7 @@ class Desk:
 
     def present(self) -> int | asyncio.Future[int]:
         """A sequence that shows all that was released anywhere. :raises Busy: see `present.py`"""
-        return present(self._member, self._committer)
+        return self._present.ask()
 
     def in_force(self, kept: Kept) -> bool:
         """Whether this node goes by a policy that is kept."""

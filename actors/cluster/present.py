@@ -5,33 +5,89 @@
 | alone, founding | nothing: nobody else releases anything |
 | leading | asks all of the set whether it still does (`rounds.py`) |
 | following | asks who leads, which does that and says what it has released |
+| following, its link just lost | waits until it is attached again, and asks then |
 | waiting | refuses: nobody can say |
+
+A link ends where a policy comes into force, where another takes the lead, where a packet is lost:
+the next one is there in a moment, and who asked would have nothing to do but to ask again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from actors.cluster.leadership import Leadership
 from actors.cluster.member import Life, Member
 from actors.commits import Committer
+from protocol.doors import Clock
 from protocol.errors import Busy
 
+SILENT_SECONDS: Final = 3.0
+"""Who follows and has not heard of who leads for so long refuses: another node may know more."""
+LOOK_SECONDS: Final = 0.02
+"""How often it is looked whether it is attached again, as long as anybody waits for that."""
 
-def present(member: Member, committer: Committer) -> int | asyncio.Future[int]:
-    """A sequence, now or in a while: who shows that shows all that was released anywhere when this
-    was called.
 
-    :raises Busy: nobody leads, or is attached to, that this node knows of; also what the future is
-        refused with where that comes out later
-    """
-    if member.life is Life.LEADING and member.leadership is not None:
-        return asyncio.ensure_future(_of_leader(member.leadership, committer))
-    if member.life is Life.FOLLOWING and member.pursuit is not None:
-        return member.pursuit.ask_present()
-    if member.life is Life.WAITING:
-        raise Busy(f"nobody can say what is current: {member.why}")
-    return committer.released_upto
+class PresentReads:
+    """On the loop only."""
+
+    def __init__(self, clock: Clock, member: Member, committer: Committer) -> None:
+        self._clock = clock
+        self._member = member
+        self._committer = committer
+        self._attaching: asyncio.Task[None] | None = None
+        """Looks whether it is attached again, for all who wait for that."""
+
+    def ask(self) -> int | asyncio.Future[int]:
+        """A sequence, now or in a while: who shows that shows all that was released anywhere when
+        this was called.
+
+        :raises Busy: nobody leads, or is attached to, that this node knows of; also what the future
+            is refused with where that comes out later
+        """
+        member = self._member
+        if member.life is Life.LEADING and member.leadership is not None:
+            return asyncio.ensure_future(_of_leader(member.leadership, self._committer))
+        if self._follows:
+            return asyncio.ensure_future(self._of_followed())
+        if member.life is Life.WAITING:
+            raise Busy(f"nobody can say what is current: {member.why}")
+        return self._committer.released_upto
+
+    async def _of_followed(self) -> int:
+        while self._follows and self._member.pursuit is not None:
+            try:
+                return await self._member.pursuit.ask_present()
+            except Busy:
+                if not self._is_soon_attached:
+                    raise
+            await self._attached_again()
+        found = self.ask()  # it leads by now, or knows of nobody
+        return found if isinstance(found, int) else await found
+
+    @property
+    def _follows(self) -> bool:
+        return self._member.life is Life.FOLLOWING and self._member.pursuit is not None
+
+    @property
+    def _is_soon_attached(self) -> bool:
+        pursuit = self._member.pursuit
+        if pursuit is None or self._member.is_stranded:
+            return False
+        return pursuit.silent_us(self._clock.monotonic_us()) < SILENT_SECONDS * 1_000_000
+
+    async def _attached_again(self) -> None:
+        """Returns once it is, or once that is not to be waited for."""
+        if self._attaching is None or self._attaching.done():
+            self._attaching = asyncio.create_task(self._look())
+        await asyncio.shield(self._attaching)
+
+    async def _look(self) -> None:
+        pursuit = self._member.pursuit
+        while self._is_soon_attached and pursuit is not None and not pursuit.is_attached:
+            await asyncio.sleep(LOOK_SECONDS)
+            pursuit = self._member.pursuit
 
 
 async def _of_leader(leadership: Leadership, committer: Committer) -> int:

@@ -340,6 +340,8 @@ class Shipping:
 
     def _answer(self, question: int, present: int) -> None:
         """Tell what is present with the next message that says it to be released."""
+        if self._found and self._found[-1][1] == present:  # as long as its lead is not settled
+            question = max(question, self._found.pop()[0])
         self._found.append((question, present))
         self.hurry()
 

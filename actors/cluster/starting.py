@@ -19,7 +19,7 @@ from actors.cluster.desk import Desk
 from actors.cluster.member import Member
 from actors.cluster.memory import Memory
 from actors.cluster.peering import Peering
-from actors.cluster.present import present
+from actors.cluster.present import PresentReads
 from actors.cluster.shipping import Shipping
 from actors.cluster.shippings import Heard, Shippings, Ships
 from actors.cluster.whereabouts import Whereabouts
@@ -89,13 +89,14 @@ def begin_coordination(
     """
 
     carrying = Carrying(runtime, committer)
+    present = PresentReads(runtime.clock, member, committer)
 
     def ship(
         link: Link, epoch: int, attached: Heard, heard: Heard, beat: Callable[[], float]
     ) -> Ships:
         return Shipping(
             runtime, committer, reads, link, epoch, attached, heard, beat, lambda: member.round,
-            partial(present, member, committer), carrying.keep,
+            present.ask, carrying.keep,
         )  # fmt: skip
 
     def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:
@@ -129,4 +130,4 @@ def begin_coordination(
         lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
         refoldable=True,
     )
-    return Desk(runtime.clock, committer, member, shippings, place)
+    return Desk(runtime.clock, member, shippings, present, place)

@@ -49,6 +49,9 @@ class Carrier(Protocol):
     def send(self, data: bytes) -> None:
         """Send bytes."""
 
+    def flush(self) -> None:
+        """Hand over what there is to say."""
+
     def written(self) -> asyncio.Future[None]:
         """Done when the peer keeps up with what was sent."""
 
@@ -120,6 +123,9 @@ class Stream:
         if self.closed():
             raise StreamClosedError
         self._carrier.send(data)
+        # Who sends by this stops as long as the peer takes nothing, as with pongs: whether it does
+        # has to be known before the next one.
+        self._carrier.flush()
         return self._carrier.written()
 
     def close(self) -> None:

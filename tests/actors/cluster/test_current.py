@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import desk, present
+from actors.cluster import present
+from actors.cluster.desk import Desk
+from actors.cluster.pursuit import Pursuit
+from actors.cluster.receiving import Receiving
 from actors.cluster.rounds import Rounds
 from actors.runtime import ask
 from protocol import limits
@@ -63,6 +66,12 @@ async def ids(machine: Machine, **more: Any) -> set[Any]:
     """The records that a node shows."""
     found = await asked(machine, "SELECT VALUE id FROM t", **more)
     return {one.id for one in found}
+
+
+def pursuit(machine: Machine) -> Pursuit:
+    found = machine.runs.member.pursuit
+    assert found is not None
+    return found
 
 
 async def usurped(trio: Trio) -> tuple[Machine, Machine]:
@@ -153,7 +162,7 @@ def test_every_node_reads_the_present() -> None:
 def test_a_planted_follower_that_takes_its_own_for_current_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(desk, "present", lambda _member, committer: committer.released_upto)
+    monkeypatch.setattr(Desk, "present", lambda desk: desk._present._committer.released_upto)
     with pytest.raises(AssertionError, match=r"assert .* == "):
         test_every_node_reads_the_present()
 
@@ -172,6 +181,52 @@ def test_who_follows_one_that_may_be_deposed_reads_nothing_as_current() -> None:
         refused = await outcome(ids(follower, current=True, timeout_us=100_000))
         assert isinstance(refused, StatementTimeout)
         assert await ids(follower) == {1}
+
+    played(main)
+
+
+def test_a_link_that_was_just_lost_is_waited_for() -> None:
+    """Whoever asked could do nothing but to ask again."""
+
+    async def main(trio: Trio) -> None:
+        leader, follower = await trio.led(), trio.named("b")
+        for number in range(20):
+            await leader.value(f"CREATE t:{number}")
+            receiving = pursuit(follower)._follows.receiving
+            assert isinstance(receiving, Receiving)
+            receiving._link.close("lost")
+            if number % 2:  # before the link is known to be gone, and behind it
+                await trio.until(lambda: not pursuit(follower).is_attached)
+            found = await asyncio.gather(*(ids(follower, current=True) for _ in range(3)))
+            assert [len(each) for each in found] == [number + 1] * 3
+
+    played(main)
+
+
+def test_who_follows_and_hears_nothing_for_long_says_so() -> None:
+    async def main(trio: Trio) -> None:
+        leader, follower = await trio.led(), trio.named("b")
+        await leader.value("CREATE t:1")
+        follower.cut()
+        await trio.until(lambda: not pursuit(follower).is_attached)
+        now = asyncio.get_running_loop().time
+        began = now()
+        assert isinstance(await outcome(ids(follower, current=True)), Busy)
+        assert now() - began <= present.SILENT_SECONDS
+        again = now()
+        assert isinstance(await outcome(ids(follower, current=True)), Busy)
+        assert now() - again < 0.1, "by then it is refused at once"
+
+    played(main)
+
+
+def test_who_waited_for_a_link_and_leads_by_then_answers() -> None:
+    async def main(trio: Trio) -> None:
+        old, others = await trio.led(), trio.machines[1:]
+        await old.value("CREATE t:1")
+        await old.stop()
+        found = await asyncio.gather(*(ids(each, current=True) for each in others))
+        assert found == [{1}, {1}]
 
     played(main)
 

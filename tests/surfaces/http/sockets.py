@@ -35,6 +35,8 @@ class Echo(Socket):
     standing: ClassVar[list[Echo]] = []
     told: ClassVar[list[str]] = []
     """What happened to any of them."""
+    echoed: ClassVar[int] = 0
+    """Messages of any of them."""
     who: Caller
 
     async def admit(self, who: Caller) -> None:
@@ -53,6 +55,7 @@ class Echo(Socket):
             self.send(text_frame(message.encode()))
         else:
             self.send(frames.frame(frames.BINARY, message))
+        Echo.echoed += 1
 
     def has_room(self) -> None:
         Echo.told.append("room")

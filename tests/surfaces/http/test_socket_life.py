@@ -339,17 +339,17 @@ async def test_pings_of_who_reads_no_pongs_cost_nothing(port: int, bearer: str) 
     peer = await Peer.connect(port, None, authorization=bearer)
     (one,) = await standing()
     sent = fill(one, MIB)
-    waits = one.buffered
+    waits, before = one.buffered, Echo.echoed
     for number in range(2_000):
         await peer.send(masked(0x89, b"%d" % number))
     await peer.text("hello")
-    await until(lambda: one.buffered > waits)
-    assert one.buffered < waits + 1_000
+    await until(lambda: Echo.echoed > before)
+    assert one.buffered < waits + 100
     await read(peer, sent)
     told, wanted = list[Frame](), {Frame(frames.TEXT, b"hello"), Frame(frames.PONG, b"1999")}
     while not wanted <= set(told):
         told.append(await peer.frame())
-    assert len(told) < 1_000  # those that came while the system still took some are answered
+    assert len(told) < 10
     await peer.send(GOODBYE)
     await peer.rest()
     await peer.raw.__aexit__()
