@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations, islice, pairwise, product
 from typing import Any
 from uuid import UUID
@@ -435,14 +436,14 @@ class History:
         puts = fold.puts()
         for number in range(taken.get(reason, 0), len(request.script.parts)):
             part = request.script.parts[number]
+            if whose.statement != _logged(part.text()):
+                continue  # what another makes of the state may be the same
             for ids, tie in product(_new_ids(part, made), (False, True)):
                 draft = Draft(before, ids, tie)
                 try:
                     results = part.run(draft)
                 except Refused:
                     continue
-                if draft.perhaps and whose.statement != _logged(part):
-                    continue  # it may have made no commit, or several
                 wrote = draft.wrote or draft.perhaps
                 if wrote and draft.same(after) and draft.puts == puts:
                     # A TAKE that found nothing goes on waiting; behind it may stand its like.
@@ -554,9 +555,10 @@ class History:
         raise Broken(f"{where}, read at {low} to {high}: {found}, wanted {wanted}")
 
 
-def _logged(part: Part) -> str:
+@lru_cache
+def _logged(text: str) -> str:
     """The statements of a part as the log names them."""
-    script = parse(part.text())
+    script = parse(text)
     return Plan(script).redacted(0, len(script.statements))
 
 

@@ -6,7 +6,7 @@ import { Composed } from '../../components/statement.js';
 import * as node from '../../node.js';
 import { useAsked } from '../../state.js';
 import { grant, info, inOne, isName, revoke } from '../../statements.js';
-import { html, useMemo, useState } from '../../vendor/preact.js';
+import { html, useEffect, useMemo, useState } from '../../vendor/preact.js';
 import { KINDS, means, reasons, VERBS } from './rights.js';
 import { May, Why } from './why.js';
 
@@ -27,6 +27,8 @@ export function Grants({ user, held, place, onDone }) {
   const [wanted, look] = useState('');
   const [most, draw] = useState(DRAWN);
   const [doing, error, act] = useDoing();
+  /** What was held before a change that is done: until the next is read nothing more is, and the rows stay. */
+  const [done, settle] = useState(null);
   const verbsOn = useMemo(() => {
     const found = new Map();
     for (const { on, verbs } of granted) found.set(on, new Set([...found.get(on) ?? [], ...verbs]));
@@ -47,11 +49,16 @@ export function Grants({ user, held, place, onDone }) {
   const composed = statements.length > 1 ? inOne(...statements) : statements[0];
   const submit = async () => {
     if (!composed || !await act(() => node.run(composed, { reason: reason.trim() || undefined }))) return;
+    settle(held);
+    onDone();
+  };
+  useEffect(() => {
+    if (done === null || done === held) return;
     add([]);
     change({});
     explain('');
-    onDone();
-  };
+    settle(null);
+  }, [held]);
   return html`
     <section class="card stack" aria-labelledby="grants-title">
       <h3 id="grants-title">What it holds</h3>
@@ -81,7 +88,7 @@ export function Grants({ user, held, place, onDone }) {
         ${error && html`<${Refused} error=${error} />`}
         ${composed && html`<p class="actions">
           <${Button} onClick=${() => change({})}>Leave it<//>
-          <${Button} look="main" submit busy=${doing}>Grant and revoke<//></p>`}
+          <${Button} look="main" submit busy=${doing || done === held}>Grant and revoke<//></p>`}
       <//>
       <${Added} place=${place} known=${nouns} onAdd=${(noun) => add([...added, noun])} />
       <${May} held=${held} />
