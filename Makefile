@@ -86,7 +86,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff check --fix .
 
 test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
-	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime testssl.sh prometheus etcd-server etcd-client openssl
+	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata faketime testssl.sh prometheus etcd-server etcd-client openssl
 	$(PYTHON_THERE) -m pytest -m hard --timeout 1800 --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1

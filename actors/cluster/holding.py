@@ -15,7 +15,7 @@ import structlog
 
 from actors.cluster.courses import doubt
 from actors.cluster.leadership import Leadership
-from actors.cluster.lease import RENEWED_IN
+from actors.cluster.lease import RENEWED_IN, Lease
 from actors.cluster.member import NOT_COORDINATING, Member
 from actors.cluster.tasks import end
 from actors.commits import Committer, Promise, Stall
@@ -189,10 +189,7 @@ class Holding:
                         # else from the lead, for a node that takes nothing by it.
                         await self._agreement().look()
                         sent_us = self._clock.boottime_us()
-                    await self._agreement().renew(lease.id)
-                    # A leader of etcd that is cut off answers that by itself. So a majority is
-                    # asked: only what it says shows that the lease is worth something.
-                    agreed = await self._tell(at_once)
+                    agreed = await self._renewed(lease, at_once)
             except LeaseLapsed:
                 return "its lease has lapsed"
             except (NotAnswered, TimeoutError) as silence:
@@ -207,6 +204,17 @@ class Holding:
                     return "another node leads, or none"
                 self._leadership.lease, self._silent = lease.renewed(sent_us), False
                 self._leadership.heard_told(agreed)
+
+    async def _renewed(self, lease: Lease, at_once: bool) -> Agreed:
+        """Renew a lease, and what is agreed meanwhile: a leader of etcd that is cut off answers a
+        renewal by itself. So a majority is asked too, and only what it says shows that the lease is
+        worth something. Both at once: an etcd whose disk is slow has the time for each."""
+        telling = asyncio.ensure_future(self._tell(at_once))
+        try:
+            await self._agreement().renew(lease.id)
+            return await telling
+        finally:
+            await end(telling)
 
     async def _tell(self, at_once: bool) -> Agreed:
         """What is agreed. Where it is time to, what is released is told with the same request."""

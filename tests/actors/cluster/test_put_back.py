@@ -299,7 +299,7 @@ def test_what_etcd_does_not_answer_is_told_again(fate: Fate) -> None:
         leader.once = {"tell": fate}
         await wrote(leader, 1)
         upto = leader.runs.committer.released_upto
-        await trio.until(lambda: not leader.once)
+        await trio.until(lambda: not leader.once, 2 * TOLD_SECONDS)
         await trio.until(lambda: told(trio).sequence >= upto)
         assert await trio.led() is leader
         await wrote(leader, 2)
