@@ -20,6 +20,7 @@ MODULES: Final = (
     "actors.commits.committer",
     "actors.commits.gathering",
     "actors.commits.promises",
+    "actors.commits.tail",
     "actors.commits.waiters",
     # Operations on messages, gathered.
     "actors.messages.asked",
@@ -27,7 +28,18 @@ MODULES: Final = (
     "actors.messages.texts",
     # Who asks, and what that may do.
     "actors.rights",
+    # A script, from its request to its answer.
     "actors.scripts.answers",
+    "actors.scripts.execution",
+    "actors.scripts.judging",
+    "actors.scripts.kept",
+    "actors.scripts.measuring",
+    "actors.scripts.plans",
+    "actors.scripts.reading",
+    "actors.scripts.restoring",
+    "actors.scripts.transactions",
+    "actors.scripts.turns",
+    "actors.scripts.writing",
     "actors.sessions",
     # Operations on keys.
     "actors.spaces.engine",
@@ -68,9 +80,11 @@ MODULES: Final = (
     "surfaces.admission",
     "surfaces.holdings",
     "surfaces.sockets",
+    "surfaces.under_way",
     "surfaces.wire.askers",
     "surfaces.wire.bodies",
     "surfaces.wire.connection",
+    "surfaces.wire.gate",
     "surfaces.wire.keys",
     "surfaces.wire.messages",
     "surfaces.wire.outgoing",

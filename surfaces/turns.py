@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from actors.scripts.turns import Turn, Turns
+from actors.scripts.turns import Turn
+from actors.scripts.workers import Turns
 
 Found = TypeVar("Found")
 

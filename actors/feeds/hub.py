@@ -35,7 +35,8 @@ from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.runtime import Runtime
 from actors.scripts.running import Running
-from actors.scripts.turns import Turn, Turns
+from actors.scripts.turns import Turn
+from actors.scripts.workers import Turns
 from actors.sessions import Sessions
 from language.filters import Filter
 from protocol import limits

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
-from functools import partial
 
-from actors.runtime import LoopActor, Reply, Runtime, handles
+from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
     backups,
     cluster,
@@ -29,12 +27,13 @@ from actors.scripts import (  # noqa: F401  (handlers)
     vaults,
     writing,
 )
-from actors.scripts.answers import AwaitedAnswer
+from actors.scripts.answers import Answers
 from actors.scripts.plans import Plans
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
-from actors.scripts.turns import Turn, Turns
-from protocol.errors import Draining, Failed, Refusal
+from actors.scripts.turns import Turn
+from actors.scripts.workers import Turns
+from protocol.errors import Draining
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 
 
@@ -47,6 +46,7 @@ class ScriptsActor(LoopActor):
         self._running = services.running
         self._plans = plans
         self._turns = Turns(runtime.loop, runtime.clock)
+        self._answers = Answers(services, runtime)
 
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
@@ -55,77 +55,8 @@ class ScriptsActor(LoopActor):
         execution = ScriptRun(self._services, request, self._plans, turn)
         turn.start(execution.run, execution.pause)
         if turn.ended:
-            return self._ended(execution)
-        return self._long_run(execution)
-
-    def _long_run(self, execution: ScriptRun) -> asyncio.Future[ScriptAnswer]:
-        promised: Reply[ScriptAnswer] = Reply(self.runtime.loop)
-        execution.turn.outcome.add_done_callback(partial(self._long_run_ended, execution, promised))
-        return promised
-
-    def _long_run_ended(
-        self,
-        execution: ScriptRun,
-        promised: asyncio.Future[ScriptAnswer],
-        outcome: asyncio.Future[None],
-    ) -> None:
-        outcome.exception()  # seen: `_ended` makes a refusal of it
-        try:
-            ended = self._ended(execution, promised)
-        except Exception as error:
-            if not promised.done():
-                promised.set_exception(error)
-            return
-        if isinstance(ended, ScriptAnswer) and not promised.done():
-            promised.set_result(ended)
-
-    def _ended(
-        self, execution: ScriptRun, promised: asyncio.Future[ScriptAnswer] | None = None
-    ) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
-        """The answer of a script that has ended, or its promise while its commits are in flight.
-
-        :param promised: what was promised when it did not end at once
-        """
-        if execution.listed:
-            self._running.remove(execution.request.request)
-        committer = self._services.committer
-        refusal = self._refusal(execution)
-        if not execution.sequence or committer.is_released(execution.promise):
-            return self._answer(execution, refusal)
-        if promised is None:
-            promised = Reply(self.runtime.loop)
-        self._once_released(execution, refusal, promised)
-        return promised
-
-    def _once_released(
-        self,
-        execution: ScriptRun,
-        refusal: Refusal | None,
-        promised: asyncio.Future[ScriptAnswer],
-    ) -> None:
-        """Answer when commits in flight may be shown."""
-        make = partial(self._answer, execution, refusal)
-        AwaitedAnswer(self._services, execution, refusal, make, promised).begin()
-
-    def _answer(self, execution: ScriptRun, refusal: Refusal | None) -> ScriptAnswer:
-        services = self._services
-        released = services.committer.released_upto
-        # An empty script has read nothing, so it stands at what is released, or in its moment.
-        read_at = min(execution.read_at or released, released)
-        sequence = execution.written or read_at
-        return ScriptAnswer(
-            tuple(execution.results),
-            sequence,
-            services.store_id,
-            services.committer.ledger.epoch_at(sequence),
-            execution.place[0],
-            execution.place[1],
-            refusal if refusal is None else execution.told(refusal),
-            execution.committed,
-            execution.kept_moment,
-            execution.file,
-            execution.size,
-        )
+            return self._answers.of_ended(execution)
+        return self._answers.promised(execution)
 
     @handles(CancelScript)
     def cancel(self, message: CancelScript) -> bool:
@@ -137,13 +68,3 @@ class ScriptsActor(LoopActor):
         for run in self._running:
             run.turn.cancel(Draining("the node is stopping"))
         self._services.moments.end_all()
-
-    def _refusal(self, execution: ScriptRun) -> Refusal | None:
-        """What a script stopped at. Anything but a refusal is a bug, or the state engine's end: the
-        trace goes to the log only, and the node hears of it."""
-        error = execution.turn.error
-        if error is None or isinstance(error, Refusal):
-            return error
-        request = execution.request.request
-        self.runtime.noticed("script", error, request=request)
-        return Failed(f"the node failed at this script: see its log for request {request}")

@@ -1,23 +1,104 @@
-"""The answer of a script that has ended, while what it shows is on its way to the disk."""
+"""The answers of scripts that have ended: at once, or when what they show is on the disk."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from actors.commits import Waiter
+from actors.runtime import Reply, Runtime
 from actors.scripts.running import Run
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
 from actors.topics import Late
 from protocol import limits
-from protocol.errors import Cancelled, Refusal, StatementTimeout
+from protocol.errors import Cancelled, Failed, Refusal, StatementTimeout
 from protocol.requests import ScriptAnswer
 from protocol.values import Value
 
 
+class Answers:
+    """Those of one actor."""
+
+    def __init__(self, services: Services, runtime: Runtime) -> None:
+        self._services = services
+        self._runtime = runtime
+
+    def of_ended(
+        self, execution: ScriptRun, promised: asyncio.Future[ScriptAnswer] | None = None
+    ) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
+        """The answer of a script that has ended, or its promise while its commits are in flight.
+
+        :param promised: what was promised when it did not end at once
+        """
+        services = self._services
+        if execution.listed:
+            services.running.remove(execution.request.request)
+        refusal = self._refusal(execution)
+        if not execution.sequence or services.committer.is_released(execution.promise):
+            return self._answer(execution, refusal)
+        if promised is None:
+            promised = Reply(self._runtime.loop)
+        make = partial(self._answer, execution, refusal)
+        AwaitedAnswer(services, execution, refusal, make, promised).begin()
+        return promised
+
+    def promised(self, execution: ScriptRun) -> asyncio.Future[ScriptAnswer]:
+        """The promise of an answer, of a script that goes on."""
+        promised: Reply[ScriptAnswer] = Reply(self._runtime.loop)
+        execution.turn.outcome.add_done_callback(partial(self._has_ended, execution, promised))
+        return promised
+
+    def _has_ended(
+        self,
+        execution: ScriptRun,
+        promised: asyncio.Future[ScriptAnswer],
+        outcome: asyncio.Future[None],
+    ) -> None:
+        outcome.exception()  # seen: `of_ended` makes a refusal of it
+        try:
+            ended = self.of_ended(execution, promised)
+        except Exception as error:
+            if not promised.done():
+                promised.set_exception(error)
+            return
+        if isinstance(ended, ScriptAnswer) and not promised.done():
+            promised.set_result(ended)
+
+    def _answer(self, execution: ScriptRun, refusal: Refusal | None) -> ScriptAnswer:
+        services = self._services
+        released = services.committer.released_upto
+        # An empty script has read nothing, so it stands at what is released, or in its moment.
+        read_at = min(execution.read_at or released, released)
+        sequence = execution.written or read_at
+        return ScriptAnswer(
+            tuple(execution.results),
+            sequence,
+            services.store_id,
+            services.committer.ledger.epoch_at(sequence),
+            execution.place[0],
+            execution.place[1],
+            refusal if refusal is None else execution.told(refusal),
+            execution.committed,
+            execution.kept_moment,
+            execution.file,
+            execution.size,
+        )
+
+    def _refusal(self, execution: ScriptRun) -> Refusal | None:
+        """What a script stopped at. Anything but a refusal is a bug, or the state engine's end: the
+        trace goes to the log only, and the node hears of it."""
+        error = execution.turn.error
+        if error is None or isinstance(error, Refusal):
+            return error
+        request = execution.request.request
+        self._runtime.noticed("script", error, request=request)
+        return Failed(f"the node failed at this script: see its log for request {request}")
+
+
 class AwaitedAnswer(Waiter):
-    """One of them.
+    """One that waits for the disk.
 
     :param refusal: what the script stopped at
     :param make: makes the answer, once it may be shown

@@ -89,6 +89,9 @@ class Execution:
         self.results: list[Result] = []
         self.afterwards: list[Callable[[], None]] = []
         """What to do once the transaction has committed."""
+        # Not below: where a protocol is compiled its None at a class is lost.
+        self.work: Work | None = None
+        """What a statement that goes on in several commits keeps from one to the next."""
 
     # What a short script never changes stands here: setting it for each one costs more than its
     # statement does.
@@ -121,8 +124,6 @@ class Execution:
     """Whether it has found nothing and is to wait: it runs again from its beginning then."""
     file: HeldFile | None = None
     """What it hands over beside its answer."""
-    work: Work | None = None
-    """What a statement that goes on in several commits keeps from one to the next."""
     calls = 0
     """Functions of the database that are running, one inside another."""
     _reads_newest = False

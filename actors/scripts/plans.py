@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from actors.scripts.handlers import Work, claims_of, handler_of
@@ -75,23 +76,18 @@ def rowless(expression: tree.Expression) -> Callable[[Any], Any]:
     Its value is bounded: one that holds itself twice, again and again, is refused as `TooLarge`.
     """
     if type(expression) is tree.Parameter:
-        return _bound(expression)
+        return partial(_bound, expression)
     compute = compile_rowless(expression)
     if is_bounded(expression):
         return compute
     return lambda env: bounded(compute(env), env.tick)
 
 
-def _bound(node: tree.Parameter) -> Callable[[Any], Any]:
-    name, at = node.name, node.at
-
-    def compute(env: Any) -> Any:
-        try:
-            return parameter(env, name)
-        except Refusal as refusal:
-            raise placed(refusal, at) from refusal.__cause__
-
-    return compute
+def _bound(node: tree.Parameter, env: Any) -> Any:
+    try:
+        return parameter(env, node.name)
+    except Refusal as refusal:
+        raise placed(refusal, node.at) from refusal.__cause__
 
 
 class Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -33,7 +34,9 @@ def select(statement: tree.Select) -> Work:
     plan = plan_select(statement)
     work = _listing(statement, plan)
     if statement.back is not None:
-        work = _through_index(statement.back, statement, work)
+        (source,) = statement.sources
+        assert isinstance(source, tree.TableTarget)
+        work = partial(_through_index, statement.back, source.table, work)
     return (lambda run: plan.told(work(run))) if statement.only else work
 
 
@@ -43,55 +46,46 @@ def _listing(statement: tree.Select, plan: SelectPlan) -> _Listing:
     if plan.is_count_only:
         (source,) = sources
         assert isinstance(source, tree.TableTarget)
-        return _counting(plan, source.table)
+        return partial(_count, plan, source.table)
     if plan.takes_one and len(sources) == 1:
         (source,) = sources
         if type(source) is tree.ExpressionTarget and names_record(source.expression):
-            return _by_id(plan, sources, rowless(source.expression))
+            return partial(_by_id, plan, sources, rowless(source.expression))
         if type(source) is tree.TableTarget and plan.point is not None:
-            return _by_point(plan, sources, source.table, plan.point)
+            compute = rowless(plan.point.value)
+            return partial(_by_point, plan, sources, source.table, plan.point, compute)
     return lambda run: rows(run, plan, sources, READ)
 
 
 _Listing = Callable[[Execution], list[Any]]
 
 
-def _through_index(path: Path, statement: tree.Select, work: _Listing) -> _Listing:
+def _through_index(path: Path, name: str, work: _Listing, run: Execution) -> list[Any]:
     """`<-table.path`: it is asked for each of many rows, and never goes through the table for it.
 
-    What it does raises BadRequest where no index begins with that path.
+    :raises BadRequest: no index begins with that path
     """
-    (source,) = statement.sources
-    assert isinstance(source, tree.TableTarget)
-
-    def checked(run: Execution) -> list[Any]:
-        table = run.table(source.table, READ)
-        if not any(each.paths[0] == path and each.state != FAILED for each in table.indexes):
-            field = path_text(path)
-            raise BadRequest(
-                f"<-{table.name}.{field} goes through an index that begins with {field}, and there"
-                f" is none: DEFINE INDEX … ON {table.name} FIELDS {field}"
-            )
-        return work(run)
-
-    return checked
+    table = run.table(name, READ)
+    if not any(each.paths[0] == path and each.state != FAILED for each in table.indexes):
+        field = path_text(path)
+        raise BadRequest(
+            f"<-{table.name}.{field} goes through an index that begins with {field}, and there"
+            f" is none: DEFINE INDEX … ON {table.name} FIELDS {field}"
+        )
+    return work(run)
 
 
-def _counting(plan: SelectPlan, name: str) -> _Listing:
-    return lambda run: plan.count_result(records.count(run.transaction, run.table(name, READ)))
+def _count(plan: SelectPlan, name: str, run: Execution) -> list[Any]:
+    return plan.count_result(records.count(run.transaction, run.table(name, READ)))
 
 
 def _by_id(
-    plan: SelectPlan, sources: Sequence[tree.Target], named: Callable[[Any], Any]
-) -> _Listing:
+    plan: SelectPlan, sources: Sequence[tree.Target], named: Callable[[Any], Any], run: Execution
+) -> list[Any]:
     """The only source is an expression that may name one record."""
-
-    def work(run: Execution) -> list[Any]:
-        record = named(run)
-        found = _one(run, plan, record) if type(record) is RecordId else None
-        return rows(run, plan, sources, READ) if found is None else found
-
-    return work
+    record = named(run)
+    found = _one(run, plan, record) if type(record) is RecordId else None
+    return rows(run, plan, sources, READ) if found is None else found
 
 
 def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any] | None:
@@ -104,22 +98,22 @@ def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any] | None
 
 
 def _by_point(
-    plan: SelectPlan, sources: Sequence[tree.Target], name: str, condition: Term
-) -> _Listing:
+    plan: SelectPlan,
+    sources: Sequence[tree.Target],
+    name: str,
+    condition: Term,
+    compute: Callable[[Any], Any],
+    run: Execution,
+) -> list[Any]:
     """The only condition names one record at most, by its id or by a UNIQUE index."""
-    compute = rowless(condition.value)
-
-    def work(run: Execution) -> list[Any]:
-        table = run.table(name, READ)
-        try:
-            value = compute(run)
-        except Refusal:
-            found = None  # going through the rows may never come to evaluate it
-        else:
-            found = _point(run, plan, table, condition, value)
-        return rows(run, plan, sources, READ) if found is None else found
-
-    return work
+    table = run.table(name, READ)
+    try:
+        value = compute(run)
+    except Refusal:
+        found = None  # going through the rows may never come to evaluate it
+    else:
+        found = _point(run, plan, table, condition, value)
+    return rows(run, plan, sources, READ) if found is None else found
 
 
 def _point(
@@ -252,12 +246,11 @@ def one_record(target: tree.ExpressionTarget) -> Callable[[Any], RecordId]:
 
     It raises BadRequest where that is something else.
     """
-    named = rowless(target.expression)
+    return partial(_one_record, rowless(target.expression))
 
-    def record(run: Execution) -> RecordId:
-        value = named(run)
-        if not isinstance(value, RecordId):
-            raise BadRequest(f"wanted one record, table:id, not {type_name(value)}")
-        return value
 
-    return record
+def _one_record(named: Callable[[Any], Any], run: Execution) -> RecordId:
+    value = named(run)
+    if not isinstance(value, RecordId):
+        raise BadRequest(f"wanted one record, table:id, not {type_name(value)}")
+    return value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -14,6 +15,7 @@ import structlog
 from actors.commits import Bounded, Promise
 from actors.scripts.attempts import Attempts
 from actors.scripts.execution import Execution, Returned
+from actors.scripts.measuring import measured
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run
@@ -22,9 +24,7 @@ from actors.scripts.turns import Turn
 from language import tree
 from language.budget import Budget
 from protocol import limits
-from protocol.binary import pack, pack_in_steps
 from protocol.errors import (
-    AnswerTooLarge,
     BadRequest,
     Cancelled,
     Conflict,
@@ -37,7 +37,7 @@ from protocol.errors import (
     after,
 )
 from protocol.requests import NEW_MOMENT, Result, ResultKind, RunScript
-from protocol.values import NONE, Value, is_low
+from protocol.values import NONE, Value
 
 log = structlog.get_logger("scripts")
 
@@ -48,9 +48,6 @@ FEW_ROWS: Final = 16
 FEW_RESULTS: Final = 8
 ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
 """What all results of one script may hold."""
-BESIDE_BYTES: Final = 64
-"""What an answer says of a result beside its value, at most."""
-
 TEXT_CHARACTERS: Final = 512
 """Of a slow statement's text that stand in the log."""
 LARGE_BYTES: Final = 256 * limits.KIB
@@ -350,12 +347,7 @@ class ScriptRun(Execution):
         """Wait. :raises Refusal: the script is ended, or what was promised was taken back, or not
         released in time"""
         committer, told = self.services.committer, list[Any]()
-
-        def wake(lost: BaseException | None) -> None:
-            told.append(lost)
-            self.turn.wake()
-
-        hear = Bounded(wake, committer.monotonic_us())
+        hear = Bounded(partial(self._heard, told), committer.monotonic_us())
         committer.when_released(promise, hear)
         try:
             while not told:
@@ -364,6 +356,10 @@ class ScriptRun(Execution):
             committer.stop_waiting(promise, hear)
         if told[0] is not None:
             raise told[0]
+
+    def _heard(self, told: list[Any], lost: BaseException | None) -> None:
+        told.append(lost)
+        self.turn.wake()
 
     def _wait(self, number: int) -> None:
         """Stand in line, until there may be something or the time is up. :raises Refusal: the
@@ -563,25 +559,7 @@ class ScriptRun(Execution):
         if most is None:
             return self._answers
         known, size = self._answers
-
-        def add(part: bytes) -> None:
-            nonlocal size
-            size += len(part)
-            if size > most:
-                raise AnswerTooLarge(
-                    f"the answer has {size} bytes or more, a frame carries at most {most}: what"
-                    " would make it larger was not done; write RETURN NONE, or fewer rows at once",
-                    bytes=size,
-                    limit=most,
-                )
-
-        for result in self.results[known:]:
-            size += BESIDE_BYTES
-            if is_low(result.value):
-                add(pack(result.value))
-            else:
-                pack_in_steps(result.value, self.tick, add)
-        return len(self.results), size
+        return len(self.results), measured(self.results[known:], size, most, self.tick)
 
     @property
     def size(self) -> int | None:

@@ -12,82 +12,18 @@ round: however many long scripts there are, a short one waits for one slice, not
 from __future__ import annotations
 
 import asyncio
-import weakref
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from protocol import limits
-from protocol.doors import Clock
+from actors.scripts.workers import Turns
 from protocol.errors import Cancelled, Refusal, StatementTimeout
 
 Awaited = TypeVar("Awaited")
 
-
-IDLE_WORKERS: Final = 256
-"""Greenlets kept for the next script: a new one costs 30 µs, most of it for its stack."""
 PARKED_US: Final = 3_600_000_000
 """A parked script looks at its clock at least so often."""
-
-
-class Turns:
-    """The queue of scripts that wait for a slice on one loop, and greenlets to run them."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
-        self.loop = loop
-        self.clock = clock
-        self._waiting: deque[Callable[[], None]] = deque()
-        self.idle: list[greenlet] = []
-        """Those that have nothing to do."""
-
-    def queue(self, resume: Callable[[], None], *, hurries: bool = False) -> None:
-        """Resume a script when its turn comes.
-
-        :param hurries: after the next one, however many wait: every second slice is its own
-        """
-        if hurries:
-            self._waiting.insert(1, resume)
-        else:
-            self._waiting.append(resume)
-        if len(self._waiting) == 1:
-            self.loop.call_soon(self._next)
-
-    def worker(self) -> greenlet:
-        """A greenlet that runs what it is switched to with, and then is idle again."""
-        assert getcurrent().parent is None, "a turn is made on the loop, and not in another turn"
-        if self.idle:
-            return self.idle.pop()
-        worker = greenlet(partial(_serve, weakref.ref(self)))
-        worker.switch()  # up to its first wait: what a greenlet begins with it holds to its end
-        return worker
-
-    def _next(self) -> None:
-        resume = self._waiting.popleft()
-        if self._waiting:
-            self.loop.call_soon(self._next)
-        resume()
-
-
-def _serve(turns: weakref.ref[Turns]) -> None:
-    """What a worker does: run what it is switched to with, and be idle until the next.
-
-    The collector does not look into a greenlet's frames, so an idle one holds neither the turns
-    that hold it nor itself.
-    """
-    loop_side = getcurrent().parent
-    assert loop_side is not None
-    while True:
-        work = loop_side.switch()
-        work()
-        del work  # an idle worker keeps nothing of its last script
-        owner = turns()
-        if owner is None or len(owner.idle) >= IDLE_WORKERS:
-            return
-        owner.idle.append(getcurrent())
-        del owner
 
 
 class Turn:
@@ -106,7 +42,7 @@ class Turn:
     each tick."""
     slices = 0
     """How often the loop was handed back."""
-    slice_us = limits.SLICE_US
+    slice_us: int
     """How long its slices are, from the next one on."""
     hurries = False
     """Whether it gets every second slice of those that scripts queue for."""
@@ -123,6 +59,7 @@ class Turn:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._clock = turns.clock
+        self.slice_us = turns.slice_us
         self._worker = turns.worker()
 
     @property
@@ -291,7 +228,11 @@ class Turn:
                 self._settle(self._outcome)
             # The work's owner holds this turn: without the ways back it is freed at once, and not
             # only when the collector comes by.
-            del self._paused, self._work
+            self._paused = self._work = _nothing
+
+
+def _nothing() -> None:
+    """What a turn does, and how it pauses, once it has ended."""
 
 
 def _forget_frames(error: BaseException | None) -> None:

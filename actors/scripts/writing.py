@@ -9,6 +9,7 @@ and writes last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from actors.scripts.execution import Execution
@@ -58,25 +59,31 @@ def create(statement: tree.Create) -> Work:
     verbs, target = claims_of(statement).records, statement.target
     apply = _applied(statement.data)
     named = None if isinstance(target, tree.TableTarget) else one_record(target)
+    return partial(_create, statement, verbs, named, apply)
 
-    def work(run: Execution) -> Value:
-        if named is None:
-            table, id = run.table(target.table, verbs), None  # type: ignore[union-attr]
-        else:
-            record = named(run)
-            table, id = run.table(record.table, verbs), record.id
-        made = apply({}, run)
-        record = address(run, table, made, id)
-        fields = storable(made, run.tick)
-        if table.fields or table.schemafull:
-            fields = conform_new(run, table, record, fields, lambda: storable(made, run.tick))
-        answer = Answer(run, statement.returning, default_return(run, table))
-        answer.add(None, {"id": record, **fields})
-        told = answer.value()
-        records.create(run.transaction, table, record.id, fields)
-        return told
 
-    return work
+def _create(
+    statement: tree.Create,
+    verbs: Verbs,
+    named: Callable[[Any], RecordId] | None,
+    apply: Write,
+    run: Execution,
+) -> Value:
+    if named is None:
+        table, id = run.table(statement.target.table, verbs), None  # type: ignore[union-attr]
+    else:
+        record = named(run)
+        table, id = run.table(record.table, verbs), record.id
+    made = apply({}, run)
+    record = address(run, table, made, id)
+    fields = storable(made, run.tick)
+    if table.fields or table.schemafull:
+        fields = conform_new(run, table, record, fields, partial(storable, made, run.tick))
+    answer = Answer(run, statement.returning, default_return(run, table))
+    answer.add(None, {"id": record, **fields})
+    told = answer.value()
+    records.create(run.transaction, table, record.id, fields)
+    return told
 
 
 @compiles(
@@ -92,15 +99,17 @@ def create(statement: tree.Create) -> Work:
 def upsert(statement: tree.Upsert) -> Work:
     """Change a record, or create it."""
     verbs, named = claims_of(statement).records, one_record(statement.target)
+    return partial(_upsert, statement, verbs, named)
 
-    def work(run: Execution) -> Value:
-        record = named(run)
-        table = run.table(record.table, verbs)
-        stored = records.stored(run.transaction, table, record.id)
-        answer = Answer(run, statement.returning, default_return(run, table))
-        return _put_one(run, table, record, stored, statement.data, answer)
 
-    return work
+def _upsert(
+    statement: tree.Upsert, verbs: Verbs, named: Callable[[Any], RecordId], run: Execution
+) -> Value:
+    record = named(run)
+    table = run.table(record.table, verbs)
+    stored = records.stored(run.transaction, table, record.id)
+    answer = Answer(run, statement.returning, default_return(run, table))
+    return _put_one(run, table, record, stored, statement.data, answer)
 
 
 @compiles(
@@ -116,22 +125,21 @@ def upsert(statement: tree.Upsert) -> Work:
 )
 def update(statement: tree.Update) -> Work:
     """Change every record that the target names and WHERE lets through."""
-    targets = _Targets(statement)
+    return partial(_update, statement, _Targets(statement))
 
-    def work(run: Execution) -> Value:
-        found = targets.one(run)
-        if found is None:
-            return _update_all(run, statement, targets)
-        table, record = found
-        stored = records.stored(run.transaction, table, record.id)
-        if stored is None:
-            return []
-        run.count_read(1)
-        default = AFTER if statement.returning is not None else default_return(run, table)
-        answer = Answer(run, statement.returning, default)
-        return _put_one(run, table, record, stored, statement.data, answer)
 
-    return work
+def _update(statement: tree.Update, targets: _Targets, run: Execution) -> Value:
+    found = targets.one(run)
+    if found is None:
+        return _update_all(run, statement, targets)
+    table, record = found
+    stored = records.stored(run.transaction, table, record.id)
+    if stored is None:
+        return []
+    run.count_read(1)
+    default = AFTER if statement.returning is not None else default_return(run, table)
+    answer = Answer(run, statement.returning, default)
+    return _put_one(run, table, record, stored, statement.data, answer)
 
 
 def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Value:
@@ -168,25 +176,24 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
 )
 def delete(statement: tree.Delete) -> Work:
     """Remove every record that the target names and WHERE lets through."""
-    targets = _Targets(statement)
+    return partial(_delete, statement, _Targets(statement))
 
-    def work(run: Execution) -> Value:
-        found = targets.one(run)
-        if found is None:
-            return _delete_all(run, statement, targets)
-        table, record = found
-        stored = records.stored(run.transaction, table, record.id)
-        if stored is None:
-            return []
-        run.count_read(1)
-        answer = Answer(run, statement.returning, NOTHING)
-        if not answer.is_empty:
-            answer.add({"id": record, **unpack_object(stored.raw)}, None)
-        told = answer.value()
-        records.delete(run.transaction, table, record.id, stored)
-        return told
 
-    return work
+def _delete(statement: tree.Delete, targets: _Targets, run: Execution) -> Value:
+    found = targets.one(run)
+    if found is None:
+        return _delete_all(run, statement, targets)
+    table, record = found
+    stored = records.stored(run.transaction, table, record.id)
+    if stored is None:
+        return []
+    run.count_read(1)
+    answer = Answer(run, statement.returning, NOTHING)
+    if not answer.is_empty:
+        answer.add({"id": record, **unpack_object(stored.raw)}, None)
+    told = answer.value()
+    records.delete(run.transaction, table, record.id, stored)
+    return told
 
 
 def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Value:
@@ -251,9 +258,16 @@ def _targets(
             raise TypeRefused(f"only records can be written, not {type_name(record)}")
         if record.table not in tables:
             tables[record.table] = run.table(record.table, verbs)
-    targets = ((tables[record.table], record) for record in found)
+    targets = _with_tables(tables, found)
     # A table has each of its records once; what an expression names may stand there twice.
     return _each_once(targets) if isinstance(statement.target, tree.ExpressionTarget) else targets
+
+
+def _with_tables(
+    tables: dict[str, Table], found: list[RecordId]
+) -> Iterator[tuple[Table, RecordId]]:
+    for record in found:
+        yield tables[record.table], record
 
 
 def _each_once(targets: Iterable[tuple[Table, RecordId]]) -> Iterator[tuple[Table, RecordId]]:

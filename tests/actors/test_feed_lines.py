@@ -16,6 +16,7 @@ from actors.feeds.hub import Feeds
 from actors.feeds.lines import Line
 from actors.node import Node
 from actors.scripts.turns import Turn
+from actors.scripts.workers import Turns
 from language.filters import Filter
 from protocol.errors import Unknown
 from tests.actors.test_feeds import BOB, Reader, follow, node_with_tables, seq
@@ -110,7 +111,7 @@ def told_whole(reader: Reader, upto: int) -> Told:
 async def test_whoever_comes_and_goes_each_is_told_each_commit_once(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(Turn, "slice_us", 0)  # the loop has its turn at each tick
+    monkeypatch.setattr(Turns, "slice_us", 0)  # the loop has its turn at each tick
     await come_and_go(random.Random(seed))
 
 
@@ -239,7 +240,7 @@ async def test_a_planted_hub_that_lets_feeds_join_at_any_time_is_caught(
         feed.state = State.LIVE
         return True
 
-    monkeypatch.setattr(Turn, "slice_us", 0)
+    monkeypatch.setattr(Turns, "slice_us", 0)
     monkeypatch.setattr(Feeds, "take_in", hasty)
     with pytest.raises(AssertionError):
         for seed in range(6):

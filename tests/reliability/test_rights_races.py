@@ -31,7 +31,7 @@ import pytest
 
 from actors import tries
 from actors.rights import Rights, Standing
-from actors.scripts import turns
+from actors.scripts import workers
 from actors.sessions import Sessions
 from actors.vaults import VaultSettings
 from protocol import limits
@@ -540,7 +540,7 @@ async def _some(lane: Lane, name: str, numbers: Iterator[int]) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short slices of the loop, and no delay of what is refused."""
     monkeypatch.setattr(limits, "SLICE_US", SLICE_US)
-    monkeypatch.setattr(turns.Turn, "slice_us", SLICE_US)
+    monkeypatch.setattr(workers.Turns, "slice_us", SLICE_US)
     for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):
         monkeypatch.setattr(tries, name, 0)
 

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from greenlet import greenlet
 
-from actors.scripts.turns import Turns
+from actors.scripts.workers import Turns
 from tests.simulation.loop import SteppedLoop
 
 T = TypeVar("T")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors.scripts.turns import Turn, Turns
+from actors.scripts.turns import Turn
+from actors.scripts.workers import Turns
 from protocol import limits
 from protocol.errors import Cancelled, Failed, StatementTimeout
 
