@@ -25,6 +25,7 @@ MODULES: Final = (
     # Operations on messages, gathered.
     "actors.messages.asked",
     "actors.messages.engine",
+    "actors.messages.operations",
     "actors.messages.texts",
     # Who asks, and what that may do.
     "actors.rights",
@@ -63,7 +64,12 @@ MODULES: Final = (
     "storage.effects",
     "storage.frames",
     "storage.groups",
+    "storage.hand_outs.answering",
+    "storage.hand_outs.books",
+    "storage.hand_outs.hand_outs",
+    "storage.hand_outs.lapsing",
     "storage.hand_outs.rows",
+    "storage.hand_outs.taking",
     "storage.keys",
     "storage.layers",
     "storage.ledger",

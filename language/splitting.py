@@ -14,13 +14,13 @@ from protocol import limits
 from protocol.errors import TooLarge
 
 _STRING: Final = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\"|`(?:[^`\\]++|\\.)*+`"""
-_COMMENT: Final = r"(?:--|//|\#)[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/"
 _PARTS: Final = re.compile(
-    rf"(?:[^;'\"`/\#-]++|{_STRING}|{_COMMENT}|-(?=[^-])|/(?=[^/*])){{0,4096}}+", re.DOTALL
+    rf"(?:[^;'\"`/\#-]++|{_STRING}|-(?=[^-])|/(?=[^/*])){{0,4096}}", re.DOTALL
 )
-"""What surely is whole, up to a semicolon or to what the text ends inside of."""
-_BLANK: Final = re.compile(rf"(?:[\s\ufeff]++|{_COMMENT})*+;", re.DOTALL)
-
+"""What surely is whole, up to a semicolon, a comment, or to what the text ends inside of."""
+_SPACE: Final = re.compile(r"[\s\ufeff]*+")
+_COMMENTS: Final = {"--": "\n", "//": "\n", "#": "\n", "/*": "*/"}
+"""What a comment begins with, and what it ends with."""
 
 _QUOTED: Final = {
     quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+", re.DOTALL) for quote in ("'", '"', "`")
@@ -47,6 +47,8 @@ class Splitter:
         self._line = 1
         self._quote = ""
         """What opened the string that the text ends inside of; it goes on at `_at`."""
+        self._end = ""
+        """What ends the comment that the text ends inside of; it goes on at `_at`."""
 
     def feed(self, more: str) -> Iterator[Piece]:
         """The statements that end in the next part. :raises TooLarge: one is too long"""
@@ -60,18 +62,26 @@ class Splitter:
                 if text[at : at + 1] != self._quote:
                     break
                 self._quote, at = "", at + 1
+            if self._end:
+                closed = text.find(self._end, at)
+                if closed < 0:
+                    at = max(at, len(text) - len(self._end) + 1)  # half of the end may be there
+                    break
+                self._end, at = "", closed + len(self._end)
             found = _PARTS.match(text, at)
             assert found is not None, "the pattern matches nothing as well"
             end = found.end()
             if text[end : end + 1] == ";":
                 piece = text[start : end + 1]
-                if not _BLANK.fullmatch(piece):
+                if not _is_blank(piece):
                     yield Piece(piece, line)
                 line += piece.count("\n")
                 start = at = end + 1
             elif text[end : end + 1] in _QUOTED:
                 # One that may be megabytes is looked through once, however it comes.
                 self._quote, at = text[end], end + 1
+            elif opened := _comment_at(text, end):
+                self._end, at = _COMMENTS[opened], end + len(opened)
             elif end == at:
                 break
             else:
@@ -88,4 +98,25 @@ class Splitter:
     def rest(self) -> Piece | None:
         """What stands behind the last semicolon, if it is more than space and comments."""
         rest = Piece(self._text, self._line)
-        return None if _BLANK.fullmatch(f"{self._text}\n;") else rest
+        return None if _is_blank(f"{self._text}\n;") else rest
+
+
+def _comment_at(text: str, at: int) -> str:
+    """What a comment begins with at a place; empty: none does."""
+    return next((opened for opened in _COMMENTS if text.startswith(opened, at)), "")
+
+
+def _is_blank(text: str) -> bool:
+    """Whether there is nothing but space and comments before a semicolon at the end."""
+    at = 0
+    while True:
+        space = _SPACE.match(text, at)
+        assert space is not None, "the pattern matches nothing as well"
+        at = space.end()
+        opened = _comment_at(text, at)
+        if not opened:
+            return at == len(text) - 1 and text[at] == ";"
+        closed = text.find(_COMMENTS[opened], at + len(opened))
+        if closed < 0:
+            return False
+        at = closed + len(_COMMENTS[opened])

@@ -8,6 +8,7 @@ transaction has committed, positions filled in and those who wait woken, is `Per
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from actors.topics import HandedOut, Topics, Wait
@@ -22,7 +23,7 @@ from protocol.messages import (
 from protocol.values import Tick
 from storage.groups import Group
 from storage.hand_outs import HandOuts
-from storage.messages import Messages
+from storage.messages import Messages, Published
 from storage.topics import Topic
 from storage.transactions import Transaction
 
@@ -81,24 +82,26 @@ def publish(
     )
     if pin:
         messages.pin()
-    many = operation.many
     answer: dict[str, Any] = {}
-
-    def fill_in() -> None:
-        if many:
-            answer["first"], answer["last"] = published.first, published.last
-            answer["count"] = published.count
-        else:
-            answer["position"], answer["duplicate"] = published.first, published.duplicate
-
-    fill_in()
+    _fill_in(answer, published, operation.many)
     tell = telling(service, messages)
-
-    def follow_up() -> None:
-        fill_in()
-        tell()
-
+    follow_up = partial(_has_published, answer, published, operation.many, tell)
     return Performed(answer, follow_up, messages.wakes)
+
+
+def _fill_in(answer: dict[str, Any], published: Published, many: bool) -> None:
+    if many:
+        answer["first"], answer["last"] = published.first, published.last
+        answer["count"] = published.count
+    else:
+        answer["position"], answer["duplicate"] = published.first, published.duplicate
+
+
+def _has_published(
+    answer: dict[str, Any], published: Published, many: bool, tell: Callable[[], None]
+) -> None:
+    _fill_in(answer, published, many)
+    tell()
 
 
 def telling(service: Topics, messages: Messages) -> Callable[[], None]:
@@ -107,12 +110,12 @@ def telling(service: Topics, messages: Messages) -> Callable[[], None]:
     over = None
     if topic.max_bytes is not None:
         over = topic.full == "DROP" and messages.size > topic.max_bytes
+    return partial(_tell, service, messages, over)
 
-    def tell() -> None:
-        if messages.wakes:
-            service.published(topic, over=over)
 
-    return tell
+def _tell(service: Topics, messages: Messages, over: bool | None) -> None:
+    if messages.wakes:
+        service.published(messages.topic, over=over)
 
 
 def take(
@@ -187,13 +190,14 @@ def _follow_up(
         exact = at_us is not None and at_us > tx.now_us
     elif at_us is not None:
         exact = service.is_awaited(tx, group)
+    return partial(_has_moved, service, hand_outs, at_us, exact)
 
-    def follow_up() -> None:
-        if at_us is not None:
-            service.expects(group.topic, at_us, exact=exact)
-        if hand_outs.wakes:
-            service.may_take(group)
-        if hand_outs.dead is not None:
-            service.published(hand_outs.dead)
 
-    return follow_up
+def _has_moved(service: Topics, hand_outs: HandOuts, at_us: int | None, exact: bool) -> None:
+    group = hand_outs.group
+    if at_us is not None:
+        service.expects(group.topic, at_us, exact=exact)
+    if hand_outs.wakes:
+        service.may_take(group)
+    if hand_outs.dead is not None:
+        service.published(hand_outs.dead)

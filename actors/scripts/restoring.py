@@ -25,7 +25,7 @@ from actors.scripts.plans import Plan
 from actors.scripts.transactions import ScriptRun
 from language import tree
 from language.creating import Creating, Names, NotCreating, refused
-from language.lexer import Tokens
+from language.lexer import all_tokens
 from language.parser import parse
 from language.splitting import Piece
 from protocol import limits
@@ -307,5 +307,6 @@ class _Inside(Execution):
 
 
 def _first_words(text: str) -> str:
-    words = [word[:WORD_CHARACTERS] for word in Tokens(text[: 4 * limits.KIB]).texts]
+    tokens = all_tokens(text[: 4 * limits.KIB])
+    words = [word[:WORD_CHARACTERS] for word in tokens.texts]
     return " ".join(words[:FIRST_WORDS])

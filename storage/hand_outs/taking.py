@@ -7,8 +7,8 @@ from protocol.errors import BadRequest
 from protocol.values import check_unicode, instant
 from storage.appends import NUMBER
 from storage.groups import Group
+from storage.hand_outs.answering import Answering
 from storage.hand_outs.books import AHEAD_US, ENTRY, PLACE, STEP, Answer
-from storage.hand_outs.lapsing import Lapsing
 from storage.hand_outs.rows import ALONE, OUT, WAITING, HandOut
 from storage.message_rows import answer, due_us, key_of
 from storage.transactions import Transaction
@@ -54,7 +54,7 @@ class Taken:
         self.room -= len(row)
 
 
-class Taking(Lapsing):
+class Taking(Answering):
     """Hands messages out."""
 
     __slots__ = ()

@@ -11,7 +11,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from language.functions import TABLE
-from language.lexer import NAME, Tokens
+from language.lexer import NAME, all_tokens
 from language.names import DEFINED
 from language.words import KEYWORDS, STATEMENTS, quote
 from surfaces.shell.names import Names
@@ -102,7 +102,7 @@ class StatementCompleter(Completer):
 
     def _fields(self, text: str) -> list[str]:
         """Those of the tables that the text names; of all of them while it names none."""
-        tokens = Tokens(text)
+        tokens = all_tokens(text)
         words = {
             word for kind, word in zip(tokens.kinds, tokens.texts, strict=True) if kind == NAME
         }
@@ -134,8 +134,6 @@ def _completions(word: str, candidates: Iterable[tuple[str, str]]) -> list[Compl
 
 def _word_before(text: str) -> str:
     """The word that stands before what is being typed, in upper case; empty when it is none."""
-    tokens = Tokens(text)
-    while not tokens.complete:
-        tokens.more()
+    tokens = all_tokens(text)
     last = len(tokens.kinds) - 2  # the end is a token too
     return tokens.texts[last].upper() if last >= 0 and tokens.kinds[last] == NAME else ""

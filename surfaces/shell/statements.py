@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from language import tree
-from language.lexer import BAD, END, NAME, PUNCTUATION, STRING, Tokens
+from language.lexer import BAD, END, NAME, PUNCTUATION, STRING, all_tokens
 from language.parser import parse
 from protocol.errors import Refusal
 
@@ -29,7 +29,7 @@ _CLOSE: Final = 0.7
 def is_complete(text: str) -> bool:
     """Whether a text can be run: its last statement ends with `;`, and no string, comment, bracket
     or transaction is open. One that no further line can mend is complete: the node says why."""
-    tokens = _all(text)
+    tokens = all_tokens(text)
     depth, begun, starts = 0, False, True
     last = ""
     for i, kind in enumerate(tokens.kinds):
@@ -51,7 +51,7 @@ def is_complete(text: str) -> bool:
 
 def is_inside_text(text: str) -> bool:
     """Whether a text ends within a string or a comment."""
-    tokens = _all(text)
+    tokens = all_tokens(text)
     last = tokens.texts[-2] if len(tokens.texts) > 1 else ""
     if BAD in tokens.kinds:
         return bool(_UNCLOSED.match(last))
@@ -88,7 +88,7 @@ def places(text: str, ran: int) -> list[tuple[str | None, str | None]]:
 def declares(text: str) -> bool:
     """Whether a script may have changed what there is to complete."""
     words = {"DEFINE", "DROP", "ALTER", "USE"}
-    tokens = _all(text)
+    tokens = all_tokens(text)
     return any(
         kind == NAME and word.upper() in words
         for kind, word in zip(tokens.kinds, tokens.texts, strict=True)
@@ -100,7 +100,7 @@ def may_hold_secret(text: str) -> bool:
     `PASWORD`, and every statement that defines or alters a user, is taken to hold one."""
     if _SECRETIVE.search(text):
         return True
-    tokens = _all(text)
+    tokens = all_tokens(text)
     words = [
         word.upper() for kind, word in zip(tokens.kinds, tokens.texts, strict=True) if kind == NAME
     ]
@@ -108,10 +108,3 @@ def may_hold_secret(text: str) -> bool:
         return True
     has_text = STRING in tokens.kinds or BAD in tokens.kinds
     return has_text and "USER" in words and not {"DEFINE", "ALTER"}.isdisjoint(words)
-
-
-def _all(text: str) -> Tokens:
-    tokens = Tokens(text)
-    while not tokens.complete:
-        tokens.more()
-    return tokens

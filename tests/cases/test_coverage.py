@@ -18,7 +18,7 @@ import pytest
 
 from language import tree
 from language.functions import TABLE
-from language.lexer import NAME, Tokens
+from language.lexer import NAME, all_tokens
 from language.parser import parse
 from language.words import KEYWORDS, RESERVED, STATEMENTS
 from protocol.errors import CATALOGUE, Refusal
@@ -173,9 +173,7 @@ def test_every_clause_stands_in_a_case_and_is_left_out_in_one() -> None:
 def test_every_word_of_the_language_stands_in_a_case() -> None:
     found: set[str] = set()
     for text in texts():
-        tokens = Tokens(text)
-        while not tokens.complete:
-            tokens.more()
+        tokens = all_tokens(text)
         words = zip(tokens.kinds, tokens.texts, strict=True)
         found |= {word.upper() for kind, word in words if kind == NAME}
     assert missing(set(STATEMENTS | KEYWORDS | RESERVED), found) == []

@@ -19,7 +19,7 @@ import pytest
 
 from language import parser
 from language.functions import TABLE
-from language.lexer import NAME, PUNCTUATION, QUOTED, Tokens
+from language.lexer import NAME, PUNCTUATION, QUOTED, all_tokens
 from language.parser import parse, parse_expression, parse_type
 from language.parsing import places
 from protocol.errors import Refusal, TooLarge
@@ -433,9 +433,7 @@ def test_a_module_takes_the_words_that_its_rules_have(module: ModuleType) -> Non
 def test_a_terminal_is_one_token() -> None:
     for samples in SAMPLES.values():
         for sample in samples:
-            tokens = Tokens(sample)
-            while not tokens.complete:
-                tokens.more()
+            tokens = all_tokens(sample)
             assert len(tokens.kinds) == 2 and tokens.kinds[0] != PUNCTUATION, sample
             assert (tokens.kinds[0] in (NAME, QUOTED)) == bool(
                 re.fullmatch(r"\w+|`.*`", sample)

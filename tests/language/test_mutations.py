@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from language.lexer import Tokens
+from language.lexer import all_tokens
 from language.parser import parse
 from language.printing import print_script
 from protocol.errors import Refusal
@@ -32,7 +32,7 @@ def scripts() -> list[str]:
 def mutated(dice: random.Random, text: str, others: list[str]) -> str:
     """A text with one to three things wrong."""
     for _ in range(dice.randint(1, 3)):
-        tokens = Tokens(text)
+        tokens = all_tokens(text)
         at = dice.randrange(len(tokens.starts))
         start = tokens.starts[at]
         end = start + len(tokens.texts[at])

@@ -1,0 +1,119 @@
+"""All that a group does with its hand-outs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from storage import groups
+from storage.appends import NUMBER
+from storage.groups import Standing, standing
+from storage.hand_outs.answering import PART
+from storage.hand_outs.books import ENTRY, PLACE, Answer
+from storage.hand_outs.rows import OUT, WAITING, HandOut
+from storage.hand_outs.taking import Taking
+from storage.topics import Place
+
+
+class HandOuts(Taking):
+    """What a group hands out, in one transaction. What raises a refusal has changed nothing."""
+
+    __slots__ = ()
+
+    # --- beginning anew, trimming ---------------------------------------------------------------
+
+    def move(self, place: Place) -> int:
+        """Begin anew at a place; its position. Every receipt given before goes stale.
+
+        :raises BadRequest: no such position
+        """
+        groups.begin(self._tx, self.group, self._messages.position_at(place))
+        self.wakes = True
+        return standing(self._tx, self.group)[0].committed
+
+    def trimmed(self, first: int) -> Iterator[None]:
+        """Messages before a position were removed: forget their hand-outs, in steps."""
+        state, prefix = self._load(), self.group.hand_outs
+        if state.committed >= first - 1:
+            return
+        self.wakes = self.wakes or state.out >= self.group.in_flight
+        if state.hand_outs:
+            start = prefix + NUMBER.pack(state.committed + 1)
+            for pairs in self._tx.scan(start, prefix + NUMBER.pack(first)):
+                for key, _ in pairs:
+                    (position,) = NUMBER.unpack_from(key, len(prefix))
+                    self._trim(position, self._row(key))
+                yield
+        state.committed = first - 1
+        state.cursor = max(state.cursor, first - 1)
+        self._commit()
+        self._store()
+
+    def _trim(self, position: int, row: HandOut) -> None:
+        if row.state == OUT:
+            self._leave({position: row})
+        else:
+            assert row.state == WAITING, "only the first of a key is trimmed, and it is not parked"
+            self._tx.delete(self.group.ready + PLACE.pack(row.due_us, position))
+        self._tx.delete(self._place(position))
+        self._state.hand_outs -= 1
+        if self.group.ordered:
+            self._release(position, row.key)
+
+    # --- for INFO -------------------------------------------------------------------------------
+
+    def _lapsed(self, state: Standing) -> int:
+        """How many are still to be taken back though their deadline has passed."""
+        if not state.out or state.deadlines_from_us > self._now_us:
+            return 0
+        found = 0
+        deadlines, end_us = self.group.deadlines, self._now_us + 1
+        entries = self._from(deadlines, state.deadlines_from_us, end_us)
+        for number, (key, entry) in enumerate(entries):
+            count, last = ENTRY.unpack(entry)
+            if self._tx.is_unreleased(key):
+                time_us, first = PLACE.unpack_from(key, len(deadlines))
+                count = sum(
+                    row.state == OUT and (row.due_us, row.batch) == (time_us, first)
+                    and self._has_lapsed(position, row)
+                    for position, row in self._rows_between(first, last)
+                )  # fmt: skip
+            found += count
+            if number % PART == 0 and self._tick is not None:
+                self._tick()
+        return found
+
+    def overdue(self) -> int:
+        """How many are out, or were, whose deadline has passed."""
+        return self._lapsed(standing(self._tx, self.group)[0])
+
+    def figures(self) -> Answer:
+        """`{name, handed_out, committed, lag, pending, waiting, in_flight, width, redelivered,
+        dead_lettered, deadline, max_in_flight, deliveries, dead_letter, epoch}` and `backoff,
+        ordered`, as `INFO FOR GROUP` answers them; deadline and backoff are durations."""
+        group = self.group
+        state, _ = standing(self._tx, group)
+        last, _ = self._messages.end()
+        in_flight = state.out - self._lapsed(state)
+        # A row is a message that was looked at and is not done; past the cursor none was.
+        pending = state.hand_outs + last - max(state.cursor, state.committed)
+        return {
+            "name": group.name,
+            "handed_out": state.handed_out,
+            "committed": state.committed,
+            "lag": last - state.committed,
+            "pending": pending,
+            "waiting": pending - in_flight,
+            "in_flight": in_flight,
+            # What was trimmed before it was handed out is done all the same.
+            "width": max(state.handed_out - state.committed, 0),
+            "redelivered": state.redelivered,
+            "dead_lettered": state.dead_lettered,
+            "deadline": timedelta(microseconds=group.deadline_us),
+            "max_in_flight": group.in_flight,
+            "deliveries": group.deliveries,
+            "dead_letter": group.dead_letter,
+            "epoch": state.epoch,
+            "backoff": [timedelta(microseconds=step_us) for step_us in group.backoff_us],
+            "ordered": group.ordered,
+        }
