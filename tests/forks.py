@@ -26,6 +26,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -55,11 +56,12 @@ OWN: Final = ("STORE_", faulty.FAULTS)
 """How the variables begin that the command reads itself."""
 MOST: Final = 4
 """Programs to fork that run beside each other: some 50 MiB each."""
+LOOK_SECONDS: Final = 1.0
+"""How often it is looked whether the tests are still there."""
 LONGEST: Final = 1 << 20
 """Bytes of what is asked: words and variables."""
 
 _SUBREAPER: Final = 36
-_DIES_WITH_PARENT: Final = 1
 
 
 class Forked(subprocess.Popen[Any]):
@@ -164,13 +166,20 @@ def _prctl(option: int, value: int) -> None:
 
 def _serve() -> list[str]:
     """Fork whenever that is asked. Returns in what was forked, with its words."""
-    _prctl(_DIES_WITH_PARENT, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: that is for the tests
+    tests = os.getppid()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(_address(os.getppid(), os.environ[faulty.FAULTS]))
+        listening.bind(_address(tests, os.environ[faulty.FAULTS]))
         listening.listen()
         os.write(1, b"ready\n")
         while True:
+            # The system's signal at the end of a parent comes when the thread ends that began this,
+            # which may be one of a test's.
+            asked, _, _ = select.select([listening], [], [], LOOK_SECONDS)
+            if os.getppid() != tests:
+                os._exit(0)
+            if not asked:
+                continue
             asking, _ = listening.accept()
             with asking:
                 words = _forked(asking)

@@ -114,7 +114,8 @@ def test_large_blocks_are_given_back() -> None:
 
 @of_glibc
 def test_what_one_thread_has_freed_another_uses() -> None:
-    assert _said(AFTER_EACH_OTHER, "told") < 2 * HASH_MIB
+    # Of two arenas, in each of which a block may stay; beside them the interpreter grows a little.
+    assert _said(AFTER_EACH_OTHER, "told") <= heap.ARENAS * HASH_MIB + 2
     assert _said(AFTER_EACH_OTHER, "not told") > THREADS * HASH_MIB, "they would anyway"
 
 
