@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.agreement import Agreed
 from storage.frames import Frame
@@ -36,6 +36,9 @@ from storage.frames import Frame
 
 class Broken(AssertionError):
     """A promise of the cluster does not hold."""
+
+
+LACKS: Final = "leads, and does not hold all that was released"
 
 
 class Excused(Exception):
@@ -112,6 +115,8 @@ class Promises:
     """Those of the set in etcd."""
     led: int = 0
     """The newest epoch that somebody has taken the lead in."""
+    gives_back: int = 0
+    """An epoch that nothing may be released in: it was taken for who does not hold enough."""
     owners: dict[int, object] = field(default_factory=dict)
     """By epoch, the process that has released something new in it."""
     states: dict[int, str] = field(default_factory=dict)
@@ -177,6 +182,8 @@ class Promises:
 
         :param leads: the epoch in which it leads; None: it does not
         """
+        if leads is not None and leads == self.gives_back:
+            raise Broken(f"{medium.name} {LACKS}")
         if upto > len(medium.frames):
             raise Broken(f"{medium.name} shows {upto}, and its log ends at {len(medium.frames)}")
         if self.forced is not None and leads is not None:
@@ -214,10 +221,14 @@ class Promises:
 
     def _check_excuse(self, medium: Medium, agreed: Agreed) -> None:
         """Who leads does not hold all that was released. An older copy of a directory may do so, if
-        it holds all that was told to be."""
+        it holds all that was told to be. One that holds less was named by a request of the process
+        that had the newer one, which has come late: it gives the lead back."""
         told = 0 if agreed.released is None else agreed.released.sequence
-        if not medium.went_back or medium.true < told:
-            raise Broken(f"{medium.name} leads, and does not hold all that was released")
+        if not medium.went_back:
+            raise Broken(f"{medium.name} {LACKS}")
+        if medium.true < told:
+            self.gives_back = self.led
+            return
         raise Excused(f"{medium.name} leads, which is an older copy, and holds what was told")
 
     # --- what must hold ---------------------------------------------------------------------------
