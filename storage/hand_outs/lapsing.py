@@ -102,8 +102,7 @@ class Lapsing(Books):
 
         :param over: gets what is to be a dead letter
         """
-        if self._state.out >= self.group.in_flight:
-            self.wakes = True
+        is_full = self._state.out >= self.group.in_flight
         back: dict[int, HandOut] = {}
         for position, row in self._rows_between(first, last):
             if row.state == OUT and row.due_us == due_us and row.batch == first:
@@ -115,6 +114,8 @@ class Lapsing(Books):
                     over.add(position, row)
                 back[position] = row
         self._state.out -= len(back)
+        if is_full and back:  # else who takes would be woken by its own look, again and again
+            self.wakes = True
         for position, row in back.items():
             if position not in over.rows:
                 self._return(position, row, due_us, None)

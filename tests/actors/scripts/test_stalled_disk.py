@@ -104,6 +104,37 @@ def test_a_disk_that_stalls_for_longer_than_a_deadline_spends_no_attempt() -> No
     played(main)
 
 
+def test_who_waits_at_a_group_that_is_full_looks_when_there_is_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A deadline that has passed unseen makes no room: whoever took that for room woke itself, and
+    looked as often as the processor could, for as long as the disk stood still."""
+    looked: list[int] = []
+    take = HandOuts.take
+
+    def counted(hand_outs: HandOuts, *told: Any) -> Any:
+        looked.append(1)
+        assert len(looked) < 100, "it looks again and again"
+        return take(hand_outs, *told)
+
+    monkeypatch.setattr(HandOuts, "take", counted)
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE GROUP full ON q DEADLINE 5s IN FLIGHT 1")
+        stall = Stall(node)
+        taking = asyncio.ensure_future(value(node, "TAKE FROM q AS full"))
+        await asyncio.sleep(6)
+        other = asyncio.ensure_future(value(node, "TAKE FROM q AS full WAIT 2m"))
+        await asyncio.sleep(6)
+        assert not taking.done() and not other.done()
+        stall.end()
+        (taken,) = await taking
+        (again,) = await other
+        assert (taken["attempt"], again["attempt"]) == (1, 2)
+
+    played(main)
+
+
 def test_what_is_told_is_what_holds_over_a_restart() -> None:
     async def main(node: Node, _disk: SimulatedDisk) -> None:
         stall = Stall(node)
