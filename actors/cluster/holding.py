@@ -209,12 +209,13 @@ class Holding:
         """Renew a lease, and what is agreed meanwhile: a leader of etcd that is cut off answers a
         renewal by itself. So a majority is asked too, and only what it says shows that the lease is
         worth something. Both at once: an etcd whose disk is slow has the time for each."""
+        renewing = asyncio.ensure_future(self._agreement().renew(lease.id))
         telling = asyncio.ensure_future(self._tell(at_once))
         try:
-            await self._agreement().renew(lease.id)
-            return await telling
+            await asyncio.gather(renewing, telling)  # which hears the fault of either, and of both
+            return telling.result()
         finally:
-            await end(telling)
+            await end(renewing, telling)
 
     async def _tell(self, at_once: bool) -> Agreed:
         """What is agreed. Where it is time to, what is released is told with the same request."""

@@ -19,6 +19,7 @@ from typing import Final
 
 from actors.cluster.leadership import Leadership
 from actors.cluster.member import Life, Member
+from actors.cluster.pursuit import Pursuit
 from actors.commits import Committer
 from protocol.doors import Clock
 from protocol.errors import Busy
@@ -49,16 +50,16 @@ class PresentReads:
         member = self._member
         if member.life is Life.LEADING and member.leadership is not None:
             return asyncio.ensure_future(_of_leader(member.leadership, self._committer))
-        if self._follows:
+        if self._followed is not None:
             return asyncio.ensure_future(self._of_followed())
         if member.life is Life.WAITING:
             raise Busy(f"nobody can say what is current: {member.why}")
         return self._committer.released_upto
 
     async def _of_followed(self) -> int:
-        while self._follows and self._member.pursuit is not None:
+        while (pursuit := self._followed) is not None:
             try:
-                return await self._member.pursuit.ask_present()
+                return await pursuit.ask_present()
             except Busy:
                 if not self._is_soon_attached:
                     raise
@@ -67,8 +68,8 @@ class PresentReads:
         return found if isinstance(found, int) else await found
 
     @property
-    def _follows(self) -> bool:
-        return self._member.life is Life.FOLLOWING and self._member.pursuit is not None
+    def _followed(self) -> Pursuit | None:
+        return self._member.pursuit if self._member.life is Life.FOLLOWING else None
 
     @property
     def _is_soon_attached(self) -> bool:
