@@ -259,9 +259,13 @@ def image_disk(
     try:
         yield disk
     finally:
-        with suppress(subprocess.CalledProcessError):  # a rig may have ended between two mounts
-            disk.unmount()
-        disk.image.unlink()
+        _remove(disk)
+
+
+def _remove(disk: ImageDisk) -> None:
+    with suppress(subprocess.CalledProcessError):  # a rig may have ended between two mounts
+        disk.unmount()
+    disk.image.unlink()
 
 
 @contextmanager
@@ -280,6 +284,4 @@ def quota_disk(folder: Path, kind: str, quota: int) -> Iterator[QuotaDisk]:
     try:
         yield disk
     finally:
-        with suppress(subprocess.CalledProcessError):  # a rig may have ended between two mounts
-            disk.unmount()
-        disk.image.unlink()
+        _remove(disk)

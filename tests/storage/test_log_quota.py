@@ -175,6 +175,9 @@ def test_a_reserve_of_one_file_is_made_anew(disk: SimulatedDisk) -> None:
     assert reserve.fill(), "nobody else took it"
 
 
+NEEDED = Room(1_000, 1)
+
+
 class Asked(SimulatedDisk):
     """Tells how often it was asked."""
 
@@ -188,25 +191,29 @@ class Asked(SimulatedDisk):
         return super().takes(folder, size)
 
 
-def test_nobody_asks_while_the_state_is_flushed() -> None:
+def both() -> tuple[Asked, Headroom, Headroom]:
+    """A disk, and the headroom of the log and of the state there: the log was told of plenty."""
     disk = Asked()
     log = Headroom(disk, "/s", "/s")
     log.turns = threading.RLock()
-    state = Headroom(disk, "/s", "/s", log)
-    needed = Room(1_000, 1)
     with log.turn():
-        assert log.covers(needed, 0)
+        assert log.covers(NEEDED, 0)
+    return disk, log, Headroom(disk, "/s", "/s", log)
+
+
+def test_nobody_asks_while_the_state_is_flushed() -> None:
+    disk, log, state = both()
     held, done = threading.Event(), threading.Event()
 
     def flush() -> None:
         with state.turn():
-            assert state.found(needed)
+            assert state.found(NEEDED)
             held.set()
             done.wait(60)
 
     def write(count: int) -> None:
         with log.turn():
-            assert log.covers(needed, count)
+            assert log.covers(NEEDED, count)
 
     flusher = threading.Thread(target=flush)
     flusher.start()
@@ -226,13 +233,7 @@ def test_nobody_asks_while_the_state_is_flushed() -> None:
 
 
 def test_nobody_writes_beside_a_flush_that_has_just_room() -> None:
-    disk = Asked()
-    log = Headroom(disk, "/s", "/s")
-    log.turns = threading.RLock()
-    state = Headroom(disk, "/s", "/s", log)
-    needed = Room(1_000, 1)
-    with log.turn():
-        assert log.covers(needed, 0)
+    disk, log, state = both()
     disk.quota = 2_000  # somebody else has had the rest
     wrote = threading.Event()
 
@@ -241,7 +242,7 @@ def test_nobody_writes_beside_a_flush_that_has_just_room() -> None:
             wrote.set()
 
     with state.turn():
-        assert state.found(needed) == needed
+        assert state.found(NEEDED) == NEEDED
         writer = threading.Thread(target=write)
         writer.start()
         assert not wrote.wait(0.05), "though it had been told that there is plenty"
