@@ -20,6 +20,7 @@ def findings(page: Page) -> list[str]:
     script of others in."""
     found = []
     page.locator("h1").first.wait_for()  # before that it is read what there is to show
+    page.emulate_media(reduced_motion="reduce")  # what is appearing is nobody's to read yet
     page.evaluate(f"() => {{ {AXE.read_text()} }}")
     for theme in ("light", "dark"):
         page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
@@ -30,6 +31,7 @@ def findings(page: Page) -> list[str]:
             at = [" ".join(map(str, node["target"])) for node in one["nodes"]]
             found.append(f"{theme}: {one['id']}: {one['help']} ({', '.join(at[:5])})")
     page.evaluate("() => { document.documentElement.dataset.theme = 'system'; }")
+    page.emulate_media(reduced_motion="null")
     return found
 
 

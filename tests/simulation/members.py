@@ -145,6 +145,8 @@ class Member(Machine):
         process = self.process = Process()
         self.handed.clear()
         starting = process.begin(self._start(process, told))
+        # Where the world ends before it has started nobody asks how that went.
+        starting.add_done_callback(lambda done: done.cancelled() or done.exception())
         process.dead.add_done_callback(lambda _: self._bury(starting))
         await asyncio.wait((starting, process.dead), return_when=asyncio.FIRST_COMPLETED)
         if process.is_dead:
