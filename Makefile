@@ -18,6 +18,7 @@ COMPILED ?=
 # Where what is tested, measured or packed lies: the checkout, or with COMPILED=1 its compiled copy.
 TREE := $(if $(COMPILED),build/compiled,.)
 PYTHON_THERE := cd $(TREE) && $(CURDIR)/$(BIN)/python
+FOR_TESTS := curl faketime chromium etcd-server
 SOURCES := protocol language storage actors surfaces bench compiling tests examples
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
@@ -71,7 +72,7 @@ compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/
 	$(BIN)/python -m compiling
 
 test: .venv/.test $(if $(COMPILED),compiled) ## the suite; COMPILED=1: of the compiled tree
-	@.ci/packages curl faketime chromium etcd-server
+	@.ci/packages $(FOR_TESTS)
 	@.ci/packages chromium-headless-shell # not everywhere: chromium does, for twice the processor
 	$(PYTHON_THERE) -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
@@ -86,7 +87,8 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff check --fix .
 
 test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
-	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata faketime testssl.sh prometheus etcd-server etcd-client openssl
+	@.ci/packages $(FOR_TESTS) strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl
+	@.ci/packages chromium-headless-shell
 	$(PYTHON_THERE) -m pytest -m hard --timeout 1800 --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
