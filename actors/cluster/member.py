@@ -281,7 +281,9 @@ class Member:
 
     @property
     def ships_in(self) -> int | None:
-        """The epoch in which others may follow it; None: none may."""
+        """The epoch in which others may follow it; None: none may, as while it stops."""
+        if self._committer.follows:
+            return None
         if self.life in (Life.ALONE, Life.FOUNDING):
             return self._committer.ledger.epoch
         return self.leadership.epoch if self.life is Life.LEADING and self.leadership else None

@@ -383,7 +383,7 @@ class Shipping:
         released, now_us = self._committer.released_upto, self._monotonic_us()
         if frames:
             if frames[-1].epoch > self.epoch:
-                raise NotWritable(f"this node leads in epoch {self.epoch} no more")
+                raise self._leads_no_more()
             size = sum(len(frame.body) + FRAME_HEADER_BYTES for frame in frames)
             self._position = frames[-1].sequence
             self.window.sent(self._position, size, now_us)
@@ -397,6 +397,9 @@ class Shipping:
         self._link.send(
             Frames(self.epoch, released, told, self._round(), self._answered, self._kept)
         )
+
+    def _leads_no_more(self) -> NotWritable:
+        return NotWritable(f"this node leads in epoch {self.epoch} no more")
 
     def _tick(self) -> None:
         """Time for a sign of life."""
@@ -412,10 +415,13 @@ class Shipping:
     async def _more(self) -> list[Frame]:
         """The next batch; none: there is nothing more.
 
+        :raises NotWritable: what this node has not released it has taken back
         :raises LogPruned: it is gone
         :raises LogDamaged: it can't be read
         :raises Busy: too many wait for the log to be read
         """
+        if self._committer.follows:
+            raise self._leads_no_more()
         if self._tail is None:
             self._follow()
         if self._tail is not None:

@@ -294,8 +294,9 @@ class Committer(Promises):
         return self._present or self._reader.present
 
     def release_more(self) -> None:
-        """What `releasable` says may have grown. :raises EngineFailed:"""
-        upto = self.releasable(self.ledger.durable_upto)
+        """What `releasable` says may have grown: nothing where what was not released has been taken
+        back. :raises EngineFailed:"""
+        upto = 0 if self._follows else self.releasable(self.ledger.durable_upto)
         if self._lost is None and upto > self.released_upto:
             self._release(upto)
             self._look_at_flight()

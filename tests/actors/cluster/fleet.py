@@ -63,6 +63,8 @@ class ModelLog:
         self.noted = 0
         """What the disk says to be released."""
         self.released_upto = 0
+        self.follows = False
+        """Who leads here ships no more once that is over."""
         self._told = 0
         self.releasable: Callable[[int], int] = lambda durable: durable
         self._taken: deque[tuple[list[Frame], int, asyncio.Future[int] | None]] = deque()

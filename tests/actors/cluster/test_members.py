@@ -24,6 +24,7 @@ from protocol.errors import (
     NotWritable,
     Refusal,
     Unknown,
+    UnknownOutcome,
 )
 from protocol.limits import CLUSTER_SILENT_SECONDS
 from protocol.links import Copy, Link
@@ -166,6 +167,34 @@ def test_a_leader_that_is_stopped_gives_its_lead_up() -> None:
         assert trio.etcd.lead is None or trio.etcd.lead.node != old.id  # no lease has lapsed
         new = await trio.led()
         assert len(await new.value("SELECT * FROM t")) == 1
+
+    played(main)
+
+
+def test_a_leader_that_stops_and_releases_nothing_any_more_is_followed_by_nobody() -> None:
+    """What it has not released it has taken back, and who comes holds some of that."""
+
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await wrote(old, 1)
+        node, others = old.runs, [each for each in trio.machines if each is not old]
+        for each in others:  # they hear it, and are not heard
+            trio.network.cut(each.address, old.address)
+        writes = asyncio.ensure_future(outcome(old.value("CREATE t:unheard")))
+        await trio.until(lambda: node.committer.durable_upto > node.committer.released_upto)
+        written = node.committer.durable_upto
+        await trio.until(lambda: all(each.runs.committer.log_upto >= written for each in others))
+        old.once["revoke"] = Fate.LOST  # it waits for that
+        stops = asyncio.ensure_future(old.stop())
+        await trio.until(lambda: node.committer.follows)
+        for each in others:
+            trio.network.mend(each.address, old.address)
+            await each.kill()
+            await each.start()
+        assert not stops.done()
+        await stops
+        assert isinstance(await writes, UnknownOutcome)
+        await shows(trio, await trio.led(), 2)
 
     played(main)
 

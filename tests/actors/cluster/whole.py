@@ -109,8 +109,8 @@ class Machine:
         self.cut()
         node, self.node = self.runs, None
         self.disk, self.engine = self.disk.killed(), MemoryEngine()
-        await node.stop()  # of which nobody hears
         self.trio.network.leave(self.address)
+        await node.stop()  # of which nobody hears
         self.mend()
 
     async def stop(self) -> None:
