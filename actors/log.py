@@ -273,44 +273,42 @@ class LogActor(ThreadActor):
         return Room(needed, SPARE_FILES)
 
     def _append(self, frames: list[Frame], released: int) -> None:
-        try:
-            try:
-                self._write(frames, released)
-            except (DiskFull, UnknownOutcome) as refused:
-                if not self._give_way():
-                    raise
-                self._write_again(frames, released, refused)
-        except (DiskFull, UnknownOutcome) as refused:
-            done, refusal = self._write_removing(frames, released, refused)
-            if done == len(frames):
-                return
-            # All of this batch is of one generation: a later one begins only after the commits
-            # actor has heard what is said here, or has asked for the log's end.
-            self._refused = self._generation
-            self.runtime.cross(tell_now, self._commits, LogFull(self._refused, refusal))
-
-    def _write_again(self, frames: list[Frame], released: int, refused: Refusal) -> None:
-        """Write what was refused once. Where nothing could be taken back of it, that is so until
-        something is written behind it."""
-        try:
-            self._write(frames, released)
-        except DiskFull:
-            raise refused from None
-
-    def _write_removing(
-        self, frames: list[Frame], released: int, refused: DiskFull | UnknownOutcome
-    ) -> tuple[int, DiskFull | UnknownOutcome]:
-        """Of a batch that a full disk refused, write with the reserve what only takes something
-        away, up to the first frame that does not. Answers how many, and what the others hear."""
+        refused = self._refusal_of(frames, released)
+        if refused is not None and self._give_way():
+            refused = self._refusal_of(frames, released, refused)
+        if refused is None:
+            return
         removing = list(takewhile(lambda frame: only_removes(frame.body), frames))
         if removing:
-            try:
-                self._write(removing, released, reserved=True)
-            except DiskFull:
-                return 0, refused
-            except UnknownOutcome as unknown:
-                return 0, unknown
-        return len(removing), refused
+            still = self._refusal_of(removing, released, refused, reserved=True)
+            if still is None and len(removing) == len(frames):
+                return
+            refused = still or refused
+        # All of this batch is of one generation: a later one begins only after the commits actor
+        # has heard what is said here, or has asked for the log's end.
+        self._refused = self._generation
+        self.runtime.cross(tell_now, self._commits, LogFull(self._refused, refused))
+
+    def _refusal_of(
+        self,
+        frames: list[Frame],
+        released: int,
+        before: DiskFull | UnknownOutcome | None = None,
+        reserved: bool = False,
+    ) -> DiskFull | UnknownOutcome | None:
+        """Write a batch, or the beginning of it. Answers what refuses it.
+
+        :param before: what has refused it. Where nothing could be taken back of it then, that is so
+            until something is written behind it, whatever a full disk says now
+        :param reserved: whether it may take the reserve
+        """
+        try:
+            self._write(frames, released, reserved)
+        except UnknownOutcome as unknown:
+            return unknown
+        except DiskFull as full:
+            return before or full
+        return None
 
     def _write(self, frames: list[Frame], released: int, reserved: bool = False) -> None:
         """Make frames durable, and say so. :raises DiskFull: none of them is in the log"""
