@@ -14,6 +14,7 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Final
 
+from protocol.limits import DURATION_PARTS
 from protocol.values import Tick
 
 END: Final = 0
@@ -48,7 +49,7 @@ _PATTERN: Final = re.compile(
     r"|(\$[A-Za-z_][A-Za-z0-9_]*+)"
     r"|([0-9]++(?:\.[0-9]++|(?!\.[0-9]))(?:[eE][-+]?+[0-9]++|(?![eE][-+]?+[0-9]))(?:dec)?+"
     r"(?![A-Za-z0-9_]))"
-    r"|((?:[0-9]++(?:us|ms|[wdhms])){1,64}(?![A-Za-z0-9_]))"
+    rf"|((?:[0-9]++(?:us|ms|[wdhms])){{1,{DURATION_PARTS}}}(?![A-Za-z0-9_]))"
     rf"|([bdmu](?:{_STRING}))"
     r"|(`(?:[^`\\]++|\\.)*+`)"
     r"|([0-9]++[KMGT]i?+B(?![A-Za-z0-9_]))"

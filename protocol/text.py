@@ -82,7 +82,7 @@ def parse_duration(text: str) -> timedelta:
     :raises BadRequest: not a duration
     :raises NumberTooLarge: beyond 64 bits of microseconds
     """
-    if len(text) > 200 or not _DURATION.match(text):
+    if len(text) > limits.DURATION_CHARACTERS or not _DURATION.match(text):
         raise BadRequest(f"{text[:40]!r} is no duration: wanted 1w2d3h4m5s6ms7us", found=text[:40])
     total = sum(int(count) * _UNIT_US[unit] for count, unit in _DURATION_PART.findall(text))
     if text.startswith("-"):
