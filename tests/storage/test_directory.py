@@ -104,6 +104,29 @@ def test_first_start_cut_short_is_done_again(tmp_path: Path) -> None:
     again.close()
 
 
+class Overtaken(Disk):
+    """While it looks at a directory another process makes a store there, and writes to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other: StoreDirectory | None = None
+
+    def names(self, path: str) -> list[str]:
+        found = super().names(path)
+        if self.other is None:
+            self.other = open_directory(path, create=True)
+            (Path(path) / "state" / "CURRENT").write_text("of the engine")
+        return found
+
+
+def test_who_is_overtaken_by_another_first_start_hears_that_it_is_open(tmp_path: Path) -> None:
+    disk = Overtaken()
+    with pytest.raises(StoreLocked, match=str(os.getpid())):
+        StoreDirectory.open(str(tmp_path), disk, ManualClock(), SeededRng(2), create=True)
+    assert disk.other is not None
+    disk.other.close()
+
+
 def test_second_opener_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     owner = open_directory(tmp_path, create=True)
     (tmp_path / "tmp" / "work").write_text("in progress")
