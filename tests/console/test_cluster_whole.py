@@ -6,10 +6,12 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
+from playwright.sync_api import TimeoutError as PageTimeout
 
 from tests.actors.agreement.etcds import EtcdProcess, etcd_process, needs_etcd
 from tests.console.machines import READS, Machine, built, card, machines_in, own
@@ -157,9 +159,8 @@ def _the_lead_moves(
     until = time.monotonic() + LEASE_SECONDS
     while dialog.count() and time.monotonic() < until:
         # Who was stopped in a hurry has not given its lease back: it is refused until that is over.
-        button = dialog.get_by_role("button", name="Take it")
-        if button.is_visible() and button.is_enabled():
-            button.click()
+        with suppress(PageTimeout):  # it was taken meanwhile, and there is no button any more
+            dialog.get_by_role("button", name="Take it").click(timeout=1_000)
         page.wait_for_timeout(250)
     expect(dialog).to_have_count(0)
     expect(own(page)).to_contain_text("leads")
