@@ -18,7 +18,8 @@ COMPILED ?=
 # Where what is tested, measured or packed lies: the checkout, or with COMPILED=1 its compiled copy.
 TREE := $(if $(COMPILED),build/compiled,.)
 PYTHON_THERE := cd $(TREE) && $(CURDIR)/$(BIN)/python
-FOR_TESTS := curl faketime chromium etcd-server
+# The shell alone is not to be had everywhere: there chromium does, for twice the processor.
+FOR_TESTS := .ci/packages curl faketime chromium etcd-server; .ci/packages chromium-headless-shell
 SOURCES := protocol language storage actors surfaces bench compiling tests examples
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
@@ -72,8 +73,7 @@ compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/
 	$(BIN)/python -m compiling
 
 test: .venv/.test $(if $(COMPILED),compiled) ## the suite; COMPILED=1: of the compiled tree
-	@.ci/packages $(FOR_TESTS)
-	@.ci/packages chromium-headless-shell # not everywhere: chromium does, for twice the processor
+	@$(FOR_TESTS)
 	$(PYTHON_THERE) -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.test ## format, lint, types, import directions
@@ -87,8 +87,8 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff check --fix .
 
 test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
-	@.ci/packages $(FOR_TESTS) strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl
-	@.ci/packages chromium-headless-shell
+	@$(FOR_TESTS)
+	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl
 	$(PYTHON_THERE) -m pytest -m hard --timeout 1800 --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
