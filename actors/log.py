@@ -273,6 +273,9 @@ class LogActor(ThreadActor):
         return Room(needed, SPARE_FILES)
 
     def _append(self, frames: list[Frame], released: int) -> None:
+        """Write a batch; on a full disk once more when old log has given way, and then, with the
+        reserve, what only takes something away, up to the first frame that does not. What is not
+        written the commits actor hears of."""
         refused = self._refusal_of(frames, released)
         if refused is not None and self._give_way():
             refused = self._refusal_of(frames, released, refused)

@@ -22,9 +22,10 @@ second take 285 years to get there."""
 DECIMAL_DIGITS: Final = 34
 DECIMAL_EXPONENT: Final = 6143
 """IEEE 754 decimal128. Without it `int(Decimal('1e1000000'))` holds the loop for half a minute."""
-DURATION_PARTS: Final = 64
 DURATION_CHARACTERS: Final = 200
-"""A duration as text, and the numbers with a unit in it: `1h30m` has two."""
+"""A text that is read as a duration."""
+DURATION_PARTS: Final = 64
+"""Numbers with a unit in a duration that stands in a script: `1h30m` has two."""
 RECORD_ID_BYTES: Final = 256
 """A record id in its key encoding; keeps every key far below KEY_BYTES."""
 NAME_CHARACTERS: Final = 64

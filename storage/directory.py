@@ -461,7 +461,8 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> Non
         raise StoreForeign(f"{path} is not a store and holds {others[0]!r}: nothing was touched")
     if not _only_begun(fs, path):
         if fs.exists(f"{path}/STORE"):
-            return  # another's first start has come to its end meanwhile, and has the lock
+            return  # another's first start came to its end meanwhile: what is there now is
+            # looked at once the lock is ours, if it can be had
         raise StoreForeign(f"{path} holds data but no file STORE: nothing was touched")
     if not create:
         raise StoreMissing(f"{path} holds no store")

@@ -25,8 +25,8 @@ from storeclient.settings import Settings, split_address
 
 BACKOFF_FIRST_SECONDS: Final = 0.02
 BACKOFF_MOST_SECONDS: Final = 0.5
-"""Between two rounds of attempts: a lead that was taken is found no later than so. Nodes that
-answer keep their connections, so what a round costs are attempts at those that don't."""
+"""Between two rounds of attempts, so a lead that was taken is found that much later at most, and by
+what the round takes. A node that answers keeps its connection: a round costs attempts at others."""
 AWAY_SECONDS: Final = 5.0
 """How long a node is left alone that could not be reached, or was too far behind, where another can
 be read from as well."""
