@@ -10,6 +10,8 @@
 | `barriers.py` | who gets a turn, after having lost too often, and for how long |
 | `askers.py` | who has asked on a surface, and hears what came of it |
 | `waiters.py` | answers that wait for the disk, and how they are seen and ended |
+| `settling.py` | what is released, on its way to the state engine |
+| `idling.py` | the mark in a log that has fallen idle |
 | `arrivals.py` | who waits for what is not shown yet, wherever it comes from |
 | `tail.py` | the newest frames, for whoever follows the store |
 | `actor.py` | hears from the log |

@@ -26,7 +26,9 @@ from actors.commits.arrivals import Arrivals
 from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
 from actors.commits.following import Following, Stored, taken_back
+from actors.commits.idling import Idling
 from actors.commits.promises import Promise, Promises, Stall, Why, left_over, unknown
+from actors.commits.settling import Settling
 from actors.commits.tail import Tail
 from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
@@ -43,11 +45,6 @@ from storage.reigns import History, Reign
 from storage.reserve import disk_full
 from storage.statements import STATEMENTS
 from storage.transactions import Transaction
-
-STALL_SECONDS: Final = 0.01
-"""How often a state that takes nothing is asked again."""
-IDLE_SECONDS: Final = 1.0
-"""A log without a new commit for so long gets a mark."""
 
 
 class Who(Protocol):
@@ -106,17 +103,14 @@ class Committer(Promises):
         leave together, before anything else is done."""
         self.on_return: list[Callable[[], None]] = []
         """Called when the log has returned a batch, its answers said: the next one can go."""
-        self._settling = False
-        """Whether a turn to settle more is on its way."""
-        self._stalled: asyncio.TimerHandle | None = None
-        """Runs while the state takes nothing."""
+        self._settling = Settling(runtime.loop, self._settle_later)
         self._batches = Batches(runtime, self._send)
         self.turn_ends = self._batches.turn_ends
         """To be called by who has done all that it will in this turn of the loop."""
         self.barriers = Barriers(runtime)
         self.arrivals = Arrivals(self._noticed)
         """Who waits for sequences that nobody here may have given out yet."""
-        self._idle: asyncio.TimerHandle | None = None
+        self._idling = Idling(runtime.loop, self._mark)
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
         self.disk_full = False
@@ -147,6 +141,7 @@ class Committer(Promises):
     ) -> None:
         """Begin work on a ledger that has replayed the log."""
         self.ledger = self.barriers.ledger = ledger
+        self._settling.ledger = self._idling.ledger = ledger
         self._check_declared = check_writable
         self._commits = commits
         self._log = log
@@ -299,7 +294,7 @@ class Committer(Promises):
         upto = 0 if self._follows else self.releasable(self.ledger.durable_upto)
         if self._lost is None and upto > self.released_upto:
             self._release(upto)
-            self._look_at_flight()
+            self._idling.look()
 
     def follow_first(self, refusal: Refusal) -> None:
         """Follow from the start on, before anybody has committed anything.
@@ -384,7 +379,7 @@ class Committer(Promises):
         if shown:
             self.ledger.mark_durable(self.ledger.committed, [digest for _, digest in shown])
             self._release(max(self.released_upto, min(self.ledger.committed, following.told)))
-            self._look_at_flight()
+            self._idling.look()
         if self.ledger.users_version != users:
             for look in self.on_users_followed:
                 look()
@@ -466,7 +461,7 @@ class Committer(Promises):
             return
         self._batches.returned()
         self.ledger.mark_durable(upto, digests)
-        self._look_at_flight()
+        self._idling.look()
         self._release(self.releasable(upto))
         for go_on in self.on_return:
             go_on()
@@ -475,7 +470,8 @@ class Committer(Promises):
     def _release(self, upto: int) -> None:
         """All up to `upto` may be shown: to the engine with it, and its waiters may answer."""
         self.ledger.release(upto)
-        self._settle_part()
+        if self._settling.some():
+            self._flight_has_room()
         before, self.released_upto = self.released_upto, upto
         self.tail.advance(self.ledger.durable_upto, upto)
         waiters = self._waiters
@@ -486,39 +482,24 @@ class Committer(Promises):
         for follow_up in self.on_told:
             follow_up()
 
-    def _settle_part(self) -> None:
-        """Bring a part of what is released to the engine; the rest after others had their turn.
+    def _settle_later(self) -> None:
+        tell(self._commits, SettleMore())
 
-        Nothing, as long as the engine would make a writer wait: this is the thread that everybody
-        waits for. What is not settled stays in flight, where every read finds it.
-        """
-        if not self.ledger.may_settle:
-            if self._stalled is None:
-                self._stalled = self._runtime.loop.call_later(STALL_SECONDS, self._look_again)
-            return
-        if self.ledger.settle() and not self._settling:
-            self._settling = True
-            tell(self._commits, SettleMore())
+    def settle_more(self) -> None:
+        """The turn for the rest has come."""
+        if self._lost is None and self._settling.more():
+            self._flight_has_room()
+
+    def _flight_has_room(self) -> None:
+        """Something has left it: who follows may take more."""
         if self._follows:
-            self._following.look()  # there may be room for more
-
-    def _look_again(self) -> None:
-        self._stalled = None
-        if not self._settling:
-            self._settling = True
-            tell(self._commits, SettleMore())  # what fails is the actor's to tell
+            self._following.look()
 
     @property
     def unsettled_bytes(self) -> int:
         """What is in flight because the state takes nothing: it needs room on the disk yet. May be
         read from another thread."""
-        return self.ledger.flight.bytes if self._stalled is not None else 0
-
-    def settle_more(self) -> None:
-        """The turn for the rest has come."""
-        self._settling = False
-        if self._lost is None:
-            self._settle_part()
+        return self._settling.waiting_bytes
 
     def withdraw(self, generation: int, refusal: Refusal) -> None:
         """The disk is full: what is in flight never happened."""
@@ -542,7 +523,7 @@ class Committer(Promises):
         self._batches.withdraw()
         self.tail.withdraw(upto)
         self._fail_waiters(upto, why if refusal is None else lambda _: refusal)
-        self._look_at_flight()
+        self._idling.look()
         if anything:
             for look_again in self.on_withdraw:
                 look_again()
@@ -565,29 +546,14 @@ class Committer(Promises):
 
     def close(self) -> None:
         """Stop what runs by itself."""
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+        self._idling.close()
+        self._settling.close()
         if self._follows:
             self._following.close()
         self.barriers.close()
 
-    def _look_at_flight(self) -> None:
-        if self._idle is None and self.ledger.committed == self.ledger.durable_upto:
-            self._arm(self.ledger.committed)
-
-    def _arm(self, sequence: int) -> None:
-        self._idle = self._runtime.loop.call_later(IDLE_SECONDS, self._mark_when_idle, sequence)
-
-    def _mark_when_idle(self, seen: int) -> None:
-        if self.ledger.committed == seen:
-            self._idle = None
-            tell(self._log, Mark(self._known_released))
-        else:
-            self._arm(self.ledger.committed)
+    def _mark(self) -> None:
+        tell(self._log, Mark(self._known_released))
 
 
 def released_at_once(durable_upto: int) -> int:

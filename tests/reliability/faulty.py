@@ -31,9 +31,9 @@ def tiny() -> None:
     limits.LOG_FRAMES_KEPT = 8  # type: ignore[misc]
     limits.CHECKPOINT_SECONDS = 600  # type: ignore[misc]
 
-    from actors.commits import committer
+    from actors.commits import idling
 
-    committer.IDLE_SECONDS = 600  # type: ignore[misc]
+    idling.IDLE_SECONDS = 600  # type: ignore[misc]
 
 
 def unpruned() -> None:
