@@ -57,6 +57,7 @@ def do(asked: argparse.Namespace, directory: Path) -> int:
         down(plan)
     elif asked.act == "heal":
         processes.cut(plan, [])
+        processes.delay(plan, [], 0)
         print(status(plan))
     else:
         node = Asker(plan).leader() if asked.node == LEADER else plan.node(asked.node)

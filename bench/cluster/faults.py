@@ -73,6 +73,16 @@ class Faults:
         one, other = self._chance.sample(self._plan.nodes, 2)
         return self._cut([link or (one.name, other.name)])
 
+    def slow_links(self) -> str:
+        """Whatever comes to one node or from it is late, so that it is on the way for a good part
+        of what it may be silent for."""
+        node = self._chance.choice(self._plan.nodes)
+        late = self._chance.uniform(0.05, 0.3) * self._plan.failover.behind
+        processes.delay(self._plan, around(self._plan, node, ETCD), late)
+        time.sleep(self._plan.failover.lease * 2)
+        processes.delay(self._plan, [], 0)
+        return f"all of {node.name} was {late * 1000:.0f} ms late"
+
     def etcd_killed(self) -> str:
         """etcd is away for longer than a lease."""
         processes.end(self._plan, ETCD)

@@ -2,8 +2,9 @@
 
 Every node and etcd has an address here that the others know. Who connects is found by its socket
 (`/proc`): the network knows its processes by their ids, so that it can be cut between two of them,
-and one way only. What is cut is not closed: bytes wait, as on a cable that was pulled. `cuts.json`
-says what is, as pairs of names, and is looked at all the time.
+and one way only. What is cut is not closed: bytes wait, as on a cable that was pulled. A link that
+is slow needs so much longer for whatever it carries, up to `CHUNK_BYTES` at a time. `cuts.json` and
+`late.json` say what is, by pairs of names, and are looked at all the time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from asyncio import StreamWriter as Writer
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cluster.plan import ETCD, Plan, load
 from bench.cluster.processes import pid_of
@@ -32,8 +33,10 @@ class Network:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._cut: frozenset[tuple[str, str]] = frozenset()
+        self._late: dict[tuple[str, str], float] = {}
+        """Seconds."""
         self._changed = asyncio.Condition()
-        self._seen = 0
+        self._seen: dict[Path, int] = {}
 
     async def run(self) -> None:
         """Carry until the process ends."""
@@ -50,15 +53,25 @@ class Network:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
-        try:
-            seen = self._plan.cuts.stat().st_mtime_ns
-        except FileNotFoundError:
-            return
-        if seen != self._seen:
-            self._seen = seen
-            self._cut = frozenset(tuple(pair) for pair in json.loads(self._plan.cuts.read_text()))
+        late, cut = self._news(self._plan.late), self._news(self._plan.cuts)
+        if late is not None:
+            self._late = {(source, to): seconds for source, to, seconds in late}
+        if cut is not None:
+            self._cut = frozenset((source, to) for source, to in cut)
             async with self._changed:
                 self._changed.notify_all()
+
+    def _news(self, path: Path) -> list[Any] | None:
+        """What a file says that was not read yet; None: nothing."""
+        try:
+            written = path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+        if written == self._seen.get(path):
+            return None
+        self._seen[path] = written
+        said: list[Any] = json.loads(path.read_text())
+        return said
 
     def _carrier(self, to: str, port: int) -> Callable[[Reader, Writer], Awaitable[None]]:
         async def carry(reader: Reader, writer: Writer) -> None:
@@ -92,6 +105,8 @@ class Network:
     async def _pump(self, reader: Reader, writer: Writer, source: str, to: str) -> None:
         with suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
+                if late := self._late.get((source, to)):
+                    await asyncio.sleep(late)
                 await self._whole(source, to)
                 writer.write(data)
                 await writer.drain()

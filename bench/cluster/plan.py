@@ -77,6 +77,11 @@ class Plan:
         """The file that says between whom the network is cut: see `network.py`."""
         return self.directory / "cuts.json"
 
+    @property
+    def late(self) -> Path:
+        """The file that says between whom the network is slow, and by how much."""
+        return self.directory / "late.json"
+
     def node(self, which: str) -> NodeAt:
         """A node by its name or number. :raises NoCluster: there is no such node"""
         name = f"n{which}" if which.isdigit() else which

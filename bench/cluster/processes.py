@@ -165,9 +165,20 @@ def _answers(url: str) -> bool:
 
 def cut(plan: Plan, pairs: Sequence[tuple[str, str]]) -> None:
     """Have the network carry nothing from the one to the other of each pair; none: it is whole."""
-    temporary = plan.cuts.with_suffix(".new")
-    temporary.write_text(json.dumps(pairs))
-    temporary.rename(plan.cuts)
+    _say(plan.cuts, pairs)
+
+
+def delay(plan: Plan, pairs: Sequence[tuple[str, str]], seconds: float) -> None:
+    """Have the network need so much longer from the one to the other of each pair; none: it is as
+    quick as it can be."""
+    _say(plan.late, [(*pair, seconds) for pair in pairs])
+
+
+def _say(path: Path, what: Sequence[Sequence[object]]) -> None:
+    """For the network to read: all of it, or what stood there before."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(what))
+    temporary.rename(path)
 
 
 def cuts(plan: Plan) -> list[list[str]]:

@@ -148,8 +148,8 @@ def test_every_kind_of_fault_is_there_and_undoes_itself(
     monkeypatch.setattr(processes, "wait_for", lambda holds, what: None)
     chance = Faults(plan, random.Random(1))
     seen = {chance.one()[0] for _ in range(300)}
-    assert len(seen) == 12
-    assert json.loads(plan.cuts.read_text()) == []
+    assert len(seen) == 13
+    assert json.loads(plan.cuts.read_text()) == json.loads(plan.late.read_text()) == []
     assert did.count("SIGSTOP") == did.count("SIGCONT") > 0
     assert did.count("end") == did.count("start_node") + did.count("start_etcd") > 0
 
@@ -208,6 +208,9 @@ class Talker:
             self.process.kill()
 
 
+LATE_SECONDS = 0.3
+
+
 async def test_a_cut_holds_bytes_back_one_way_and_healing_brings_them(plan: Plan) -> None:
     heard: list[bytes] = []
     over: list[bool] = []
@@ -223,6 +226,11 @@ async def test_a_cut_holds_bytes_back_one_way_and_healing_brings_them(plan: Plan
     async def cut(*pairs: tuple[str, str]) -> None:
         processes.cut(plan, pairs)
         while network._cut != frozenset(pairs):
+            await asyncio.sleep(0.001)
+
+    async def late(*pairs: tuple[str, str]) -> None:
+        processes.delay(plan, pairs, LATE_SECONDS)
+        while network._late != dict.fromkeys(pairs, LATE_SECONDS):
             await asyncio.sleep(0.001)
 
     network = Network(plan)
@@ -248,6 +256,12 @@ async def test_a_cut_holds_bytes_back_one_way_and_healing_brings_them(plan: Plan
         assert not answer.done() and heard[-1] == b"b"
         await cut()
         assert (await answer, await other.hear()) == ("b", "d")
+        await late(("n1", ETCD), (ETCD, "n1"))
+        began = time.monotonic()
+        one.say("e")
+        assert await one.hear() == "e"
+        assert time.monotonic() - began >= 2 * LATE_SECONDS
+        await late()
     finally:
         one.end()
         other.end()

@@ -73,6 +73,30 @@ def test_every_fault_beside_every_history(tmp_path: Path, figure: Figure) -> Non
 
 @pytest.mark.hard
 @pytest.mark.timeout(600)
+def test_any_two_of_five_are_away(tmp_path: Path, figure: Figure) -> None:
+    """ACKS 2: whoever they are, killed or standing still, the others go on and lose nothing."""
+    chance, gaps = random.Random(6), []
+    with cluster(tmp_path, count=5, acks=2) as found, asked(found, seed=6) as clients:
+        for turn in range(6):
+            some_are_taken(found, clients)
+            leader, others = found.led(), chance.sample(found.followers(), 2)
+            away = others if turn % 3 == 0 else [leader, others[0]]
+            began = time.monotonic()
+            for each in away:
+                (each.pause if turn % 2 else each.kill)()
+            time.sleep(LEASE_SECONDS * 2)
+            gap = written_again(clients, began, "two were away")
+            for each in away:
+                (each.go_on if turn % 2 else each.start)()
+            print(f"{', '.join(each.name for each in away)} away; {gap:.1f} s without a write")
+            gaps.append(f"{gap:.1f}")
+            found.in_sync(5)
+    figure("histories of five nodes, two of them away", f"seconds without a write: {gaps}")
+    figure("histories of five nodes, asked", clients.figures)
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(600)
 def test_a_lead_that_is_taken_by_order(tmp_path: Path, figure: Figure) -> None:
     """PROMOTE MANUAL: nobody leads until one is told to, and who led before follows it, whether it
     was killed or stood still."""
