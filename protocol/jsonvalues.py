@@ -21,6 +21,8 @@ from decimal import Decimal
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
+import msgspec
+
 from protocol import limits
 from protocol.binary import ITEMS_A_STEP
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge
@@ -46,7 +48,7 @@ _AS_IS: Final = frozenset({str, bool, float, type(None)})
 
 
 def to_json(value: Any) -> Any:
-    """A value as what `json.dumps` takes."""
+    """A value as what `encode_plain` takes."""
     kind = type(value)
     if kind in _AS_IS:
         return value
@@ -79,12 +81,12 @@ def dump(value: Any) -> bytes:
 
 
 def encode_plain(plain: Any) -> bytes:
-    """JSON text of what `to_json` answers."""
-    return _encode(plain).encode()
+    """JSON text of what `to_json` answers, or of the like: objects, arrays and plain values."""
+    return _encode(plain)
 
 
-# One encoder for all: `json.dumps` with arguments makes a new one for each call.
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
+"""A tenth of the time that json's own takes. It knows no NaN, and no classes derived from `str`."""
 
 
 def dump_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from actors.runtime import Reply
 from actors.sparing import SparingLog
+from surfaces.begun import begin
 
 Then = Callable[[asyncio.Future[Any]], None]
 """What follows when something is done."""
@@ -29,6 +30,16 @@ class UnderWay:
     def __bool__(self) -> bool:
         """Whether anything is."""
         return bool(self._futures)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """As `spawn`, but it begins before this returns: see `begun.py`."""
+        try:
+            rest = begin(work)
+        except Exception as error:
+            self._failed(error)
+        else:
+            if rest is not None:
+                self.spawn(rest)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` until it ends, or the surface does."""
@@ -73,4 +84,7 @@ class UnderWay:
     def _report(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._sparing.error("work for a connection failed", exc_info=error)
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self._sparing.error("work for a connection failed", exc_info=error)

@@ -17,6 +17,7 @@ from typing import Final
 
 from protocol.doors import Clock
 from protocol.errors import Busy
+from protocol.jsonvalues import encode_plain
 from protocol.version import VERSION
 from surfaces.command import addresses
 from surfaces.command.addresses import Address
@@ -160,7 +161,7 @@ class _Probes:
         else:
             asks = method in (b"GET", b"HEAD") and path == b"/ready"
             status, said = 503, far.ready() if asks else far.busy()
-        body = answers.json_bytes(said)
+        body = encode_plain(said)
         fields = b"".join(
             (
                 answers.status_line(status),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from http import HTTPStatus
 from typing import Any, Final
 
 from protocol.errors import COMMITTED, Refusal
-from protocol.jsonvalues import to_json
+from protocol.jsonvalues import encode_plain, to_json
 from protocol.version import VERSION
 
-JSON: Final = b"application/json; charset=utf-8"
-MSGPACK: Final = b"application/msgpack"
+JSON: Final[bytes] = b"application/json; charset=utf-8"
+MSGPACK: Final[bytes] = b"application/msgpack"
 TEXT: Final = b"text/plain; charset=utf-8"
 HTML: Final = b"text/html; charset=utf-8"
 
@@ -19,9 +18,6 @@ NO_STORE: Final = b"no-store"
 
 COMMON: Final = b"Store-Version: %s\r\nX-Content-Type-Options: nosniff\r\n" % VERSION.encode()
 """On every answer."""
-
-# One encoder for all: `json.dumps` with arguments makes a new one for each call.
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
@@ -45,11 +41,6 @@ def field(name: str, value: str) -> bytes:
     return f"{name}: {clean}\r\n".encode("latin-1", "replace")
 
 
-def json_bytes(plain: Any) -> bytes:
-    """JSON text of what holds no values of the language beyond JSON's own."""
-    return _encode(plain).encode()
-
-
 def error(refusal: Refusal, request: str) -> dict[str, Any]:
     """What stands under `error` in an answer."""
     return refusal.answer(request)
@@ -57,7 +48,7 @@ def error(refusal: Refusal, request: str) -> dict[str, Any]:
 
 def error_json(refusal: Refusal, request: str) -> bytes:
     """The one shape of an error, as JSON."""
-    return json_bytes({"error": to_json(error(refusal, request))})
+    return encode_plain({"error": to_json(error(refusal, request))})
 
 
 def status_of(refusal: Refusal, origin: bool) -> int:

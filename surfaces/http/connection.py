@@ -15,7 +15,6 @@ away, because closing a socket with unread bytes resets it and can destroy the a
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from collections import deque
 from typing import Final, cast
 
@@ -23,56 +22,22 @@ from protocol import limits
 from protocol.conversation import HELLO_BYTES
 from protocol.errors import Busy, Full, Refusal, RequestTimeout
 from surfaces.holdings import Account
-from surfaces.http.exchange import SWITCHING, Context, Exchange, Route
-from surfaces.http.head import Head
+from surfaces.http.exchange import SWITCHING, Context, Exchange
 from surfaces.http.outgoing import SMALL_ANSWER, Outgoing
 from surfaces.http.reading import Reading
-from surfaces.http.shared import Http
-from surfaces.http.shortcuts import Shortcuts
+from surfaces.http.serving import Serving
 from surfaces.http.stream import Stream, nodelay
 from surfaces.sockets import half_close, read_at_most
-from surfaces.unsaid import Unsaid
 
 GONE: Final = 499
 """The status under which an answer is counted that nobody was there to read."""
 
 
-class Serving(Http):
-    """The surface, for its connections."""
-
-    shortcuts: Shortcuts
-    unsaid: Unsaid[Connection]
-
-    @abstractmethod
-    def opened(self, connection: Connection) -> bool:
-        """Take a connection in. False: there is no room, it is to be refused."""
-
-    @abstractmethod
-    def lost(self, connection: Connection) -> None:
-        """A connection is gone."""
-
-    @abstractmethod
-    def broken(self, connection: Connection, error: BaseException) -> None:
-        """A bug that is no request's: the connection is cut."""
-
-    @abstractmethod
-    def admit(self, exchange: Exchange, head: Head) -> Route:
-        """The route of a request, decided by its head. :raises Refusal: there is none"""
-
-    @abstractmethod
-    def begin(self, exchange: Exchange) -> None:
-        """Run a request whose turn has come."""
-
-    @abstractmethod
-    def finished(self, exchange: Exchange) -> None:
-        """A request is answered, or nobody waits for its answer any more."""
-
-
 class Connection(asyncio.Protocol):
     """One client's connection to the surface."""
 
-    def __init__(self, surface: Serving) -> None:
-        self.surface: Serving = surface
+    def __init__(self, surface: Serving[Connection]) -> None:
+        self.surface: Serving[Connection] = surface
         self.queue: deque[Exchange] = deque()
         self.current: Exchange | None = None
         self.reading = Reading(self, surface.shortcuts, surface.admit)
@@ -141,6 +106,7 @@ class Connection(asyncio.Protocol):
         ):
             self._bound()
             self._pump()
+            self.surface.node.committer.turn_ends()
 
     def eof_received(self) -> None:
         """The client closed its side: it is gone, and what ran for it is cancelled."""

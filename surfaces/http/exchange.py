@@ -24,7 +24,7 @@ from tornado.web import RequestHandler
 
 from protocol import binary, limits
 from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, after
-from protocol.jsonvalues import to_json
+from protocol.jsonvalues import encode_plain, to_json
 from surfaces.http import answers, cors
 from surfaces.http.head import Head
 from surfaces.http.shared import Http
@@ -244,7 +244,7 @@ class Exchange(HTTPConnection):
             fields = answers.error_fields(refusal)
             shape = {"error": answers.error(refusal, self.request)}
             self.log_refusal(shape["error"])
-            body = binary.pack(shape) if self.msgpack else answers.json_bytes(to_json(shape))
+            body = binary.pack(shape) if self.msgpack else encode_plain(to_json(shape))
         except Exception as error:  # a detail that has no form: that it was refused is not lost
             self.fail(error)
         else:

@@ -55,7 +55,7 @@ class Handler(RequestHandler):
         """Answer with JSON."""
         self.set_status(status)
         self.set_header("Content-Type", answers.JSON.decode())
-        self.finish(answers.json_bytes(plain))
+        self.finish(jsonvalues.encode_plain(plain))
 
     def fields(self, *names: str) -> list[str]:
         """The strings of a JSON object that has exactly these fields.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tornado.httputil import HTTPMessageDelegate
 
-from surfaces.http.answers import json_bytes
+from protocol.jsonvalues import encode_plain
 from surfaces.http.exchange import Exchange
 from surfaces.http.shared import Http
 
@@ -26,7 +26,7 @@ class Health(HTTPMessageDelegate):
             "sequence": status.sequence,
             "uptime": round(status.uptime_seconds, 3),
         }
-        self._exchange.reply(503 if status.health == "failed" else 200, json_bytes(body))
+        self._exchange.reply(503 if status.health == "failed" else 200, encode_plain(body))
 
 
 class Ready(HTTPMessageDelegate):
@@ -46,4 +46,4 @@ class Ready(HTTPMessageDelegate):
             "roles": list(status.roles),
             "held_up": status.held_up,
         }
-        self._exchange.reply(200 if reason is None else 503, json_bytes(body))
+        self._exchange.reply(200 if reason is None else 503, encode_plain(body))

@@ -90,7 +90,8 @@ class Reading:
         self._surface = link.surface
         self._shortcuts = shortcuts
         self._admit = admit
-        self.parser = HttpRequestParser(self)
+        self.parser: HttpRequestParser | None = HttpRequestParser(self)
+        """None: nothing is parsed any more."""
         self.receiving: Exchange | None = None
         self.ended = False
         """Whether nothing more is read."""
@@ -157,6 +158,7 @@ class Reading:
                     break
             step = self._step()
             part, data = (data, b"") if len(data) <= step else (data[:step], data[step:])
+            assert self.parser is not None, "it is retired"
             try:
                 self.parser.feed_data(part)
             except HttpParserUpgrade as upgrade:
@@ -186,7 +188,7 @@ class Reading:
     def retire(self) -> None:
         """Nothing more comes that is a request."""
         self.ended = True
-        del self.parser  # a few KiB, which a socket would keep for as long as it stands
+        self.parser = None  # a few KiB, which a socket would keep for as long as it stands
         self._fields = {}
 
     # --- llhttp's side: an exception raised here ends the parsing -------------------------------
@@ -232,6 +234,7 @@ class Reading:
         self._raw = -1
         self.head_since = 0.0
         parser = self.parser
+        assert parser is not None, "it is parsing"
         method = parser.get_method()
         unknown, self._unknown = self._unknown, None
         head = judge(

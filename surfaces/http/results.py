@@ -54,7 +54,7 @@ _headers: Final = msgpack.Packer(autoreset=True)
 JSON: Final = Form(
     kind=answers.JSON,
     plain=jsonvalues.to_json,
-    whole=answers.json_bytes,
+    whole=jsonvalues.encode_plain,
     steps=jsonvalues.dump_in_steps,
     list_begin=lambda _count: b"[",
     object_begin=lambda _count: b"{",

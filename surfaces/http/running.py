@@ -31,8 +31,12 @@ class RunningDelegate(HTTPMessageDelegate, ABC):
         self._running = False
 
     def finish(self) -> None:
-        """The request is there: do it."""
-        self._surface.spawn(self._run())
+        """The request is there: do it. What stands behind it in one read has its turn later: all
+        of them together may take long."""
+        if self._exchange.connection.is_last:
+            self._surface.under_way.begin(self._run())
+        else:
+            self._surface.spawn(self._run())
 
     def on_connection_close(self) -> None:
         """The client is gone: nobody reads the answer, so the script stops at its next slice."""

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from json.encoder import encode_basestring
 from typing import Any, Final
 
 from tornado.httputil import HTTPMessageDelegate
@@ -319,7 +318,7 @@ def _list(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
 def _as_is(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
     seq = answer.pop(SEQ, 0)
     fields = b"Store-Seq: %d\r\n" % seq if seq else b""
-    return binary.pack(answer) if msgpack else answers.json_bytes(answer), fields
+    return binary.pack(answer) if msgpack else jsonvalues.encode_plain(answer), fields
 
 
 def no_key() -> NoKey:
@@ -335,9 +334,8 @@ def shown_value(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
     if msgpack:
         lasts = None if ttl is None else format_duration(ttl)
         return binary.pack({"value": value, "ttl": lasts}), b""
-    text = encode_basestring(value).encode() if type(value) is str else jsonvalues.dump(value)
     left = b"null" if ttl is None else b'"%s"' % format_duration(ttl).encode("ascii")
-    return b'{"value":%s,"ttl":%s}' % (text, left), b""
+    return b'{"value":%s,"ttl":%s}' % (jsonvalues.dump(value), left), b""
 
 
 def _shown_lock(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:

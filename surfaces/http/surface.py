@@ -14,12 +14,14 @@ from tornado.httputil import HTTPInputError
 from actors.facts import Load
 from protocol import limits
 from protocol.errors import BadRequest, Full, MisdirectedRequest, SignInRefused
+from protocol.jsonvalues import encode_plain
 from surfaces.http import answers, cors, scripts
-from surfaces.http.connection import Connection, Serving
+from surfaces.http.connection import Connection
 from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import Head
 from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES, Table, application
+from surfaces.http.serving import Serving
 from surfaces.http.shared import HttpSettings
 from surfaces.http.shortcuts import Shortcuts
 from surfaces.listener import Listener
@@ -38,7 +40,7 @@ REFUSALS_HELD: Final = 256
 cut."""
 
 
-class HttpSurface(Serving):
+class HttpSurface(Serving[Connection]):
     """One listener and everything behind it.
 
     Stopping has stages: `stop_accepting`, then `drain`, then `close`; each may be called without
@@ -49,7 +51,7 @@ class HttpSurface(Serving):
         super().__init__(node, settings)
         self.table = Table()
         self.application = application(self)
-        self.description = answers.json_bytes(
+        self.description = encode_plain(
             document({(route.method, route.path): route.credential for route in ROUTES})
         )
         self.connections: set[Connection] = set()

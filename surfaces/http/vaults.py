@@ -106,7 +106,7 @@ class VaultDelegate(RunningDelegate):
             return
         answer = await self._asked(who, head, body)
         if not exchange.connection.closed:
-            exchange.reply(200, answers.json_bytes(answer), answers.JSON)
+            exchange.reply(200, jsonvalues.encode_plain(answer), answers.JSON)
 
     async def _asked(self, who: Caller, head: Head, body: bytes) -> dict[str, Any]:
         parts = [decoded(part) for part in head.path.split("/")[2:]]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tornado.websocket import WebSocketHandler, WebSocketProtocol
 
 from protocol.errors import BadRequest, Refusal
-from protocol.jsonvalues import to_json
+from protocol.jsonvalues import encode_plain, to_json
 from protocol.requests import Caller
 from surfaces.http import answers, frames, handshake
 from surfaces.http.callers import caller_with
@@ -98,7 +98,7 @@ class Socket(Handler, WebSocketHandler):
         """Tell why it can't go on, and end with the close code of the refusal's status."""
         said = answers.error(refusal, self.exchange.request)
         self.exchange.log_refusal(said)
-        told = answers.json_bytes({"type": "error", "error": to_json(said)})
+        told = encode_plain({"type": "error", "error": to_json(said)})
         if self.send(text_frame(told)):
             self.end(frames.REFUSED + refusal.status, refusal.code)
 

@@ -29,7 +29,7 @@ from tests.surfaces.http.test_spaces import BASE, OWNER, run
 
 SEED = 20261121
 CASES = 500
-MANY_CASES = 4_000
+MANY_CASES = 2_000
 PORT = 40_000
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -367,3 +369,26 @@ async def test_no_credential_is_refused_before_the_body_is_read(raw: Raw) -> Non
     answer = await raw.answer()
     assert (answer.status, answer.error["code"]) == (401, "SignInRefused")
     assert answer.fields["connection"] == "close"
+
+
+async def test_what_waits_for_nothing_is_answered_without_a_task(
+    raw: Raw, bearer: str, surface: HttpSurface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One behind another in the same read has a turn of its own all the same."""
+    tasks: list[object] = []
+    spawn = surface.under_way.spawn
+
+    def counted(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        tasks.append(work)
+        return spawn(work)
+
+    monkeypatch.setattr(surface.under_way, "spawn", counted)
+    await run(raw, "RETURN 1", bearer)
+    assert not tasks
+    await run(raw, PLACE, bearer)
+    assert len(tasks) == 1, "it waits for the disk"
+    one, other = script("RETURN 1", bearer), script("RETURN 2", bearer)
+    await raw.send(one + other)
+    values = [(await raw.answer()).json["results"][0]["value"] for _ in range(2)]
+    assert values == [1, 2]
+    assert len(tasks) == 2, "the first of two"
