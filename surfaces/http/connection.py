@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         ):
             self._bound()
             self._pump()
-            self.surface.node.committer.turn_ends()
+        self.surface.node.committer.turn_ends()
 
     def eof_received(self) -> None:
         """The client closed its side: it is gone, and what ran for it is cancelled."""

@@ -15,7 +15,7 @@ Connection = TypeVar("Connection", bound=Says)
 
 
 class Serving(Http, Generic[Connection]):
-    """`surface.py` is what it is."""
+    """What a connection asks for and tells; `surface.py` does it."""
 
     shortcuts: Shortcuts
     unsaid: Unsaid[Connection]

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.cluster import building, processes
 from bench.cluster.asking import Asker
 from bench.cluster.plan import ETCD, Failover, draw
@@ -118,6 +120,7 @@ def test_a_snapshot_of_one_node_and_the_log_of_another_are_one_history(tmp_path:
             assert made["state"] in shown
 
 
+@pytest.mark.hard
 def test_a_follower_s_backup_becomes_a_new_cluster(tmp_path: Path) -> None:
     """What is the nodes' own is in none: neither roles nor endpoints nor whom it followed. Policy
     and rows are, and bind nobody. The etcd of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -111,7 +112,7 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-SHOWN_BY = {"acknowledges at once": 31}
+SHOWN_BY = {"acknowledges at once": 35}
 """A seed that showed a fault, tried before the others: most show it at once."""
 
 
@@ -124,3 +125,4 @@ def test_a_planted_fault_is_found(
     with pytest.raises((AssertionError, Refusal, StoreFault)):
         for seed in (SHOWN_BY.get(fault, 0), *range(100)):
             Cluster3(seed).run()
+    gc.collect()  # what was under way in a broken world is told of here, not beside another test

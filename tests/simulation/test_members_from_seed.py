@@ -6,6 +6,7 @@ machine.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from tests.logbook import Logbook
 from tests.simulation import troubles
 from tests.simulation.left_out import LEFT_OUT
 from tests.simulation.promises import Broken
-from tests.sweeps import parts
 
 SEEDS = 100
 PARTS = 10
@@ -82,7 +82,7 @@ def told(seeds: int, figures: Counter[str]) -> str:
     return f"{seeds}: " + ", ".join(f"{figures[word]} {word}" for word in words) + "; 0 broken"
 
 
-@pytest.mark.parametrize("part", parts(PARTS, always=2))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_every_promise_is_kept(
     part: int, worlds: Worlds, figure: Callable[[str, object], None]
 ) -> None:
@@ -147,3 +147,4 @@ def test_a_rule_that_is_left_out_is_missed(rule: str, logbook: Logbook) -> None:
     with LEFT_OUT[rule](), pytest.raises(Broken, match=what):
         for each in (seed, *range(12)):
             troubles.run(each)
+    gc.collect()  # what was under way in a broken world is told of here, not beside another test
