@@ -74,10 +74,11 @@ class Faults:
         return self._cut([link or (one.name, other.name)])
 
     def slow_links(self) -> str:
-        """Whatever comes to one node or from it is late, so that it is on the way for a good part
-        of what it may be silent for."""
+        """Whatever comes to one node or from it is late, by up to a tenth of what it may be silent
+        for: a write that it has to hold takes a fifth then, and is taken by a client that waits for
+        half a second."""
         node = self._chance.choice(self._plan.nodes)
-        late = self._chance.uniform(0.05, 0.3) * self._plan.failover.behind
+        late = self._chance.uniform(0.02, 0.1) * self._plan.failover.behind
         processes.delay(self._plan, around(self._plan, node, ETCD), late)
         time.sleep(self._plan.failover.lease * 2)
         processes.delay(self._plan, [], 0)
