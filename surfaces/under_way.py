@@ -35,6 +35,8 @@ class UnderWay:
         """As `spawn`, but it begins before this returns: see `begun.py`."""
         try:
             rest = begin(work)
+        except asyncio.CancelledError:
+            return  # as of a task: what it had asked for was ended before it was awaited
         except Exception as error:
             self._failed(error)
         else:

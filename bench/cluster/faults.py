@@ -75,8 +75,8 @@ class Faults:
 
     def slow_links(self) -> str:
         """Whatever comes to one node or from it is late, by up to a tenth of what it may be silent
-        for: a write that it has to hold takes a fifth then, and is taken by a client that waits for
-        half a second."""
+        for: a write waits up to a fifth of that for it, and a client that gives each node half a
+        second sees it taken."""
         node = self._chance.choice(self._plan.nodes)
         late = self._chance.uniform(0.02, 0.1) * self._plan.failover.behind
         processes.delay(self._plan, around(self._plan, node, ETCD), late)

@@ -6,7 +6,10 @@ import asyncio
 
 import pytest
 
+from actors.sparing import SparingLog
 from surfaces.begun import begin
+from surfaces.under_way import UnderWay
+from tests.logbook import Logbook
 
 
 async def test_what_waits_for_nothing_ends_at_once() -> None:
@@ -68,6 +71,23 @@ async def test_a_turn_that_is_given_away_is_given() -> None:
         await asyncio.sleep(0)
     await task
     assert turns == ["other", "other", "work"]
+
+
+async def test_work_that_is_cancelled_at_once_ends_as_a_task_would(logbook: Logbook) -> None:
+    """Whoever begins it is none of those that it asked."""
+    asked, under_way = asyncio.get_running_loop().create_future(), UnderWay(SparingLog("test"))
+    asked.cancel()
+
+    async def work() -> None:
+        await asked
+
+    async def fails() -> None:
+        raise ValueError("so soon")
+
+    under_way.begin(work())
+    logbook.allow("work for a connection failed")
+    under_way.begin(fails())
+    assert not under_way
 
 
 @pytest.mark.parametrize("begun", [False, True])
