@@ -23,7 +23,7 @@ from surfaces.http.spaces import (
     LONG_BODY,
     PATHS,
     WAYS,
-    Asked,
+    KeyRequest,
     no_key,
     read_value,
     shown_value,
@@ -71,7 +71,7 @@ class Shortcuts:
         except Refusal:
             return False
         began = surface.loop.time()
-        asked = Asked(None, shown_value)
+        asked = KeyRequest(None, shown_value)
         try:
             found = self._spaces.run(asked, known.token, names, (operation,))
         except Exception as error:
@@ -122,12 +122,14 @@ class Shortcuts:
             operation = way.read(given, parts[6].decode("ascii"), asked_for)
         except Refusal:
             return False
-        asked = Asked(None, way.show)
+        asked = KeyRequest(None, way.show)
         self._exchange(asked, connection, known, route)
         asked.ask(known.token, names, operation)
         return True
 
-    def _exchange(self, asked: Asked, connection: Asking, known: KnownHead, route: Route) -> None:
+    def _exchange(
+        self, asked: KeyRequest, connection: Asking, known: KnownHead, route: Route
+    ) -> None:
         """The exchange that somebody will be answered by: it runs from now on."""
         surface, like = self._surface, known.like
         head = Head(route.method, "", "", like.version, like.fields, like.host, True, like.length)

@@ -154,10 +154,10 @@ class KeyDelegate(HTTPMessageDelegate):
         operation = way.read(given, parts[-1], parameters(head.query, way.query))
         namespace, database, space = map(decoded, parts[2:5])
         exchange.body = b""
-        Asked(exchange, way.show).ask(who, (namespace, database, space), operation)
+        KeyRequest(exchange, way.show).ask(who, (namespace, database, space), operation)
 
 
-class Asked:
+class KeyRequest:
     """An operation that a request asks for: hears how it went, and answers.
 
     :param exchange: the request; None: it has come so far without one, and gets it when it has to
