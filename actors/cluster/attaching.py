@@ -49,6 +49,7 @@ class Attaching:
         self._backlog = backlog
         self._pauses = Pauses(rng)
         self._receiving: Receiving | None = None
+        self._heard_us = runtime.clock.monotonic_us()
         self._failed: Standing | None = None
         self.reason = ""
         """Why it is stranded or has to be copied, or why the last link has ended."""
@@ -67,6 +68,13 @@ class Attaching:
     def receiving(self) -> Receiving | None:
         """The link that there is; None: there is none at the moment."""
         return self._receiving
+
+    @property
+    def heard_us(self) -> int:
+        """When who leads was heard last, by any link, on the monotonic clock; never: when this
+        began."""
+        at = self._receiving
+        return self._heard_us if at is None or not at.epoch else at.heard_us
 
     async def run(self) -> None:
         """Follow, until this is cancelled or another attempt would bring nothing: `standing` says
@@ -94,7 +102,7 @@ class Attaching:
             full = True
             raise
         finally:
-            self._receiving = None
+            self._heard_us, self._receiving = self.heard_us, None
             if receiving.epoch and not full:
                 self._pauses.over()
 

@@ -440,7 +440,7 @@ class CoordinationActor(LoopActor):
         await self._lead_nobody(f"node {node} leads the store")
         log.info("follows", leader=node, epoch=epoch)
         follows = self._ways.follow(node, upstream, epoch)
-        member.pursuit = Pursuit(self._clock, node, epoch, follows)
+        member.pursuit = Pursuit(node, epoch, follows)
         member.life, self._said = Life.FOLLOWING, None
 
     async def _have_copied(self, leader: str, insync: InSync | None) -> None:
@@ -476,7 +476,9 @@ class CoordinationActor(LoopActor):
         policy, lease, agreed, by_order = taken
         lead, insync = agreed.lead, agreed.insync
         assert lead is not None and insync is not None, "it was taken with both"
-        member, committer = self._member, self._committer
+        member, committer, pursuit = self._member, self._committer, self._member.pursuit
+        # Rule 2: who led before is out of the set as soon as any other that is as silent.
+        followed = {} if pursuit is None else {pursuit.node: pursuit.heard_us}
         self._shippings.end_all()
         # What an older leader has sent is on the disk or is not: nothing comes behind the promise.
         await self._follow_nobody()
@@ -489,7 +491,7 @@ class CoordinationActor(LoopActor):
             raise
         leadership = Leadership(
             self._clock, member.node, policy, lease, lead.epoch, insync,
-            committer.released_upto, committer.release_more, by_order,
+            committer.released_upto, committer.release_more, by_order, followed,
         )  # fmt: skip
         leadership.rounds.say = self._shippings.hurry
         member.lead, member.leadership, member.lacks = lead, leadership, False

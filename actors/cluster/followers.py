@@ -33,10 +33,16 @@ class Followers:
     by_node: Mapping[str, Follower] = field(default_factory=dict)
 
     @classmethod
-    def begun(cls, members: frozenset[str], now_us: int) -> Followers:
+    def begun(cls, members: frozenset[str], now_us: int, followed: Mapping[str, int]) -> Followers:
         """Those of a leader that begins: it has heard of nobody, and gives each member of the set
-        as long as one that has fallen silent in this moment."""
-        return cls({node: Follower(0, 0, now_us, linked=False) for node in members})
+        as long as one that has fallen silent in this moment.
+
+        :param followed: whom it followed until now, and when it heard of it last: mostly who led
+            before and is gone. It has been waited for while its lease lapsed
+        """
+        return cls(
+            {node: Follower(0, 0, followed.get(node, now_us), linked=False) for node in members}
+        )
 
     def attached(self, node: str, agree: int, now_us: int) -> Followers:
         """One came, or came back: its log agrees with this one's up to here. What it said before is

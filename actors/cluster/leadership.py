@@ -8,8 +8,9 @@ somebody else leads, and is never gone on with after that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -38,6 +39,8 @@ class Leadership:
     :param released: the last frame that is shown here
     :param changed: called when more may be released
     :param by_order: whether a lineage begins with it, that is this node alone
+    :param followed: whom this node followed until now, and when it heard of it last, on the
+        monotonic clock
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Leadership:
         released: int,
         changed: Callable[[], None],
         by_order: bool = False,
+        followed: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._clock = clock
         self.policy = policy
@@ -60,7 +64,7 @@ class Leadership:
         self._changed = changed
         self.by_order = by_order
         others = self._leading.members - {node}
-        self.followers = Followers.begun(others, clock.monotonic_us())
+        self.followers = Followers.begun(others, clock.monotonic_us(), followed)
         self.news = asyncio.Event()
         """Set when there may be another set to ask for."""
         self.rounds = Rounds(lambda: self._leading.waited_for - {node})

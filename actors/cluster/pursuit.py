@@ -12,7 +12,6 @@ from typing import Protocol
 
 from actors.cluster.standing import Standing
 from actors.cluster.tasks import end
-from protocol.doors import Clock
 from protocol.errors import Busy
 
 
@@ -26,8 +25,6 @@ class Receives(Protocol):
 
     epoch: int
     """In which this node is attached; 0: it is not yet."""
-    heard_us: int
-    """When the leader was heard last, on the monotonic clock."""
 
     def ask_present(self) -> asyncio.Future[int]:
         """What is present. :raises Busy: nobody can say, also from the future"""
@@ -48,6 +45,10 @@ class Follows(Protocol):
     def receiving(self) -> Receives | None:
         """The link that there is."""
 
+    @property
+    def heard_us(self) -> int:
+        """When who leads was heard last, by any link; never: when this began."""
+
     def run(self) -> Awaitable[None]:
         """Follow, until this is cancelled or another attempt would bring nothing."""
 
@@ -59,11 +60,10 @@ class Pursuit:
     :param epoch: in which that node leads; None: nobody has agreed on it
     """
 
-    def __init__(self, clock: Clock, node: str, epoch: int | None, follows: Follows) -> None:
+    def __init__(self, node: str, epoch: int | None, follows: Follows) -> None:
         self.node = node
         self.epoch = epoch
         self._follows = follows
-        self._heard_us = clock.monotonic_us()
         self._task = asyncio.ensure_future(follows.run())
 
     @property
@@ -82,12 +82,14 @@ class Pursuit:
         """Why it is not attached, as was last found out; None: it is, or nothing is known yet."""
         return None if self.is_attached else self._follows.reason or None
 
+    @property
+    def heard_us(self) -> int:
+        """When who is followed was heard last, on the monotonic clock; never: when this began."""
+        return self._follows.heard_us
+
     def silent_us(self, now_us: int) -> int:
         """How long nothing was heard from who is followed."""
-        receiving = self._follows.receiving
-        if receiving is not None and receiving.epoch > 0:
-            self._heard_us = max(self._heard_us, receiving.heard_us)
-        return now_us - self._heard_us
+        return now_us - self.heard_us
 
     def ask_present(self) -> asyncio.Future[int]:
         """What who is followed has released, once it is sure that it leads.

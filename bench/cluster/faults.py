@@ -40,11 +40,11 @@ class Faults:
 
     def leader_paused(self) -> str:
         """SIGSTOP for longer than the lease."""
-        return self._paused(self._leader())
+        return self._paused(self._leader().name)
 
     def follower_paused(self) -> str:
         """The same of another."""
-        return self._paused(self._chance.choice(self._plan.others(self._leader())))
+        return self._paused(self._chance.choice(self._plan.others(self._leader())).name)
 
     def leader_cut_off(self) -> str:
         """Nothing goes in or out of who leads, to nodes and etcd."""
@@ -92,6 +92,10 @@ class Faults:
         processes.start_etcd(self._plan)
         return f"etcd was away for {time.monotonic() - began:.1f} s"
 
+    def etcd_paused(self) -> str:
+        """SIGSTOP of etcd for as long: connections to it stay, and it answers nothing."""
+        return self._paused(ETCD)
+
     def all_killed(self) -> str:
         """Everybody at once."""
         for node in self._plan.nodes:
@@ -125,12 +129,12 @@ class Faults:
         processes.start_node(self._plan, node)
         return f"{node.name} was up again after {time.monotonic() - began:.1f} s"
 
-    def _paused(self, node: NodeAt) -> str:
+    def _paused(self, name: str) -> str:
         seconds = self._plan.failover.lease * 2
-        processes.send(self._plan, node.name, signal.SIGSTOP)
+        processes.send(self._plan, name, signal.SIGSTOP)
         time.sleep(seconds)
-        processes.send(self._plan, node.name, signal.SIGCONT)
-        return f"{node.name} stood still for {seconds} s"
+        processes.send(self._plan, name, signal.SIGCONT)
+        return f"{name} stood still for {seconds} s"
 
     def _cut(self, pairs: Sequence[Pair]) -> str:
         seconds = self._chance.uniform(0.5, self._plan.failover.lease * 2)

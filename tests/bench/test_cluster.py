@@ -148,7 +148,7 @@ def test_every_kind_of_fault_is_there_and_undoes_itself(
     monkeypatch.setattr(processes, "wait_for", lambda holds, what: None)
     chance = Faults(plan, random.Random(1))
     seen = {chance.one()[0] for _ in range(300)}
-    assert len(seen) == 13
+    assert len(seen) == 14
     assert json.loads(plan.cuts.read_text()) == json.loads(plan.late.read_text()) == []
     assert did.count("SIGSTOP") == did.count("SIGCONT") > 0
     assert did.count("end") == did.count("start_node") + did.count("start_etcd") > 0

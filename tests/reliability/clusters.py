@@ -183,6 +183,14 @@ class Cluster:
         before is whole again."""
         processes.cut(self.plan, pairs)
 
+    def pause_etcd(self) -> None:
+        """SIGSTOP."""
+        processes.send(self.plan, ETCD, signal.SIGSTOP)
+
+    def resume_etcd(self) -> None:
+        """SIGCONT."""
+        processes.send(self.plan, ETCD, signal.SIGCONT)
+
     def around(self, member: Member) -> Sequence[tuple[str, str]]:
         """All links of a node, to etcd too, both ways."""
         return around(self.plan, member.at, ETCD)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from urllib.request import urlopen
 
 import pytest
 
+from bench.cluster import processes
 from bench.cluster.chaos import written_again
 from bench.cluster.histories.clients import Clients
 from bench.cluster.plan import ETCD
 from tests.actors.agreement.etcds import needs_etcd
 from tests.reliability import disks
 from tests.reliability.clusters import PLACE, Cluster, Member, asked, cluster
-from tests.reliability.disks import MIB, Filler
+from tests.reliability.disks import MIB, FailingDisk, Filler
 
 Figure = Callable[[str, object], None]
 DISK_BYTES = 256 * MIB
@@ -150,7 +151,30 @@ def test_writes_are_refused_while_no_follower_is_heard_and_etcd_is(
     figure("a leader without followers", clients.figures)
 
 
-# --- a follower that stands still -----------------------------------------------------------------
+# --- who stands still -----------------------------------------------------------------------------
+
+
+def test_reads_go_on_while_etcd_stands_still_for_longer_than_the_lease(
+    tmp_path: Path, figure: Figure
+) -> None:
+    """Its connections are there, and nothing is answered: not even that it is away."""
+    with cluster(tmp_path) as found, asked(found) as clients:
+        found.led().script(QUIET, **PLACE)
+        for _ in range(2):
+            changes_are_taken(found, clients)
+            leader = found.led()
+            found.pause_etcd()
+            try:
+                found.until(
+                    "it says that it may take nothing",
+                    lambda: leader.refusal("CREATE t SET n = 0", **PLACE) == "NotWritable",  # noqa: B023
+                )
+                assert leader.value("SELECT VALUE n FROM quiet", **PLACE) == [1]
+            finally:
+                found.resume_etcd()
+            again = healed(found, clients)
+            print(f"etcd stood still: {again:.1f} s without a write once it went on")
+    figure("an etcd that stands still", clients.figures)
 
 
 def test_reads_go_on_while_a_follower_that_is_needed_stands_still(tmp_path: Path) -> None:
@@ -193,10 +217,15 @@ def small_disk(root: Path, name: str) -> Iterator[Filler]:
     which takes its room."""
     disks.require("mkfs.ext4", "mount")
     with disks.image_disk(root, "ext4", DISK_BYTES) as disk:
-        disk.store.mkdir()
-        (root / "cluster").mkdir()
-        (root / "cluster" / name).symlink_to(disk.store)
+        put(root, name, disk.store)
         yield Filler(disk)
+
+
+def put(root: Path, name: str, store: Path) -> None:
+    """Have a node of the cluster that is made there keep its store somewhere."""
+    store.mkdir()
+    (root / "cluster").mkdir()
+    (root / "cluster" / name).symlink_to(store)
 
 
 def full_until(found: Cluster, filler: Filler, what: str, holds: Callable[[], bool]) -> None:
@@ -285,3 +314,31 @@ def test_a_leader_whose_disk_is_full(tmp_path: Path, figure: Figure) -> None:
         filler.give_back()
         found.in_sync(3)
     figure("a leader whose disk is full", clients.figures)
+
+
+# --- a disk that fails ----------------------------------------------------------------------------
+
+
+def test_a_disk_that_fails_ends_its_node_and_nothing_else(tmp_path: Path, figure: Figure) -> None:
+    """That of who leads, and then the same node's as a follower. On another disk with what got to
+    the first it comes back, and lacks nothing that was acknowledged."""
+    disks.require("mkfs.ext4", "mount", "umount")
+    with closing(FailingDisk(tmp_path / "disk", DISK_BYTES)) as disk:
+        put(tmp_path, "n1", disk.store)
+        with cluster(tmp_path) as found, asked(found) as clients:
+            member = by_name(found, "n1")
+            assert found.led() == member
+            for role in ("leader", "follower"):
+                changes_are_taken(found, clients)
+                began = time.monotonic()
+                disk.fail()
+                found.until("it has ended", lambda: processes.pid_of(found.plan, "n1") is None)
+                assert found.led() != member
+                changes_are_taken(found, clients)
+                gap = clients.probe.longest(began)
+                assert "node failed" in member.said
+                disk.replace()
+                member.start()
+                found.in_sync(3)
+                print(f"the disk of a {role} has failed: {gap:.1f} s without a write")
+        figure("a disk that fails", clients.figures)

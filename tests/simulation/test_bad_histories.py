@@ -29,7 +29,7 @@ from tests.simulation.shape import Shape
 
 TABLES: Final = "DEFINE TABLE t"
 BEHIND_SECONDS: Final = 0.5
-PATIENT: Final = frozenset({"3-lead", "5-epoch", "5-seen-memory"})
+PATIENT: Final = frozenset({"2-add-new", "3-lead", "5-epoch", "5-seen-memory"})
 """Stories in which who is silent stays in the set for three seconds."""
 LATE_SECONDS: Final = 6.0
 """A request that comes late is done by then."""

@@ -64,9 +64,18 @@ def test_who_has_no_row_is_no_member() -> None:
 
 def test_a_new_leader_gives_the_others_time() -> None:
     leading = leads("a", "b", "c", acks=0)
-    begun = Followers.begun(frozenset("bc"), NOW)
+    begun = Followers.begun(frozenset("bc"), NOW, {})
     assert wanted(leading, begun, ALL, NOW + BEHIND, BEHIND) is None
     assert wanted(leading, begun, ALL, NOW + BEHIND + 1, BEHIND) == frozenset("ac")
+
+
+def test_a_new_leader_has_waited_for_who_led_before() -> None:
+    leading = leads("a", "b", "c")
+    begun = Followers.begun(frozenset("bc"), NOW, {"c": NOW - BEHIND - 1, "d": NOW})
+    assert wanted(leading, begun, ALL, NOW, BEHIND) == frozenset("ab")
+    begun = Followers.begun(frozenset("bc"), NOW, {"c": NOW - 1})  # it is there still
+    assert wanted(leading, begun, ALL, NOW + BEHIND - 1, BEHIND) is None
+    assert begun.by_node.keys() == {"b", "c"}  # nobody else is a follower yet
 
 
 def test_nothing_is_written_for_followers_that_nobody_hears() -> None:

@@ -30,7 +30,15 @@ from protocol.limits import CLUSTER_SILENT_SECONDS
 from protocol.links import Copy, Link
 from storage.cluster_file import Cluster
 from storage.memory import MemoryEngine
-from tests.actors.cluster.whole import POLICY, ROLES, Machine, Trio, cluster
+from tests.actors.cluster.whole import (
+    BEHIND_SECONDS,
+    LEASE_SECONDS,
+    POLICY,
+    ROLES,
+    Machine,
+    Trio,
+    cluster,
+)
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -155,6 +163,47 @@ def test_when_the_leader_dies_another_leads_and_nothing_is_lost() -> None:
         await old.start()
         await trio.in_sync("a", "b", "c")
         await shows(trio, old, 21)
+
+    played(main)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_writes_go_on_as_soon_as_the_lease_of_who_is_gone_has_lapsed(killed: bool) -> None:
+    """Who led before has been silent since then, and is not waited for another time."""
+
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await wrote(old, 1)
+        time = asyncio.get_running_loop().time  # which is virtual
+        began = time()
+        if killed:
+            await old.kill()
+        else:
+            old.cut()
+        await trio.until(lambda: trio.leader not in (None, old))
+        new = await trio.led()
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+        assert time() - began < LEASE_SECONDS + BEHIND_SECONDS / 2
+        await trio.in_sync(*(each.name for each in trio.machines if each is not old))
+
+    played(main)
+
+
+def test_who_led_before_and_is_there_stays_in_the_set() -> None:
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await wrote(old, 1)
+        insync = trio.etcd.insync
+        old.once["grant"] = Fate.REFUSED  # another is the first to take it
+        leadership = old.runs.member.leadership
+        assert leadership is not None
+        trio.etcd.end(leadership.lease.id)  # somebody has revoked it
+        await trio.until(lambda: trio.leader not in (None, old))
+        new = await trio.led()
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+        await asyncio.sleep(2 * BEHIND_SECONDS)
+        assert trio.etcd.insync == insync  # nothing was ever asked
+        await shows(trio, old, 2)
 
     played(main)
 
@@ -470,6 +519,22 @@ def test_a_follower_that_hears_nothing_for_a_minute_answers_owners_alone() -> No
         with pytest.raises(Busy, match="owners of the store alone"):
             member.check_answering(None)
         assert len(await other.value("SELECT * FROM t")) == 1  # an owner asks
+
+    played(main)
+
+
+def test_a_follower_that_nobody_asked_for_long_has_heard_its_leader_meanwhile() -> None:
+    async def main(trio: Trio) -> None:
+        await wrote(await trio.led(), 1)
+        other = trio.named("c")
+        await shows(trio, other, 1)
+        await asyncio.sleep(2 * CLUSTER_SILENT_SECONDS)
+        other.cut()
+        member = other.runs.member
+        await trio.until(lambda: member.pursuit is not None and not member.pursuit.is_attached)
+        member.check_answering(None)
+        silent = (await other.value("INFO FOR NODE"))["upstream_silent"]
+        assert silent < timedelta(seconds=CLUSTER_SILENT_SECONDS)
 
     played(main)
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from actors.doors import Doors
@@ -31,7 +31,12 @@ from tests.simulation.links import LinksModel, ModelLinks
 
 PRINT = "ab" * 32
 ROLES = "serving, writable, coordinating"
-POLICY = "DEFINE FAILOVER VIA 'http://etcd' LEASE 5s ACKS {} BEHIND 1s PROMOTE {}"
+LEASE_SECONDS: Final = 5
+BEHIND_SECONDS: Final = 1
+POLICY = (
+    f"DEFINE FAILOVER VIA 'http://etcd' LEASE {LEASE_SECONDS}s ACKS {{}}"
+    f" BEHIND {BEHIND_SECONDS}s PROMOTE {{}}"
+)
 
 
 @dataclass
