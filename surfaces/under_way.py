@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from actors.runtime import Reply
 from actors.sparing import SparingLog
+from protocol import limits
 from surfaces.begun import begin
 
 Then = Callable[[asyncio.Future[Any]], None]
 """What follows when something is done."""
+
+_SLICE_SECONDS: Final = limits.SLICE_US / 1_000_000
 
 
 class UnderWay:
@@ -26,22 +29,46 @@ class UnderWay:
         self._sparing = sparing
         self._none_left = none_left
         self._futures: set[asyncio.Future[Any]] = set()
+        self._spent = 0.0
+        """Of the slice that work takes before it is a task."""
+        self._renews = False
+        """Whether the loop knows that there is to be another slice, which it is told once half of
+        one is used up."""
 
     def __bool__(self) -> bool:
         """Whether anything is."""
         return bool(self._futures)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """As `spawn`, but it begins before this returns: see `begun.py`."""
+    def begin(self, work: Coroutine[Any, Any, None], waits: Callable[[], None]) -> None:
+        """As `spawn`, but it begins before this returns (`begun.py`), as long as what has begun so
+        did not take a slice since others had their turn.
+
+        :param waits: called where it waits for something, before the loop knows of its task
+        """
+        loop = asyncio.get_running_loop()
+        if self._spent >= _SLICE_SECONDS:
+            self.spawn(work)
+            return
+        began = loop.time()
         try:
             rest = begin(work)
         except asyncio.CancelledError:
             return  # as of a task: what it had asked for was ended before it was awaited
         except Exception as error:
             self._failed(error)
-        else:
-            if rest is not None:
-                self.spawn(rest)
+            return
+        finally:
+            self._spent += loop.time() - began
+            if self._spent > _SLICE_SECONDS / 2 and not self._renews:
+                self._renews = True
+                loop.call_soon(self._renew)
+        if rest is not None:
+            waits()
+            self.spawn(rest)
+
+    def _renew(self) -> None:
+        """Others had their turn."""
+        self._spent, self._renews = 0.0, False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` until it ends, or the surface does."""

@@ -167,6 +167,7 @@ class CoordinationActor(LoopActor):
             await self._detour.end()
             if member.pursuit is not None:
                 await member.pursuit.end()
+                member.pursuit = None  # whom the actor after this one follows it follows anew
 
     # --- what statements ask for ------------------------------------------------------------------
 
@@ -477,7 +478,7 @@ class CoordinationActor(LoopActor):
         lead, insync = agreed.lead, agreed.insync
         assert lead is not None and insync is not None, "it was taken with both"
         member, committer, pursuit = self._member, self._committer, self._member.pursuit
-        # Rule 2: who led before is out of the set as soon as any other that is as silent.
+        # Rule 2: who led before has been waited for already, while its lease lapsed.
         followed = {} if pursuit is None else {pursuit.node: pursuit.heard_us}
         self._shippings.end_all()
         # What an older leader has sent is on the disk or is not: nothing comes behind the promise.
@@ -491,7 +492,7 @@ class CoordinationActor(LoopActor):
             raise
         leadership = Leadership(
             self._clock, member.node, policy, lease, lead.epoch, insync,
-            committer.released_upto, committer.release_more, by_order, followed,
+            committer.released_upto, committer.release_more, followed, by_order,
         )  # fmt: skip
         leadership.rounds.say = self._shippings.hurry
         member.lead, member.leadership, member.lacks = lead, leadership, False

@@ -23,6 +23,9 @@ class Follower:
     """Whether it is attached at the moment."""
 
 
+ATTACHES_US: Final = 500_000
+"""For so long who led before may take to attach to who leads now, however long it was not heard: it
+has given its lead up, say, and was followed by nobody."""
 _NOBODY: Final = Follower(0, 0, 0, linked=False)
 
 
@@ -33,16 +36,22 @@ class Followers:
     by_node: Mapping[str, Follower] = field(default_factory=dict)
 
     @classmethod
-    def begun(cls, members: frozenset[str], now_us: int, followed: Mapping[str, int]) -> Followers:
+    def begun(
+        cls, members: frozenset[str], now_us: int, followed: Mapping[str, int], behind_us: int
+    ) -> Followers:
         """Those of a leader that begins: it has heard of nobody, and gives each member of the set
         as long as one that has fallen silent in this moment.
 
         :param followed: whom it followed until now, and when it heard of it last: mostly who led
-            before and is gone. It has been waited for while its lease lapsed
+            before and is gone. It has been waited for while its lease lapsed, and has only the time
+            that it takes to attach
         """
-        return cls(
-            {node: Follower(0, 0, followed.get(node, now_us), linked=False) for node in members}
-        )
+        earliest_us = now_us - max(behind_us - ATTACHES_US, 0)
+
+        def heard_us(node: str) -> int:
+            return max(followed.get(node, now_us), earliest_us)
+
+        return cls({node: Follower(0, 0, heard_us(node), linked=False) for node in members})
 
     def attached(self, node: str, agree: int, now_us: int) -> Followers:
         """One came, or came back: its log agrees with this one's up to here. What it said before is

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -30,6 +29,8 @@ log = structlog.get_logger("cluster")
 
 _NOT_BEGUN: Final = 1 << 62
 """A sequence that no frame has."""
+_UNKNOWN: Final = 1 << 30
+"""More followers than there are: nobody leaves the set before those who stay know the policy."""
 
 
 class Leadership:
@@ -38,9 +39,9 @@ class Leadership:
     :param lease: that the lead was taken with
     :param released: the last frame that is shown here
     :param changed: called when more may be released
-    :param by_order: whether a lineage begins with it, that is this node alone
     :param followed: whom this node followed until now, and when it heard of it last, on the
         monotonic clock
+    :param by_order: whether a lineage begins with it, that is this node alone
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class Leadership:
         insync: InSync,
         released: int,
         changed: Callable[[], None],
-        by_order: bool = False,
-        followed: Mapping[str, int] = MappingProxyType({}),
+        followed: Mapping[str, int],
+        by_order: bool,
     ) -> None:
         self._clock = clock
         self.policy = policy
@@ -64,7 +65,7 @@ class Leadership:
         self._changed = changed
         self.by_order = by_order
         others = self._leading.members - {node}
-        self.followers = Followers.begun(others, clock.monotonic_us(), followed)
+        self.followers = Followers.begun(others, clock.monotonic_us(), followed, policy.behind_us)
         self.news = asyncio.Event()
         """Set when there may be another set to ask for."""
         self.rounds = Rounds(lambda: self._leading.waited_for - {node})
@@ -185,7 +186,9 @@ class Leadership:
             )
             self._changed()
 
-        go_by(policy, max(standing.acks, standing.acks_before), _NOT_BEGUN)
+        # Where all hold its own first frame they know what it goes by now.
+        before_it = 0 if standing.is_settled else standing.acks_before
+        go_by(policy, max(standing.acks, before_it), _NOT_BEGUN)
         return lambda: go_by(before, standing.acks_before, standing.amended)
 
     def hears_enough(self, policy: Policy) -> bool:
@@ -204,8 +207,9 @@ class Leadership:
     # --- what it releases -------------------------------------------------------------------------
 
     def begun(self, own: int) -> None:
-        """The first frame of its epoch has this sequence."""
-        self._leading = replace(self._leading, own=own)
+        """The first frame of its epoch has this sequence. Who holds that has the policy that this
+        node goes by in its log; of nobody else is that known, nor what others went by before."""
+        self._leading = replace(self._leading, own=own, acks_before=_UNKNOWN, amended=own)
         self._changed()
 
     def releasable(self, durable: int) -> int:

@@ -60,9 +60,9 @@ class Leading:
     released: int = 0
     """The last frame that this leader has released."""
     acks_before: int = 0
-    """As many followers were promised by a policy …"""
+    """As many followers were promised, or more, by a policy …"""
     amended: int = 0
-    """… that another has replaced, which is in this frame."""
+    """… that another has replaced, which is in this frame or before it."""
 
     # --- what it may release ----------------------------------------------------------------------
 

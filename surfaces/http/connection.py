@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
         """Whether there is no room for more among what is held of nobody's."""
         self._pumping = False
         self._reading_paused = False
+        self._reads = False
+        """Whether what was read is looked at in this call."""
         # Times on the loop's clock, looked at by `check`; 0 where the phase does not last.
         self._idle_since = 0.0
         self._linger_until = 0.0
@@ -95,17 +97,20 @@ class Connection(asyncio.Protocol):
 
     def _read(self, data: bytes) -> None:
         reading = self.reading
-        self._idle_since = 0.0
-        reading.take(data)
-        if (
-            self.queue
-            or reading.in_head
-            or reading.receiving is not None
-            or self._reading_paused
-            or self._waiting.counted
-        ):
-            self._bound()
-            self._pump()
+        self._idle_since, self._reads = 0.0, True
+        try:
+            reading.take(data)
+            if (
+                self.queue
+                or reading.in_head
+                or reading.receiving is not None
+                or self._reading_paused
+                or self._waiting.counted
+            ):
+                self._bound()
+                self._pump()
+        finally:
+            self._reads = False
         self.surface.node.committer.turn_ends()
 
     def eof_received(self) -> None:
@@ -159,6 +164,14 @@ class Connection(asyncio.Protocol):
     def is_last(self) -> bool:
         """Whether nothing waits behind the request that is being answered."""
         return not self.queue
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether the request that is being answered may begin before the call returns that says
+        so: it is the last of what was read just now. Those of one read together may take long; and
+        one whose turn comes when another was answered would run within whatever has answered that:
+        the release of a commit, or a script that has ended it, in whose greenlet none may begin."""
+        return self._reads and not self.queue
 
     @property
     def receiving(self) -> Exchange | None:

@@ -91,6 +91,10 @@ class Link(Protocol):
     def is_last(self) -> bool:
         """Whether nothing waits behind the request that is being answered."""
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether it may begin before the call returns that says so."""
+
     def takes(self, size: int) -> bool:
         """Whether there is room for an answer of so many bytes."""
 

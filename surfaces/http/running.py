@@ -31,10 +31,11 @@ class RunningDelegate(HTTPMessageDelegate, ABC):
         self._running = False
 
     def finish(self) -> None:
-        """The request is there: do it. What stands behind it in one read has its turn later: all
-        of them together may take long."""
-        if self._exchange.connection.is_last:
-            self._surface.under_way.begin(self._run())
+        """The request is there: do it, at once where it may (`Connection.may_begin`)."""
+        if self._exchange.connection.may_begin:
+            # A change that comes alone goes to the log before there is a task, which would look
+            # like more to come.
+            self._surface.under_way.begin(self._run(), self._surface.node.committer.turn_ends)
         else:
             self._surface.spawn(self._run())
 

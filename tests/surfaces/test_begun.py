@@ -7,9 +7,14 @@ import asyncio
 import pytest
 
 from actors.sparing import SparingLog
+from protocol import limits
 from surfaces.begun import begin
 from surfaces.under_way import UnderWay
 from tests.logbook import Logbook
+
+
+def nothing() -> None:
+    """Nobody wants to know."""
 
 
 async def test_what_waits_for_nothing_ends_at_once() -> None:
@@ -84,10 +89,42 @@ async def test_work_that_is_cancelled_at_once_ends_as_a_task_would(logbook: Logb
     async def fails() -> None:
         raise ValueError("so soon")
 
-    under_way.begin(work())
+    under_way.begin(work(), nothing)
     logbook.allow("work for a connection failed")
-    under_way.begin(fails())
+    under_way.begin(fails(), nothing)
     assert not under_way
+
+
+async def test_what_waits_says_so_before_there_is_a_task() -> None:
+    said, under_way = list[int](), UnderWay(SparingLog("test"))
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    under_way.begin(work(), lambda: said.append(len(asyncio.all_tasks())))
+    assert said == [1]  # this one
+    assert len(asyncio.all_tasks()) == 2
+    await under_way.ended()
+
+
+async def test_what_begins_at_once_takes_a_slice_and_no_more_until_others_had_their_turn() -> None:
+    done, under_way = list[float](), UnderWay(SparingLog("test"))
+    loop, slice_seconds = asyncio.get_running_loop(), limits.SLICE_US / 1_000_000
+
+    async def work() -> None:
+        until = loop.time() + slice_seconds / 4
+        while loop.time() < until:
+            pass
+        done.append(until)
+
+    for turn in range(3):
+        before = len(done)
+        for _ in range(10):
+            under_way.begin(work(), nothing)
+        assert before < len(done) <= before + 4, turn
+        await under_way.ended()
+        assert len(done) == before + 10
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.cluster.followers import Follower, Followers, replicating, wanted
+from actors.cluster.followers import ATTACHES_US, Follower, Followers, replicating, wanted
 from actors.cluster.leading import Leading
 from protocol.agreement import InSync
 
@@ -64,18 +64,27 @@ def test_who_has_no_row_is_no_member() -> None:
 
 def test_a_new_leader_gives_the_others_time() -> None:
     leading = leads("a", "b", "c", acks=0)
-    begun = Followers.begun(frozenset("bc"), NOW, {})
+    begun = Followers.begun(frozenset("bc"), NOW, {}, BEHIND)
     assert wanted(leading, begun, ALL, NOW + BEHIND, BEHIND) is None
     assert wanted(leading, begun, ALL, NOW + BEHIND + 1, BEHIND) == frozenset("ac")
 
 
 def test_a_new_leader_has_waited_for_who_led_before() -> None:
+    """It gets the time that it takes to attach, and no more."""
     leading = leads("a", "b", "c")
-    begun = Followers.begun(frozenset("bc"), NOW, {"c": NOW - BEHIND - 1, "d": NOW})
-    assert wanted(leading, begun, ALL, NOW, BEHIND) == frozenset("ab")
-    begun = Followers.begun(frozenset("bc"), NOW, {"c": NOW - 1})  # it is there still
-    assert wanted(leading, begun, ALL, NOW + BEHIND - 1, BEHIND) is None
-    assert begun.by_node.keys() == {"b", "c"}  # nobody else is a follower yet
+
+    def asks(heard_us: int, after_us: int, behind_us: int = BEHIND) -> frozenset[str] | None:
+        followed = {"c": heard_us, "d": NOW}
+        begun = Followers.begun(frozenset("bc"), NOW, followed, behind_us)
+        assert begun.by_node.keys() == {"b", "c"}  # nobody else is a follower yet
+        begun = begun.heard("b", 20, 20, NOW + after_us)
+        return wanted(leading, begun, ALL, NOW + after_us, behind_us)
+
+    assert asks(NOW - 9 * BEHIND, ATTACHES_US) is None
+    assert asks(NOW - 9 * BEHIND, ATTACHES_US + 1) == frozenset("ab")
+    assert asks(NOW - 1, BEHIND - 1) is None  # it was heard just now
+    assert asks(NOW - 1, BEHIND) == frozenset("ab")
+    assert asks(NOW - 9 * BEHIND, 100_000, behind_us=100_000) is None  # as much as any other
 
 
 def test_nothing_is_written_for_followers_that_nobody_hears() -> None:
