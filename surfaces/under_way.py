@@ -49,22 +49,20 @@ class UnderWay:
         if self._spent >= _SLICE_SECONDS:
             self.spawn(work)
             return
-        began = loop.time()
+        began, rest = loop.time(), None
         try:
             rest = begin(work)
         except asyncio.CancelledError:
-            return  # as of a task: what it had asked for was ended before it was awaited
+            pass  # as of a task: what it had asked for was ended before it was awaited
         except Exception as error:
             self._failed(error)
-            return
-        finally:
-            self._spent += loop.time() - began
-            if self._spent > _SLICE_SECONDS / 2 and not self._renews:
-                self._renews = True
-                loop.call_soon(self._renew)
         if rest is not None:
             waits()
             self.spawn(rest)
+        self._spent += loop.time() - began
+        if self._spent > _SLICE_SECONDS / 2 and not self._renews:
+            self._renews = True
+            loop.call_soon(self._renew)
 
     def _renew(self) -> None:
         """Others had their turn."""
