@@ -391,4 +391,4 @@ async def test_what_waits_for_nothing_is_answered_without_a_task(
     await raw.send(one + other)
     values = [(await raw.answer()).json["results"][0]["value"] for _ in range(2)]
     assert values == [1, 2]
-    assert len(tasks) == 2, "the first of two"
+    assert len(tasks) == 3, "both of two that were read together"
