@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
         so: it is the last of what was read just now. Those of one read together may take long; and
         one whose turn comes when another was answered would run within whatever has answered that:
         the release of a commit, or a script that has ended it, in whose greenlet none may begin."""
-        return self._reads and not self.queue
+        return self._reads and self.is_last
 
     @property
     def receiving(self) -> Exchange | None:
