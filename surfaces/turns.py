@@ -51,7 +51,8 @@ class LongWork:
         finally:
             if not turn.ended:
                 turn.cancel()
-                turn.outcome.add_done_callback(asyncio.Future.exception)
+            # Who is cancelled hears no more of it, also where it has failed in this very turn.
+            turn.outcome.add_done_callback(asyncio.Future.exception)
         turn.outcome.result()
         return found.pop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -49,6 +50,23 @@ async def test_who_no_longer_waits_has_nothing_begun() -> None:
 async def test_what_it_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         await LongWork(asyncio.get_running_loop()).run(lambda tick: 1 // 0)
+
+
+async def test_what_it_raises_in_the_turn_in_which_its_waiter_is_cancelled_is_told_to_nobody() -> (
+    None
+):
+    """Nor does asyncio tell of it, which would fail this."""
+    work = LongWork(asyncio.get_running_loop())
+
+    def fails(tick: Tick) -> None:
+        task.cancel()
+        raise ValueError("nobody waits")
+
+    task = asyncio.ensure_future(work.run(fails))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+    gc.collect()
 
 
 def _answers(tick: Tick) -> str:
