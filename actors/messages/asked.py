@@ -68,6 +68,7 @@ class Asked(Waiter):
         "_late",
         "_timer_of_rest",
         "_told",
+        "_took",
         "caller",
         "operation",
         "over",
@@ -96,6 +97,8 @@ class Asked(Waiter):
         self.caller = sender.caller
         self.operation = operation
         self.room = room
+        self._took = 0
+        """What it has taken of its room."""
         self._told = told
         self._due_us = None if timeout_us is None else self.began_us + timeout_us
         self.performed: Performed | None = None
@@ -143,6 +146,20 @@ class Asked(Waiter):
             "commit": self.promise.sequence if self.waits else None,
             "barrier": False,
         }
+
+    # --- its room -------------------------------------------------------------------------------
+
+    def take_room(self, size: int) -> None:
+        """It hands out so many bytes: who is told its answer says when they have left its room."""
+        if self.room is not None:
+            self._took += size
+            self.room.take(size)
+
+    def give_room_back(self) -> None:
+        """What it hands out will not be said: the room is as before."""
+        size, self._took = self._took, 0
+        if self.room is not None and size:
+            self.room.take(-size)
 
     # --- waiting for messages -------------------------------------------------------------------
 
@@ -271,6 +288,8 @@ class Asked(Waiter):
         if self.rests:
             self.go_on()
         self.leave_line()
+        if refusal is not None:
+            self.give_room_back()  # whether or not it was handed out
         try:
             self._told(answer, refusal)
         except Exception as error:  # a bug of one who is told is not the others'

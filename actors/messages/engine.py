@@ -191,7 +191,8 @@ class MessageEngine:
         if refused is None:
             self._ran += len(done)
             return
-        self._refill(done)
+        for asked in done:
+            asked.give_room_back()  # what they have taken of their rooms was not handed out
         if len(done) > 1:
             # Who of them it was is not known, or all would lose what one has spoilt.
             for asked in done:
@@ -293,8 +294,7 @@ class MessageEngine:
         done = asked.performed = operations.take(self.topics, tx, group, operation, wait, _always)
         if done.handed_out is not None:
             asked.leave_line()  # who stands behind it looks in the same transaction
-            if room is not None:
-                room.take(sum(message["bytes"] for message in done.answer))
+            asked.take_room(sum(message["bytes"] for message in done.answer))
 
     def _commit(self, tx: Transaction, by: Whose, done: list[Asked]) -> Refusal | None:
         """Make their changes a commit, and let each go on. Answers why there is none."""
@@ -317,13 +317,6 @@ class MessageEngine:
             if not asked.over:
                 self._after(asked, promise)
         return None
-
-    def _refill(self, done: list[Asked]) -> None:
-        """What they have taken of their rooms was not handed out."""
-        for asked in done:
-            performed = asked.performed
-            if asked.room is not None and performed is not None and performed.handed_out:
-                asked.room.take(-sum(one["bytes"] for one in performed.handed_out.messages))
 
     def _after(self, asked: Asked, promise: Promise) -> None:
         performed = asked.performed

@@ -6,7 +6,8 @@ over, or CANCEL ends it.
 
 What a TAKE hands out is not known before it does. So all of one connection share a room of bytes,
 as much as the peer's answers may still wait for it; a TAKE that finds none is given back, and asked
-again once the peer has taken what there was. Until then nothing more of the peer is acted on.
+again once the peer has taken what there was, by whom it was sent. Until then nothing more of the
+peer is acted on.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class _Room:
 class _Open:
     """A TOPIC under way."""
 
-    __slots__ = ("asked", "began", "id", "operation", "owner", "place", "timeout_us")
+    __slots__ = (
+        "asked", "began", "caller", "id", "is_done", "operation", "owner", "place", "timeout_us",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -70,8 +73,19 @@ class _Open:
         self.operation = operation
         self.timeout_us = timeout_us
         self.began = began
+        self.caller: Caller | None = None
+        """Who has sent it; None: it is not known yet."""
         self.asked: Ended | None = None
-        """What the node has been asked; None: it has not been."""
+        """What the node has been asked; None: it has not been, or has told."""
+        self.is_done = False
+        """Whether its answer is there, and nothing but its bytes to be made."""
+
+    @property
+    def rests(self) -> bool:
+        """Whether it waits for what others do, for as long as it may."""
+        operation = self.operation
+        waits = isinstance(operation, TakeMessages) and operation.wait_us is not None
+        return waits and self.asked is not None
 
     def told(self, answer: Any, refusal: Refusal | None) -> None:
         """What came of it."""
@@ -90,11 +104,8 @@ class Messages:
         """What found no room."""
         self._room = _Room(link.outgoing)
         self._askers = Askers(link)
-
-    @property
-    def starting(self) -> asyncio.Future[Caller] | None:
-        """Done when it is known whose those are that were read last."""
-        return self._askers.starting
+        self._idle: asyncio.Future[None] | None = None
+        """For who waits until nothing is under way but what rests."""
 
     def begin(self, message: Message) -> None:
         """A TOPIC has been read."""
@@ -128,13 +139,24 @@ class Messages:
             self._link.release(MESSAGES)
             now = self._time()
             for one in left:
-                _spend(one, now)
-            self._ask(left)
+                if self._is_open(one):
+                    _spend(one, now)
+                    assert one.caller is not None, "nobody has asked for it"
+                    self._start(one, one.caller)
+            self._look()
+
+    async def done(self) -> None:
+        """Wait until nothing is under way, and nothing left, but those that rest: what a TAKE finds
+        there is handed out only as long as the session lasts that it was sent in."""
+        while any(not one.rests for one in self._open.values()):
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
 
     def cancel(self, id: int) -> None:
         """End one early; its answer may have crossed the CANCEL."""
         one = self._open.get(id)
-        if one is None:
+        if one is None or one.is_done:
             return
         why = Cancelled("the request was cancelled")
         if one.asked is not None:
@@ -148,26 +170,40 @@ class Messages:
         for id in list(self._open):
             self.cancel(id)
 
+    def _is_open(self, one: _Open) -> bool:
+        """Whether it is to be answered yet: its id may be another's by now, if it was cancelled."""
+        return self._open.get(one.id) is one
+
+    def _look(self) -> None:
+        """Something was answered, or asked for: who waits for `done` looks again."""
+        idle, self._idle = self._idle, None
+        if idle is not None and not idle.done():
+            idle.set_result(None)
+
     def _ask(self, batch: list[_Open]) -> None:
         self._askers.ask(
             self._link.name(batch[0].id),
-            partial(self._start, batch),
+            partial(self._start_all, batch),
             partial(self._refuse_all, batch),
         )
 
-    def _start(self, batch: list[_Open], caller: Caller) -> None:
-        link, room = self._link, self._room
-        ask = link.wire.gate.messages
+    def _start_all(self, batch: list[_Open], caller: Caller) -> None:
         for one in batch:
-            if one.id in self._open:  # else it was cancelled meanwhile
-                one.asked = ask(
-                    link.name(one.id), caller, one.place, one.operation, one.told,
-                    one.timeout_us, room,
-                )  # fmt: skip
+            if self._is_open(one):
+                self._start(one, caller)
+        self._look()
+
+    def _start(self, one: _Open, caller: Caller) -> None:
+        link = self._link
+        one.caller = caller
+        one.asked = link.wire.gate.messages(
+            link.name(one.id), caller, one.place, one.operation, one.told, one.timeout_us,
+            self._room,
+        )  # fmt: skip
 
     def _refuse_all(self, batch: list[_Open], refusal: Refusal) -> None:
         for one in batch:
-            if one.id in self._open:
+            if self._is_open(one):
                 self._answer(one, None, refusal)
 
     def told(self, one: _Open, answer: Any, refusal: Refusal | None) -> None:
@@ -186,6 +222,7 @@ class Messages:
             answer = {"messages": answer}
             self._sign(answer, seq)
             if len(answer["messages"]) > 1 and is_large(answer, SMALL, SMALL_STRING):
+                one.is_done = True
                 self._link.wire.under_way.spawn(self._answer_long(one, answer))
                 return
         elif refusal is None:
@@ -210,6 +247,7 @@ class Messages:
             link.refuse(one.id, refusal)
         else:
             link.send(Kind.VALUE, one.id, answer, data)
+        self._look()
         link.end_if_done()
 
     async def _answer_long(self, one: _Open, answer: dict[str, Any]) -> None:

@@ -107,12 +107,13 @@ class Signing:
 
     async def _change(self, message: Message) -> None:
         link, id = self._link, message.id
-        for begun in (self._scripts, self._messages, self._watches, self._vaults):
+        for begun in (self._scripts, self._watches, self._vaults):
             starting = begun.starting
             if starting is not None:
                 # What came before is being started by the session that this may end.
                 await asyncio.wait([starting])
         await self._keys.done()
+        await self._messages.done()
         known = link.talk.known
         try:
             caller = await self._sign_in(bodies.read_auth(message.body))

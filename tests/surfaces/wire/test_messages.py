@@ -18,7 +18,9 @@ from protocol.frames import Kind, Message, encode
 from protocol.rights import Verb
 from protocol.values import NONE
 from storage.messages import Messages as Rows
+from surfaces.turns import LongWork
 from surfaces.wire import NodeGate, WireSettings, WireSurface, topics
+from tests.actors.scripts.test_stalled_disk import Stall
 from tests.callers import Granted, declare
 from tests.logbook import Logbook
 from tests.nodes import PASSWORD, Running, running
@@ -611,6 +613,101 @@ async def test_takes_are_held_to_the_room_of_their_answers(hall: Hall) -> None:
         (one,) = shown(message)["messages"]
         positions.append(one["position"])
     assert sorted(positions) == list(range(1, 121))
+
+
+async def test_what_was_handed_out_and_lost_holds_no_room(hall: Hall) -> None:
+    """The disk keeps a TAKE waiting beyond its time: nothing of it will be said, so the next one
+    has all the room that there is, and the connection goes on."""
+    for _ in range(8):
+        await hall.ask("publish", topic="t", value="x" * 900_000)
+    await hall.here.value("ALTER GROUP g ON t SET IN FLIGHT 7")
+    stall = Stall(hall.here.node)
+    try:
+        lost = hall.say("take", **AT, count=7, timeout=timedelta(milliseconds=50))
+        assert await hall.hear(lost) == "UnknownOutcome"
+    finally:
+        stall.end()
+    assert await hall.ask("publish", topic="t", value=1)
+    assert (await hall.ask("take", **AT))["messages"] == [], "all are handed out"
+    hall.peer.say(Kind.PING, 999)
+    message = await hall.peer.hear()
+    assert message is not None and message.kind is Kind.PONG
+    (connection,) = hall.surface._wire.connections
+    assert connection._messages._room.left == connection.outgoing.room  # type: ignore[attr-defined]
+
+
+# --- cancelled, and who asks ----------------------------------------------------------------------
+
+
+def body(op: str, **fields: Any) -> dict[str, Any]:
+    return {"op": op, "ns": "shop", "db": "main", **fields}
+
+
+async def test_what_was_cancelled_is_not_done_in_the_name_of_the_next(hall: Hall) -> None:
+    """An id is free once its request is answered: another one may have it in the same read."""
+    frames = [
+        encode(Kind.TOPIC, 5, body("publish", topic="t", value="cancelled")),
+        encode(Kind.CANCEL, 5),
+        encode(Kind.TOPIC, 5, body("publish", topic="t", value="published")),
+    ]
+    hall.peer.writer.write(b"".join(frames))
+    assert await hall.hear(5) == "Cancelled"
+    assert (await hall.hear(5))["position"] == 1
+    (one,) = (await hall.ask("take", **AT, count=6))["messages"]
+    assert one["value"] == "published"
+
+
+async def test_a_take_that_is_done_is_not_cancelled(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CANCEL comes while the answer is being encoded, in turns with other work: the messages are
+    handed out, and are said."""
+    encoding, go_on = asyncio.Event(), asyncio.Event()
+    run = LongWork.run
+
+    async def waits(work: LongWork, call: Callable[[Any], Any]) -> Any:
+        encoding.set()
+        await go_on.wait()
+        return await run(work, call)
+
+    for _ in range(2):
+        await hall.ask("publish", topic="t", value="x" * 9_000)
+    monkeypatch.setattr(LongWork, "run", waits)
+    taking = hall.say("take", **AT, count=2)
+    await encoding.wait()
+    hall.peer.say(Kind.CANCEL, taking)
+    hall.peer.say(Kind.PING, 999)
+    message = await hall.peer.hear()
+    assert message is not None and message.kind is Kind.PONG, "the CANCEL has been read"
+    go_on.set()
+    assert [one["position"] for one in (await hall.hear(taking))["messages"]] == [1, 2]
+
+
+@pytest.mark.parametrize("then", [{"user": "eve", "password": PASSWORD}, {}])
+async def test_what_found_no_room_is_run_by_whom_it_was_sent(
+    hall: Hall, then: dict[str, str]
+) -> None:
+    """An AUTH stands behind a TAKE that finds no room before the peer has taken more."""
+    await declare(hall.here.node, "eve", "member", "shop.main", password=PASSWORD)
+    for _ in range(7):
+        await hall.ask("publish", topic="t", value="x" * 900_000)
+    peer = await hall.another()
+    frames = [
+        encode(Kind.TOPIC, 1, body("take", **AT, count=5)),
+        encode(Kind.TOPIC, 2, body("take", **AT)),
+        encode(Kind.AUTH, 3, then),
+    ]
+    peer.writer.write(b"".join(frames))
+    positions = []
+    for _ in range(2):
+        message = await peer.hear()
+        assert message is not None
+        positions += [one["position"] for one in shown(message)["messages"]]
+    assert positions == [1, 2, 3, 4, 5, 6]
+    message = await peer.hear()
+    assert message is not None and message.kind is Kind.WELCOME
+    assert message.body is not None
+    assert (message.body["user"] or {}).get("name") == then.get("user")
 
 
 async def test_an_open_one_counts_more_than_its_frame(hall: Hall) -> None:
