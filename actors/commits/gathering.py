@@ -4,6 +4,9 @@ for all that is in it.
 - What comes in one turn of the loop is run at its end, for a slice; what is left after that in the
   next turn. Where the surface says that it has brought all that it read, and the loop has nothing
   else to call, that is the end: asyncio tells nobody else.
+- Where many came together lately the first that come wait for as many, for a slice at most: clients
+  that were answered together come again one closely after the other, and a commit for the first of
+  them would cost as much as one for all. Whoever is alone waits for nobody, and after many once.
 - What comes while the log has a batch waits for its return: what is committed then could not be
   given to the log any sooner. It waits for `HOLD_US` at most: a disk that stalls is no reason not
   to look.
@@ -23,14 +26,18 @@ if TYPE_CHECKING:
 
 HOLD_US: Final = 5_000
 """How long what has come waits for the log to return a batch, at most."""
+LESS: Final = 7 / 8
+"""What is left, each time that some are run, of how many are expected together."""
+MANY: Final = 4
+"""When others were waited for in vain: so many are expected, at most, for each that came beside the
+first. Behind one that stayed alone nobody is."""
 
 
 class Gathering:
     """See the head of the file. On the loop only.
 
     :param run: runs what has come, for a slice; answers whether something is left
-    :param awaits: whether more than what has come is likely to come in a moment: that is waited for
-        too, for a slice at most. Asked each time that something has come.
+    :param waiting: how many have come and were not run
     """
 
     def __init__(
@@ -38,14 +45,16 @@ class Gathering:
         runtime: Runtime,
         committer: Committer,
         run: Callable[[], bool],
-        awaits: Callable[[], bool] = lambda: False,
+        waiting: Callable[[], int],
     ) -> None:
         self._loop = runtime.loop
         self._ready = runtime.ready
         self._monotonic_us = runtime.clock.monotonic_us
         self._committer = committer
         self._run = run
-        self._awaits = awaits
+        self._waiting = waiting
+        self._together = 1.0
+        """How many came together lately."""
         self._scheduled = False
         self._running = False
         self._at_end: asyncio.Handle | None = None
@@ -76,6 +85,10 @@ class Gathering:
         if at_end is not None and self._ready() == 1:
             at_end.cancel()
             self._look()
+
+    def _awaits(self) -> bool:
+        """Whether more are likely to come in a moment."""
+        return self._together >= 2 and self._waiting() < self._together
 
     def stop(self) -> None:
         """The node stops: nothing is held any more."""
@@ -112,6 +125,7 @@ class Gathering:
 
     def _held_long_enough(self) -> None:
         self._hold = None
+        self._together = min(self._together, MANY * (self._waiting() - 1.0))
         self._go()
 
     def _log_returned(self) -> None:
@@ -125,6 +139,7 @@ class Gathering:
 
     def _go(self) -> None:
         self._since_us = None
+        self._together = max(self._waiting(), self._together * LESS)
         self._running = True
         try:
             left = self._run()

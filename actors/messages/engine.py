@@ -102,7 +102,9 @@ class MessageEngine:
         self._statements = statements
         self._scripts = scripts
         self._queues: dict[Whose, deque[Asked]] = {}
-        self._gathering = Gathering(runtime, committer, self._run)
+        self._waiting = 0
+        """How many stand in them."""
+        self._gathering = Gathering(runtime, committer, self._run, lambda: self._waiting)
         self._as_scripts: set[Asked] = set()
         self._barred: list[Asked] = []
         """Those in whose way somebody's barrier stands, in their order."""
@@ -136,6 +138,7 @@ class MessageEngine:
         if queue is None:
             queue = self._queues[by] = deque()
         queue.append(asked)
+        self._waiting += 1
         self._gathering.soon()
 
     def turn_ends(self) -> None:
@@ -152,7 +155,7 @@ class MessageEngine:
         self._refuse_rest()
 
     def _refuse_rest(self) -> None:
-        queues, self._queues = self._queues, {}
+        queues, self._queues, self._waiting = self._queues, {}, 0
         for queue in queues.values():
             for asked in queue:
                 if not asked.over:
@@ -196,6 +199,7 @@ class MessageEngine:
         if len(done) > 1:
             # Who of them it was is not known, or all would lose what one has spoilt.
             for asked in done:
+                self._waiting += 1
                 self._run_together(by, deque((asked,)))
             return
         (alone,) = done
@@ -218,6 +222,7 @@ class MessageEngine:
         judged: dict[Judged, Topic] = {}
         while queue and len(done) < TOGETHER and tx.size <= COMMIT_BYTES:
             asked = queue.popleft()
+            self._waiting -= 1
             if asked.over:
                 continue
             done.append(asked)
@@ -364,6 +369,7 @@ class MessageEngine:
                 asked.go_on()
                 by = asked.caller.user, asked.caller.surface
                 self._queues.setdefault(by, deque()).appendleft(asked)
+                self._waiting += 1
                 self._gathering.soon()
 
     # --- as scripts -----------------------------------------------------------------------------

@@ -39,8 +39,6 @@ from storage.vaults import Vault
 
 TOGETHER: Final = 256
 """Looks in one commit at most."""
-LESS: Final = 7 / 8
-"""What is left, each time that some are recorded, of how many are expected together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +104,10 @@ class Reveals:
         self._trail = trail
         self._lookout = Lookout(keyring, trail)
         runtime, committer = parts.runtime, parts.committer
-        self._gathering = Gathering(runtime, committer, self._record, self._awaits_more)
+        self._gathering = Gathering(runtime, committer, self._record, lambda: self._waiting)
         self._queues: dict[Whose, deque[Asked]] = {}
         self._waiting = 0
         """How many stand in them."""
-        self._together = 1.0
-        """How many came together lately, at most."""
         self._recorded: deque[Asked] = deque()
         """Those whose entries are on the disk, and that are to be opened."""
         self.commits = 0
@@ -134,15 +130,8 @@ class Reveals:
 
     # --- recording --------------------------------------------------------------------------------
 
-    def _awaits_more(self) -> bool:
-        """Whether more are likely to come: not so many are here as there were together lately. A
-        commit is dear, on the loop and beside it: whoever is alone waits for nobody, and one of
-        many for the others."""
-        return self._together >= 2 and self._waiting < self._together
-
     def _record(self) -> bool:
         """Record what has come, for a slice. Whether something is left."""
-        self._together = max(self._waiting, self._together * LESS)
         until_us = self._monotonic_us() + limits.SLICE_US
         queues = self._queues
         while queues:

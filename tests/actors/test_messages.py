@@ -13,6 +13,7 @@ import pytest
 from actors.commits.barriers import Place
 from actors.messages import engine
 from actors.node import Node
+from protocol import limits
 from protocol.errors import Cancelled, DiskFull, StatementTimeout, UnknownOutcome
 from protocol.messages import (
     AckMessages,
@@ -137,6 +138,50 @@ def test_after_many_the_end_of_a_turn_is_not_the_end() -> None:
         turn_ends(node)
         assert node.messages.commits == before + 2, "they did not"
         await alone
+
+    played(main)
+
+
+def test_of_many_the_first_wait_for_the_others() -> None:
+    """Who was answered together comes again one after the other: all of them are one commit."""
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        for one in [publish(node, number) for number in range(8)]:
+            await one
+        for _ in range(3):
+            before, asked = node.messages.commits, list[Operated]()
+            for number in range(8):
+                assert node.messages.commits == before, "others are on their way"
+                asked.append(publish(node, number))
+                turn_ends(node)
+                await asyncio.sleep(0)  # each in a turn of its own
+            for one in asked:
+                await one
+            assert node.messages.commits == before + 1
+
+    played(main)
+
+
+def test_of_many_who_comes_waits_for_a_slice_at_most_and_who_is_alone_once() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        for one in [publish(node, number) for number in range(8)]:
+            await one
+        time = asyncio.get_running_loop().time
+        for count in (5, 1):
+            before, began = node.messages.commits, time()
+            asked = [publish(node, number) for number in range(count)]
+            turn_ends(node)
+            await asyncio.sleep(0)
+            assert node.messages.commits == before, "others may come"
+            while node.messages.commits == before:
+                await asyncio.sleep(limits.SLICE_US / 10_000_000)
+            assert (time() - began) * 1_000_000 < 1.5 * limits.SLICE_US, "in virtual time"
+            for one in asked:
+                await one
+        publishing = publish(node, 1)
+        turn_ends(node)
+        assert is_at_log(node)
+        await publishing
 
     played(main)
 
