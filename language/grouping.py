@@ -210,6 +210,10 @@ class Grouping:
                 f"{node.name} is neither grouped nor inside an aggregate: count, sum, first …",
                 name=node.name,
             )
+        if isinstance(node, tree.Parameter) and node.name == "this":
+            raise BadRequest(
+                "$this is neither grouped nor inside an aggregate: a group has no one row"
+            )
         if isinstance(node, tree.Subquery) and parent_fields(node.select) != frozenset():
             raise BadRequest(
                 "a subquery beside GROUP can't look at $parent: a group has no one row"

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import copysign
 from typing import TYPE_CHECKING, Literal
 
-from protocol.values import Value
+from protocol.values import Value, identical
 
 if TYPE_CHECKING:
     from language.tree.records import Select
+
+
+def same_constant(left: Value, right: Value) -> bool:
+    """Whether two constants are the same in every expression: of one type and one value, with the
+    sign of zero. To Python `true`, `1`, `1.0` and `1dec` are equal, and trees would be with them.
+    """
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_constant, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(
+            same_constant(left[name], right[name]) for name in left
+        )
+    if isinstance(left, float) and isinstance(right, float):
+        return left == right and copysign(1, left) == copysign(1, right)
+    return identical(left, right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +32,12 @@ class Constant:
     """A constant of any type but array, object and record, whose parts may be expressions."""
 
     value: Value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and same_constant(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from language.tree.expressions import same_constant
 from language.tree.places import Exists, OnChange
 from protocol.paths import Path
 from protocol.values import Value
@@ -53,6 +54,12 @@ class LiteralType:
     """Exactly this value."""
 
     value: Value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LiteralType) and same_constant(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 @dataclass(frozen=True, slots=True)

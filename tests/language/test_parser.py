@@ -243,3 +243,20 @@ def test_a_script_has_so_many_statements_and_no_more(
         parse(text * 9)
     column = caught.value.detail["column"]
     assert isinstance(column, int) and column > 1
+
+
+@pytest.mark.parametrize("form", ["{}", "[{}]", "{{ a: [{}] }}", "sum({})", "t:[{}]", "a = {}"])
+def test_trees_are_told_apart_by_the_types_of_their_constants(form: str) -> None:
+    alike = ["1", "true", "1.0", "1dec", "1.0dec"]
+    trees = [parse_expression(form.format(text)) for text in alike]
+    for number, one in enumerate(trees):
+        assert [one == other for other in trees] == [number == n for n in range(len(trees))]
+    assert parse_expression(form.format("0.0")) != parse_expression(form.format("-0.0"))
+    assert parse_expression(form.format("1.50dec")) == parse_expression(form.format("1.50dec"))
+
+
+def test_types_of_fields_are_told_apart_by_the_types_of_their_constants() -> None:
+    (first, second) = parse(
+        "DEFINE FIELD a ON t TYPE 1 | 'b'; DEFINE FIELD a ON t TYPE 1.0 | 'b'"
+    ).statements
+    assert first != second
