@@ -110,6 +110,15 @@ class SelectPlan:
                 raise BadRequest(
                     f"two columns are called {shadowed}: name one with AS", name=shadowed
                 )
+        for name in seen:
+            for end in range(1, len(name)):
+                if name[:end] in seen:
+                    outer, inner = ".".join(name[:end]), ".".join(name)
+                    raise BadRequest(
+                        f"the column {inner} would stand inside the column {outer}: name one"
+                        " with AS",
+                        name=inner,
+                    )
 
     def _plan_shapes(self) -> None:
         select, grouping = self._select, self._grouping
