@@ -32,6 +32,9 @@ _ARITHMETIC: Final = {
 }  # fmt: skip
 _NESTED: Final = 16
 """Branches of a choice that are generated one inside the other: Python nests so deep at most."""
+_UNBOUND: Final = object()
+"""Of a parameter that generated code has fetched once for all rows, and that is not bound: only a
+row that comes to it is refused."""
 _HASHES_ALIKE: Final = (str, bytes, datetime, timedelta, UUID, RecordId)
 """Types whose `==` with a value of any other type is false, as the language has it."""
 
@@ -60,7 +63,7 @@ def subquery_members(memo: Memo, select: tree.Select, env: Env) -> Callable[[Any
 
 
 _RUNTIME: Final[dict[str, Any]] = {
-    "NONE": NONE, "PLAIN": operators.PLAIN,
+    "NONE": NONE, "PLAIN": operators.PLAIN, "UNBOUND": _UNBOUND,
     "equal": operators.equal,
     **{work.__name__: work for work in operators.BRACKETED.values()},
     "truth": operators.truth, "field": operators.field, "item": operators.item,
@@ -80,7 +83,7 @@ class Code:
         self.shape = shape
         self.prelude: list[str] = []
         self.namespace: dict[str, Any] = dict(_RUNTIME)
-        self._parameters: dict[str, str] = {}
+        self._parameters: dict[str, tuple[str, str]] = {}
         self._counted = 0
 
     def name(self, letter: str) -> str:
@@ -126,10 +129,15 @@ class Code:
     def _parameter(self, node: tree.Parameter) -> str:
         if node.name == "this":
             return "item_value(r)"
+        variable, name = self._fetched(node)
+        return f"({variable} if {variable} is not UNBOUND else parameter(env, {name}))"
+
+    def _fetched(self, node: tree.Parameter) -> tuple[str, str]:
+        """The variable that holds a parameter, or UNBOUND, and the name of its name."""
         if node.name not in self._parameters:
-            variable = self.name("p")
-            self._parameters[node.name] = variable
-            self.prelude.append(f"{variable} = parameter(env, {self.keep(node.name)})")
+            variable, name = self.name("p"), self.keep(node.name)
+            self._parameters[node.name] = variable, name
+            self.prelude.append(f"{variable} = env.variables.get({name}, UNBOUND)")
         return self._parameters[node.name]
 
     def _attribute(self, node: tree.Attribute) -> str:
@@ -197,9 +205,11 @@ class Code:
             return f"{test}({value})"
         if isinstance(right, tree.Parameter) and right.name != "this":
             test, key = self.name("m"), self.keep(object())
-            parameter = self._parameter(right)
-            self.prelude.append(f"{test} = members_once(memo, {key}, {parameter}, env)")
-            return f"{test}({value})"
+            variable, name = self._fetched(right)
+            self.prelude.append(
+                f"{test} = {variable} is not UNBOUND and members_once(memo, {key}, {variable}, env)"
+            )
+            return f"({test} or parameter(env, {name}))({value})"
         if isinstance(right, tree.Subquery) and parent_fields(right.select) == frozenset():
             return f"subquery_members(memo, {self.keep(right.select)}, env)({value})"
         return f"contains({self.expression(right)}, {value}, env)"

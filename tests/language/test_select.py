@@ -17,7 +17,7 @@ from language.ordering import Sorter
 from language.parser import parse
 from language.rows import WHOLE, Objects
 from language.select import SelectPlan, plan_select
-from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
+from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused, Unknown
 from protocol.values import RecordId
 from protocol.weights import weigh
 from tests.language.surroundings import Tables
@@ -372,3 +372,36 @@ def test_rows_that_differ_are_told_apart_however_they_are_hashed() -> None:
     kept = [0, 2, 3, 4, 6, 7, 8, 9]
     assert Tables(t=rows).run("SELECT DISTINCT a, b FROM t") == [rows[n] for n in kept]
     assert Tables(t=rows).run("SELECT DISTINCT * OMIT id FROM t") == [rows[n] for n in kept]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT VALUE CASE WHEN age = 200 THEN $nope ELSE 1 END FROM p", 500),
+        ("SELECT VALUE age >= 0 OR age = $nope FROM p", 500),
+        ("SELECT age ?? $nope AS a FROM p", 500),
+        ("SELECT *, home.zip ?? $nope AS zip FROM p", 500),
+        ("SELECT name FROM p WHERE age < 0 AND name IN $nope", 0),
+        ("SELECT name FROM p ORDER BY age ?? $nope", 500),
+        ("SELECT sum(age ?? $nope) AS n FROM p GROUP BY city ?? $nope", 5),
+        ("SELECT city FROM p GROUP BY city HAVING count() > 0 OR city IN $nope", 5),
+        ("SELECT name FROM none WHERE name = $nope", 0),
+    ],
+)
+def test_what_no_row_comes_to_need_not_be_bound(tables: Tables, text: str, rows: int) -> None:
+    for _ in range(9):  # by closures first, then by code
+        assert len(tables.run(text)) == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT VALUE CASE WHEN name = 'n499' THEN $nope ELSE 1 END FROM p",
+        "SELECT name FROM p WHERE name = 'n499' AND name IN $nope",
+        "SELECT name, nothing ?? $nope AS x, active AND $nope AS y FROM p",
+    ],
+)
+def test_what_one_row_comes_to_is_refused_unbound(tables: Tables, text: str) -> None:
+    for _ in range(9):
+        with pytest.raises(Unknown, match=r"\$nope is not bound"):
+            tables.run(text)
