@@ -197,7 +197,24 @@ def remainder(left: Any, right: Any) -> Any:
     if meet is float:
         rest = abs(float(left)) % abs(float(right))
         return -rest if left < 0 else rest
-    return _decimals(DECIMAL.remainder, left, right)
+    return _decimals(_remainder, left, right)
+
+
+def _remainder(left: Decimal, right: Decimal) -> Decimal:
+    """Of two decimals, exactly. The context refuses one whose quotient has more digits than it
+    holds, however few the remainder has."""
+    if left.adjusted() - right.adjusted() < limits.DECIMAL_DIGITS:
+        return DECIMAL.remainder(left, right)
+    (units, above), (divisor, unit) = _parts(left), _parts(right)
+    rest = units * pow(10, above - unit, divisor) % divisor
+    return Decimal(rest).scaleb(unit, DECIMAL).copy_sign(left)
+
+
+def _parts(value: Decimal) -> tuple[int, int]:
+    """The digits of a decimal as one int, and its exponent."""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "NaN and infinities are no values"
+    return int("".join(map(str, digits))), exponent
 
 
 def negate(value: Any) -> Any:

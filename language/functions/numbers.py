@@ -98,6 +98,8 @@ def power(base: Any, exponent: Any) -> Any:
     if base < 0 and not is_whole(exponent):
         raise TypeRefused("math::pow of a number below zero takes a whole exponent")
     if Decimal in kinds:
+        if exponent == 0:
+            return Decimal(1)  # of zero too, as with ints and floats; the context refuses that
         try:
             return bounded(DECIMAL.power(Decimal(base), Decimal(exponent)))
         except (InvalidOperation, Overflow):

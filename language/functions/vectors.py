@@ -53,8 +53,18 @@ def euclidean(left: list[Any], right: list[Any]) -> float:
 @function("vector::cosine", "array", "array", result="float")
 def cosine(left: list[Any], right: list[Any]) -> float:
     """The cosine of the angle between two vectors: 1 for one direction, 0 for a right angle."""
-    one, two = _pair(left, right)
-    lengths = math.hypot(*one) * math.hypot(*two)
-    if lengths == 0.0:
+    one, two = map(_direction, _pair(left, right))
+    return max(-1.0, min(1.0, _dot(one, two) / (math.hypot(*one) * math.hypot(*two))))
+
+
+def _direction(vector: list[float]) -> list[float]:
+    """A vector of the same direction whose largest part is between a half and one: the squares and
+    products of very short or long ones would leave the range of floats.
+
+    :raises BadRequest: its length is zero
+    """
+    largest = max(map(abs, vector), default=0.0)
+    if largest == 0.0:
         raise BadRequest("vector::cosine takes no vector of length zero")
-    return max(-1.0, min(1.0, _dot(one, two) / finite(lengths)))
+    power = -math.frexp(largest)[1]
+    return [math.ldexp(part, power) for part in vector]
