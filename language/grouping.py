@@ -174,10 +174,14 @@ class Grouping:
     """The plan of one GROUP clause.
 
     :param keys: the grouped expressions; none for GROUP ALL
+    :param hidden: fields that GROUP BY can't name: what it calls so is a column by its alias
     """
 
-    def __init__(self, keys: tuple[tree.Expression, ...]) -> None:
+    def __init__(
+        self, keys: tuple[tree.Expression, ...], hidden: frozenset[str] = frozenset()
+    ) -> None:
         self.keys = keys
+        self._hidden = hidden
         self._aggregates: list[_Aggregate] = []
         self._size = len(keys)
         self.shape: Shape
@@ -206,8 +210,10 @@ class Grouping:
             finally:
                 self._closures -= 1
         if isinstance(node, tree.Name):
+            instead = f"; GROUP BY reads {node.name} as the column of that alias"
             raise BadRequest(
-                f"{node.name} is neither grouped nor inside an aggregate: count, sum, first …",
+                f"{node.name} is neither grouped nor inside an aggregate: count, sum, first …"
+                f"{instead if node.name in self._hidden else ''}",
                 name=node.name,
             )
         if isinstance(node, tree.Parameter) and node.name == "this":

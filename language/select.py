@@ -55,7 +55,11 @@ class SelectPlan:
     def __init__(self, select: tree.Select) -> None:
         self._select = select
         self._aliases = {c.alias: c.expression for c in select.columns if c.alias is not None}
-        self._grouping = None if select.group is None else Grouping(self._aliased(select.group))
+        self._grouping = None
+        if select.group is not None:
+            own = self._aliases.items()
+            hidden = frozenset(alias for alias, known in own if known != tree.Name(alias))
+            self._grouping = Grouping(self._aliased(select.group), hidden)
         if self._grouping is None:
             check_ungrouped((select.columns, select.where, select.order))
             if select.having is not None:
