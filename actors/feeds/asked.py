@@ -115,10 +115,13 @@ class Sink(Protocol):
         """Whether the reader keeps up, or nearly: little waits, and there is room for more."""
 
     def opened(self, opened: Opened) -> None:
-        """The feed begins. Called once, before anything else."""
+        """The feed begins. Called once, before anything else. Raises as `send`."""
 
     def send(self, data: bytes) -> None:
-        """Send what the form has written."""
+        """Send what the form has written.
+
+        :raises TooSlow: there is no room for it; nothing of it is sent
+        """
 
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call once, in another turn of the loop, when it is `ready` again."""

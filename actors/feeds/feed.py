@@ -141,12 +141,16 @@ class Feed:
 
     def tell(self, data: bytes, place: Place) -> None:
         """LIVE: a commit, or how far the store has come."""
-        sink = self.sink
-        if sink.waiting + len(data) > limits.FEED_BEHIND_BYTES + limits.FEED_PART_BYTES:
+        sink, before = self.sink, self._place
+        if sink.waiting > limits.FEED_BEHIND_BYTES:
             self.end(TooSlow(f"the reader did not keep up: {sink.waiting} bytes wait for it"))
-        else:
-            self._place = place
+            return
+        self._place = place
+        try:
             sink.send(data)
+        except TooSlow as refusal:
+            self._place = before
+            self.end(refusal)
 
     def beat(self) -> None:
         """Say how far it has come; a reader who takes nothing need not be told."""
@@ -176,7 +180,10 @@ class Feed:
                     self._place = place
                     if ends:
                         self.drop()
+                        return
                 pin.move(self._place.sequence + 1)
+                # Behind its reader it stays: who has caught up waits for nobody.
+                self._keep_pace(turn)
         finally:
             pin.release()
             self.view.forget()  # who still goes through a commit makes it anew, once
@@ -207,10 +214,14 @@ class Feed:
         hub.told += bool(parts)
 
     def _send(self, data: bytes, turn: Turn) -> None:
+        self._keep_pace(turn)
+        self.sink.send(data)
+
+    def _keep_pace(self, turn: Turn) -> None:
+        """Wait until the reader takes more."""
         while not self.sink.ready:
             self.sink.when_ready(turn.wake)
             turn.park()
-        self.sink.send(data)
 
     # --- for those who look -----------------------------------------------------------------------
 

@@ -274,6 +274,7 @@ class Feeds:
 
     def take_in(self, feed: Feed, turn: Turn) -> bool:
         """Have a feed that has read all there is hear what comes. False: there is more to read."""
+        assert feed.state is State.BEHIND, "who is over is nobody to be told"
         line, position = self._lines.get(feed.view.wanted), self.place_of(feed.view).sequence
         if feed.position < position:
             return False

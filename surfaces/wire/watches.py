@@ -216,25 +216,17 @@ class Watches:
     # --- telling ----------------------------------------------------------------------------------
 
     def say(self, one: _Watch, packed: bytes) -> None:
-        """Tell something of a feed."""
+        """Tell something of a feed. :raises TooSlow: there is no room for it"""
         if one.over:
             return
         link, outgoing = self._link, self._link.outgoing
         frame = around(Kind.CHANGE, one.id, packed)
         if not outgoing.takes(len(frame)):
-            self._end_slow(one)
-            return
+            raise TooSlow("what is to be told finds no room beside what was not read yet")
         link.send(Kind.CHANGE, one.id, None, frame)
         counts = min(len(frame), limits.FEED_PART_BYTES)
         one.behind += counts
         self._told.append((outgoing.said, counts, one))
-
-    def _end_slow(self, one: _Watch) -> None:
-        why = TooSlow("what is to be told finds no room beside what was not read yet")
-        if one.feed is not None:
-            one.feed.end(why)
-        else:
-            self.ended(one, why)
 
     def waiting(self, one: _Watch) -> int:
         """As `_Watch.waiting`."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.feeds import Change, Feed, Form, Head, Opened, OpenFeed, Part, Place
+from actors.feeds.feed import State
 from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
@@ -91,6 +92,7 @@ class Reader:
         self.most_waiting = 0
         self.told: Callable[[], None] = lambda: None
         """Called when something was sent."""
+        self.has_room = True
         self._takes = takes
         self._taken: list[Callable[[], None]] = []
         self._news = asyncio.Event()
@@ -106,6 +108,8 @@ class Reader:
     def send(self, data: bytes) -> None:
         assert self.opening is not None
         assert self.why is None
+        if not self.has_room:
+            raise TooSlow("there is no room")
         self.said.append(json.loads(data))
         if not self._takes:
             self.waiting += len(data)
@@ -506,6 +510,60 @@ async def test_a_reader_that_takes_nothing_is_ended_with_what_it_was_sent() -> N
         assert [one["seq"] for one in reader.commits][:1] == [slow.last + 1]
 
 
+async def test_a_reader_that_owes_nothing_is_not_too_slow_for_a_piece_of_any_size() -> None:
+    class Wide(PlainForm):
+        def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+            return super().commit(head, changes, part) + b" " * 6 * limits.MIB
+
+    async with node_with_tables() as node:
+        reader = Reader(takes=False)
+        reader.form = Wide()
+        await follow(node, reader)
+        await reader.caught_up()
+        reader.take()
+        told = await seq(node, "CREATE t:1")
+        await reader.until(lambda it: bool(it.commits) or it.why is not None)
+        assert reader.why is None
+        await seq(node, "CREATE t:2")  # now more waits than may
+        assert isinstance(await reader.over(), TooSlow)
+        assert (reader.last, len(reader.commits)) == (told, 1)
+
+
+async def test_a_long_piece_of_the_log_makes_nobody_slow_for_what_stands_behind_it() -> None:
+    class Wide(PlainForm):
+        def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+            return super().commit(head, changes, part) + b" " * 6 * limits.MIB
+
+    async with node_with_tables() as node:
+        told = await seq(node, "CREATE t:1")
+        reader = Reader(takes=False)
+        reader.form = Wide()
+        await follow(node, reader, start=told - 1)
+        await reader.until(lambda it: bool(it.commits))
+        await nodes.yield_often()
+        assert reader.why is None
+        reader.take()
+        await reader.caught_up()
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_what_finds_no_room_was_not_told(behind: bool) -> None:
+    async with node_with_tables() as node:
+        reader = Reader()
+        known = await seq(node, "CREATE t:1")
+        if not behind:
+            await follow(node, reader)
+            await reader.caught_up()
+        reader.has_room = False
+        await seq(node, "CREATE t:2; CREATE t:3")
+        if behind:
+            await follow(node, reader, start=known)
+        assert isinstance(await reader.over(), TooSlow)
+        assert reader.last == known
+        await nodes.yield_often()
+        assert not node.open_feeds._of_table
+
+
 async def test_a_table_that_is_dropped_ends_its_feeds_and_one_declared_anew_is_another() -> None:
     async with node_with_tables() as node:
         reader = Reader()
@@ -522,6 +580,26 @@ async def test_a_table_that_is_dropped_ends_its_feeds_and_one_declared_anew_is_a
         await follow(node, again, start=0)
         await again.caught_up()
         assert again.changes == [("create", "t:2")]
+
+
+async def test_a_table_that_is_dropped_ends_a_feed_that_reads_the_log() -> None:
+    async with node_with_tables() as node:
+        first = await seq(node, "CREATE t:1")
+        other, slow = Reader(), Reader(takes=False)
+        await follow(node, other, table="u")
+        feed = await follow(node, slow, start=first - 1)
+        await slow.until(lambda it: bool(it.commits))
+        last = await seq(node, "CREATE t:2; DROP TABLE t; CREATE u:1")
+        await other.reached(last)  # the hub is behind all of it
+        while slow.why is None:
+            slow.take()
+            await asyncio.sleep(0)
+        assert isinstance(slow.why, Unknown)
+        await nodes.yield_often()
+        assert [one["type"] for one in slow.said] == ["commit", "commit"]
+        assert feed.state is State.OVER
+        assert set(node.open_feeds._of_table) <= {view.prefix for view in node.open_feeds._views}
+        feed.close()
 
 
 async def test_who_has_asked_for_all_there_is_comes_back_with_what_it_was_told() -> None:

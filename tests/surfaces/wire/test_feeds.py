@@ -372,6 +372,20 @@ class TestPace:
             assert connection.outgoing.unsent < 3 * limits.FEED_PART_BYTES
         assert ids(await caught_up(peer)) == [*range(400)]
 
+    async def test_what_finds_no_room_is_told_to_who_comes_back(self, hall: Hall) -> None:
+        peer = await hall.peer()
+        watch(peer)
+        await caught_up(peer)
+        holdings = hall.only_connection.outgoing.account._holdings
+        most, holdings.most = holdings.most, 0
+        untold = await hall.seq("CREATE t:1 SET pad = [$pad, $pad, $pad, $pad]")
+        error = await refused(peer)
+        assert error["code"] == "TooSlow"
+        assert error["detail"]["seq"] < untold
+        holdings.most = most
+        watch(peer, **{"from": error["detail"]["seq"]})
+        assert ids(await caught_up(peer)) == [1]
+
     async def test_a_long_answer_beside_it_does_not_make_a_feed_slow(self, hall: Hall) -> None:
         await hall.seq("FOR $i IN 0..200 { CREATE type::record('u', $i) SET pad = $pad }")
         peer = await hall.peer()
