@@ -12,6 +12,8 @@ Invariants:
 - What takes long for some feeds makes no other late: nothing is computed in the hub's own turn but
   what is the same for all who follow a table as it is. Filters, and records as they were, are for
   lines (`lines.py`), which have turns of their own.
+- It follows as long as there are feeds, in one turn: where the last one ends in the midst of that,
+  the turn takes nothing more, for all that it knew is forgotten by then.
 - Rights are judged in the order of the commits: a feed whose user loses its right in a commit tells
   nothing of that one and of what follows.
 """
@@ -341,6 +343,7 @@ class Feeds:
             self._turn.cancel()
             self._turn = None
         self._passing = False
+        self._joining.clear()
         self._due.clear()
         self._short.clear()
         self._long.clear()
@@ -356,6 +359,8 @@ class Feeds:
             except Cancelled:
                 if self._turn is turn:
                     raise
+            except Refusal as refusal:  # of the log, once it has fallen behind the tail
+                self.end_all(refusal)
             except Exception as error:
                 self._runtime.noticed("feeds", error)
                 self.end_all(Failed("the node failed on what its feeds follow"))
@@ -368,11 +373,11 @@ class Feeds:
     def _go_on(self, turn: Turn) -> None:
         while frames := self._take(turn):
             for frame in frames:
-                if not self._feeds:
-                    return
                 before = self.place
                 self._passing = True
                 self._pass(frame, turn)
+                if self._turn is not turn:
+                    return  # its last feed has ended: see `_rest`
                 self.place = Place(frame.sequence, frame.epoch)
                 self._passing = False
                 due, self._due = self._due, []
@@ -408,7 +413,7 @@ class Feeds:
                     self._drop(prefix)
 
     def _drop(self, prefix: bytes) -> None:
-        for wanted in list(self._of_table[prefix]):
+        for wanted in list(self._of_table.get(prefix, ())):
             view = self._views.get(wanted)
             if view is None:
                 continue  # its last feed went with another's table

@@ -12,8 +12,10 @@ import pytest
 
 from actors.feeds import Change, Feed, Form, Head, Opened, OpenFeed, Part, Place
 from actors.feeds.feed import State
+from actors.feeds.hub import Feeds
 from actors.node import Node
 from actors.runtime import ask
+from actors.scripts.turns import Turn
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import (
@@ -33,6 +35,7 @@ from protocol.jsonvalues import to_json
 from protocol.requests import Caller, SignIn, SignOut
 from protocol.text import format_record
 from protocol.values import RecordId
+from storage.frames import Frame
 from storage.memory import MemoryEngine
 from tests.actors import nodes
 from tests.simulation.disk import SimulatedDisk
@@ -93,6 +96,8 @@ class Reader:
         self.told: Callable[[], None] = lambda: None
         """Called when something was sent."""
         self.has_room = True
+        self.left: Callable[[], None] = lambda: None
+        """Called when it is over."""
         self._takes = takes
         self._taken: list[Callable[[], None]] = []
         self._news = asyncio.Event()
@@ -127,6 +132,7 @@ class Reader:
         assert self.why is None
         self.why, self.last = why, place.sequence
         self._news.set()
+        self.left()
 
     def take(self) -> None:
         """Take all that waits."""
@@ -646,6 +652,27 @@ async def test_a_place_that_is_dropped_ends_the_feeds_in_it(drop: str) -> None:
         assert isinstance(await reader.over(), Unknown)
 
 
+async def test_readers_that_leave_as_one_is_told_of_the_end_disturb_no_other_feed() -> None:
+    async with node_with_tables() as node:
+        await seq(node, "DEFINE NAMESPACE z; DEFINE DATABASE z.z; USE z.z; DEFINE TABLE t")
+        readers = [Reader(), Reader(), Reader()]
+        other = readers.pop()
+        one, two = [
+            await follow(node, reader, table=table)
+            for reader, table in zip(readers, "tu", strict=True)
+        ]
+        place = ("z", "z", "t")
+        await ask(node.feeds, OpenFeed(nodes.ANA, next(_names), *place, other))
+        for reader in (*readers, other):
+            await reader.caught_up()
+        readers[0].left, readers[1].left = two.close, one.close
+        await seq(node, "DROP DATABASE a.b")
+        await readers[0].over()
+        await nodes.run(node, "CREATE t:1", place=("z", "z"))
+        await other.until(lambda it: bool(it.commits) or it.why is not None)
+        assert other.why is None
+
+
 async def test_a_position_of_another_history_is_refused() -> None:
     async with node_with_tables() as node:
         now = await seq(node, "CREATE t:1")
@@ -799,6 +826,47 @@ async def test_nobody_who_follows_costs_nothing() -> None:
         assert not tail._followers
         await seq(node, "CREATE t:1")
         assert reader.commits == []
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["DROP TABLE t", "REVOKE READ ON TABLE a.b.t FROM bob", "DROP USER bob", "CREATE t:1"],
+)
+async def test_the_hub_ends_with_its_last_feed_also_in_its_own_turn(last: str) -> None:
+    async with node_with_tables() as node:
+        await seq(
+            node,
+            "DEFINE USER bob ROLE member PASSWORD 'bob-bob-bob'; GRANT READ ON TABLE a.b.t TO bob",
+        )
+        reader, later = Reader(), Reader()
+        await follow(node, reader, BOB)
+        await reader.caught_up()
+        reader.has_room = False
+        await seq(node, last)
+        await reader.over()
+        assert not node.committer.tail._followers
+        while node.committer.tail.first <= node.open_feeds.position + 1:
+            await seq(node, "CREATE u SET pad = $large")  # until the tail has let go of those
+        await follow(node, later, table="u")
+        await later.caught_up()
+        heard = await seq(node, "CREATE u:1")
+        await later.reached(heard)
+        assert later.changes == [("create", "u:1")]
+
+
+async def test_a_log_that_too_many_wait_for_ends_the_feeds_saying_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def busy(self: Feeds, turn: Turn) -> list[Frame]:
+        raise Busy("too many wait for the log to be read")
+
+    async with node_with_tables() as node:
+        reader = Reader()
+        await follow(node, reader)
+        await reader.caught_up()
+        monkeypatch.setattr(Feeds, "_take", busy)
+        await seq(node, "CREATE t:1")
+        assert isinstance(await reader.over(), Busy)
 
 
 async def test_the_node_ends_its_feeds_when_it_drains() -> None:
