@@ -150,7 +150,7 @@ class Watches:
         if one.feed is None:
             one.leaving = True
             return
-        place = one.feed.place
+        place = one.feed.known
         one.feed.close()
         self._forget(one)
         self._link.send(Kind.ANSWER, id, one.at(place))

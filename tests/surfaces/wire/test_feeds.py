@@ -451,6 +451,19 @@ class TestTheEnd:
         peer.say(Kind.PING, 2)
         await peer.must_hear(Kind.PONG, 2)
 
+    @pytest.mark.parametrize("says", [Kind.UNWATCH, Kind.BYE])
+    async def test_who_asked_for_all_and_was_told_nothing_comes_back_with_0(
+        self, hall: Hall, says: Kind
+    ) -> None:
+        peer = await hall.peer()
+        watch(peer, **{"from": 0})
+        peer.say(says, 1 if says is Kind.UNWATCH else 0)
+        message = await end_of(peer)
+        assert message is not None and message.body is not None
+        assert (message.kind, message.body["seq"]) == (Kind.ANSWER, 0)
+        other = await hall.peer()
+        assert (await opened(other, **{"from": message.body["seq"]}))["type"] == "open"
+
     async def test_an_unwatch_that_crosses_the_end_is_ignored(self, hall: Hall) -> None:
         peer = await hall.peer()
         watch(peer)
