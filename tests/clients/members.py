@@ -12,7 +12,7 @@ from typing import Any
 from actors.messages.asked import TakeRoom
 from actors.spaces import Answers, Names
 from protocol.errors import NotWritable, Refusal, StatementTimeout
-from protocol.messages import MessageOperation
+from protocol.messages import MessageOperation, PublishMessages
 from protocol.requests import Caller, NodeStatus, Result, RunScript, ScriptAnswer
 from protocol.spaces import GetKey, KeyOperation, Room
 from surfaces.wire import WireSettings, WireSurface
@@ -118,9 +118,18 @@ class Member(FakeNode):
             asked = super().messages(request, caller, place, operation, told, timeout_us, room)
             self.shows = self.cluster.seq = asked.written = self.cluster.seq + 1
             return asked
+        self.cluster.turned_away += 1
+        if self.cluster.turned_away == self.cluster.turns_away:
+            self.cluster.leader = self  # from the next one on
         asked = FakeOperation(told)
         asyncio.get_running_loop().call_soon(asked.tell, None, self.refusal())
         return asked
+
+    def answer_of(self, operation: MessageOperation) -> dict[str, Any]:
+        if not isinstance(operation, PublishMessages) or operation.many:
+            return super().answer_of(operation)
+        self.cluster.published += operation.values
+        return {"position": len(self.cluster.published), "duplicate": False}
 
     async def vaults(self, asked: Any) -> Any:
         if not self.leads:
@@ -143,6 +152,11 @@ class Cluster:
         self.leader: Member | None = self.members[0]
         self.named: Member | None = None
         """Whom the others take for the leader, where that is another."""
+        self.published: list[Any] = []
+        self.turned_away = 0
+        """Operations on messages that were asked of one who does not lead."""
+        self.turns_away: int | None = None
+        """Who turns this one away leads then."""
 
     @property
     def addresses(self) -> list[str]:

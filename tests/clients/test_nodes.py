@@ -251,6 +251,42 @@ async def test_connections_are_told_of_by_their_addresses(three: Cluster) -> Non
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("turned_away", [12, 13, 14, 20, 25])
+async def test_a_publisher_keeps_the_order_while_nobody_leads(
+    three: Cluster, turned_away: int
+) -> None:
+    async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
+        await publisher.publish(-1)
+        three.leader, three.turns_away = None, turned_away
+        asked = [publisher.publish(n, key="k") for n in range(12)]
+        outcomes = await asyncio.gather(*asked)
+    assert three.published == [*range(-1, 12)]
+    assert [one.position for one in outcomes] == [*range(2, 14)]
+
+
+async def test_what_was_overtaken_is_refused_and_not_published_behind(three: Cluster) -> None:
+    async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
+        await publisher.publish(-1)
+        three.leader, three.turns_away = None, 5
+        asked = [publisher.publish(n, key="k") for n in range(12)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert three.published == [-1, *range(5, 12)]
+    assert [isinstance(one, errors.NotWritable) for one in outcomes] == [True] * 5 + [False] * 7
+
+
+async def test_a_publisher_that_finds_nobody_refuses_all(three: Cluster) -> None:
+    async with (
+        client_of(three, connect_timeout=0.2) as client,
+        client.topic("a", "b", "q").publisher() as publisher,
+    ):
+        await publisher.publish(-1)
+        three.leader = None
+        asked = [publisher.publish(n) for n in range(5)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in outcomes] == [errors.NotWritable] * 5
+    assert three.published == [-1]
+
+
 # --- what is asked again --------------------------------------------------------------------------
 
 

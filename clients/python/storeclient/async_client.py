@@ -42,6 +42,7 @@ from storeclient.exchange import (
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
 from storeclient.nodes import Node, Nodes
+from storeclient.rows import Place
 from storeclient.seen import Mark, Seen, seems_to_read
 from storeclient.settings import Reads, make_settings
 from storeclient.topics import AsyncTopic
@@ -315,6 +316,7 @@ class AsyncClient:
             *,
             wait: timedelta | None = None,
             stop: asyncio.Future[None] | None = None,
+            place: Place | None = None,
         ) -> dict[str, Any]:
             body = {"op": op, "ns": ns, "db": db, "topic": name, **fields}
             seconds = None
@@ -322,7 +324,7 @@ class AsyncClient:
                 body["timeout"] = limit = self._timeout + (wait or timedelta())
                 seconds = limit.total_seconds() + GRACE_SECONDS
             waits = wait is not None
-            return await self._change(Kind.TOPIC, body, seconds, stop, waits)
+            return await self._change(Kind.TOPIC, body, seconds, stop, waits, place)
 
         return AsyncTopic(run, ask, name)
 
@@ -361,12 +363,13 @@ class AsyncClient:
         wait: float | None,
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
+        place: Place | None = None,
     ) -> dict[str, Any]:
         """One operation that may change something. Its answer says at which commit it was done, if
         it was; that of an operation on a seal does not, nor do those of nodes before minor 8."""
         seq = None
         try:
-            answer = await self._ask(kind, body, wait, False, stop, waits)
+            answer = await self._ask(kind, body, wait, False, stop, waits, place=place)
             assert isinstance(answer, Fields)
             seq = answer.seq
         finally:
@@ -426,12 +429,14 @@ class AsyncClient:
         waits: bool = False,
         spread: bool = False,
         at: Node | None = None,
+        place: Place | None = None,
     ) -> object:
         """
         :param spread: any node may be asked, that shows all that this client has seen
         :param at: the node to ask while its connection stands
+        :param place: among requests that are to be done in order
         """
-        attempts = Attempts(self._nodes, repeatable, spread, stop, at)
+        attempts = Attempts(self._nodes, repeatable, spread, stop, at, place)
         seen = self._seen
 
         async def ask(node: Node, connection: Connection) -> object:

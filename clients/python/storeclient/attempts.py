@@ -27,6 +27,7 @@ from storeclient.exchange import NotSent
 from storeclient.frames import Kind
 from storeclient.nodes import Node, Nodes
 from storeclient.outages import Pause
+from storeclient.rows import Place
 
 
 class Attempts:
@@ -36,6 +37,8 @@ class Attempts:
     :param spread: whether it is asked of any node, as long as none fails
     :param stop: ends the request: it is not asked again then
     :param at: the node to ask for as long as its connection stands, whichever takes changes
+    :param place: its place among requests that are to be done in order: it keeps that, or is not
+        asked again
     """
 
     def __init__(
@@ -45,8 +48,10 @@ class Attempts:
         spread: bool = False,
         stop: asyncio.Future[None] | None = None,
         at: Node | None = None,
+        place: Place | None = None,
     ) -> None:
         self.spread = spread
+        self._place = place
         self._at = at
         self._nodes = nodes
         self._repeatable = repeatable
@@ -79,9 +84,17 @@ class Attempts:
             await self._pause.rest()
         else:
             raise turned_away(self._nodes, connection, node.where) from connection.cause
+        if not await self._keeps_its_place():
+            raise turned_away(self._nodes, connection, node.where) from connection.cause
 
     async def go_on_after(self, error: StoreError, node: Node, connection: Connection) -> bool:
         """Whether to ask again, of `node`. Where it is worth waiting for that, this does."""
+        return await self._is_worth_it(error, node, connection) and await self._keeps_its_place()
+
+    async def _keeps_its_place(self) -> bool:
+        return self._place is None or await self._place.again()
+
+    async def _is_worth_it(self, error: StoreError, node: Node, connection: Connection) -> bool:
         if isinstance(error, OutcomeUnknown):
             return await self._go_on_after_unknown(error, node, connection)
         if not isinstance(error, Refused):

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from storeclient.answers import Answer
+from storeclient.rows import Place
 
 
 class Run(Protocol):
@@ -39,10 +40,12 @@ class Ask(Protocol):
         *,
         wait: timedelta | None = None,
         stop: asyncio.Future[None] | None = None,
+        place: Place | None = None,
     ) -> dict[str, Any]:
         """:param fields: what it takes beside the topic's place and name
         :param wait: how long it may wait, on top of the client's timeout
         :param stop: as of `Run`
+        :param place: among those that are under way with it, and are to be done in order
         """
 
 

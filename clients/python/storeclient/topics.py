@@ -23,6 +23,7 @@ from storeclient.groups import AsyncGroup
 from storeclient.messages import Ask, Message, Run, given, message_fields
 from storeclient.names import quote_name
 from storeclient.outages import Pause, is_outage
+from storeclient.rows import Place, Row
 from storeclient.values import duration
 
 Seconds = float | timedelta
@@ -197,8 +198,9 @@ class AsyncPublisher:
         async with topic.publisher() as publisher:
             positions = await asyncio.gather(*(publisher.publish(one) for one in work))
 
-    Messages are appended in the order of the calls. Each has its own outcome: one that is refused
-    keeps no other from its place.
+    Messages are appended in the order of the calls, also while another node takes the lead. Each
+    has its own outcome: one that is refused keeps no other from its place. So one that a node has
+    refused, while one behind it was appended, is not sent again.
     """
 
     def __init__(self, topic: AsyncTopic, batch: int, linger: Seconds) -> None:
@@ -229,7 +231,8 @@ class AsyncPublisher:
         while parts:
             end = next((n for n, part in enumerate(parts, 1) if len(part) > 1), len(parts))
             now, parts = parts[:end], parts[end:]
-            for found in await asyncio.gather(*map(self._part, now)):
+            places = Row(len(now)).places
+            for found in await asyncio.gather(*map(self._part, now, places)):
                 outcomes += found
             lost = [one for one in outcomes if isinstance(one, StoreError)]
             broken = next((one for one in lost if not isinstance(one, Refused)), None)
@@ -237,22 +240,33 @@ class AsyncPublisher:
                 return outcomes + [broken] * (len(batch) - len(outcomes))
         return outcomes
 
-    async def _part(self, part: Sequence[ToPublish]) -> list[Published | Exception]:
-        if len(part) == 1:
-            return [await self._alone(part[0])]
+    async def _part(self, part: Sequence[ToPublish], place: Place) -> list[Published | Exception]:
         try:
-            positions = await self._topic.publish_many([one.value for one in part])
+            if len(part) > 1:
+                return await self._together(part, place)
+            return [await self._alone(part[0], place)]
+        finally:
+            place.over()
+
+    async def _together(
+        self, part: Sequence[ToPublish], place: Place
+    ) -> list[Published | Exception]:
+        fields = {"values": [one.value for one in part]}
+        try:
+            found = await self._topic._ask("publish", fields, place=place)
         except Refused:  # which of them it was: each by itself
-            return [await self._alone(one) for one in part]
+            return [await self._alone(one, place) for one in part]
         except StoreError as error:
             return [error] * len(part)
-        return [Published(position) for position in positions]
+        place.done()
+        return [Published(position) for position in range(found["first"], found["last"] + 1)]
 
-    async def _alone(self, message: ToPublish) -> Published | Exception:
+    async def _alone(self, message: ToPublish, place: Place) -> Published | Exception:
         try:
-            found = await self._topic._ask("publish", _fields(message))
+            found = await self._topic._ask("publish", _fields(message), place=place)
         except StoreError as error:
             return error
+        place.done()
         return Published(found["position"], found["duplicate"])
 
     async def drained(self) -> None:

@@ -156,10 +156,14 @@ class FakeNode:
         asked = FakeOperation(told)
         self.operations.append((caller.user, place, operation))
         if not isinstance(operation, TakeMessages):
-            asyncio.get_running_loop().call_soon(asked.tell, {"op": type(operation).__name__})
+            asyncio.get_running_loop().call_soon(asked.tell, self.answer_of(operation))
         elif operation.wait_us is None:
             asyncio.get_running_loop().call_soon(asked.tell, [])
         return asked
+
+    def answer_of(self, operation: MessageOperation) -> dict[str, Any]:
+        """What is answered to one that is no TAKE."""
+        return {"op": type(operation).__name__}
 
     def when_told(self, call: Callable[[], None]) -> None:
         """Nobody waits for a disk here."""
