@@ -300,6 +300,20 @@ async def test_what_has_committed_something_is_not_asked_again(three: Cluster) -
     assert not three.done
 
 
+async def test_nor_is_it_where_the_node_says_goodbye(three: Cluster) -> None:
+    async with client_of(three) as client:
+        three.members[0].refuses = Draining("the node is stopping").also(committed=11)
+        connection = client._nodes.connection
+        assert connection is not None
+        running = asyncio.create_task(client.run("CREATE t:1; CREATE t:2"))
+        await asyncio.sleep(0)
+        connection._exchange.leaving = True  # its BYE is there before the answer
+        with pytest.raises(errors.Draining) as refused:
+            await running
+        assert refused.value.committed == 11
+    assert not three.done
+
+
 async def test_what_broke_off_is_asked_elsewhere_only_if_it_may_be_twice(three: Cluster) -> None:
     async with client_of(three) as client:
         for repeatable in (False, True):

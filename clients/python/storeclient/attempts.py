@@ -102,7 +102,7 @@ class Attempts:
         if isinstance(error, SessionEnded) and await self._sign_in_again(node, connection):
             return True
         # Said about a request that crossed the node's BYE: it was never begun.
-        if isinstance(error, Draining) and connection.leaving:
+        if isinstance(error, Draining) and connection.leaving and error.committed is None:
             return True
         if self.spread and not self._nodes.is_home(node):
             return self._ask_home_instead(error, node)
