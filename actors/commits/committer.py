@@ -96,6 +96,8 @@ class Committer(Promises):
         self.on_withdraw: list[Callable[[], None]] = []
         """Called when what was in flight was taken back. Whoever has seen it and found that there
         was nothing to do may find something now."""
+        self.on_following: list[Callable[[], None]] = []
+        """Called when this node leads no more, and what was not released is taken back."""
         self.on_users_followed: list[Callable[[], None]] = []
         """Called when commits of another node have changed who may do what, and that is shown."""
         self.on_told: list[Callable[[], None]] = []
@@ -320,6 +322,8 @@ class Committer(Promises):
         self._follows, self._takes_over = True, False
         self._following.begin()
         self._take_back(self.released_upto, taken_back)
+        for look in self.on_following:
+            look()
         self._ends(await ask(self._log, FindEnd()))
 
     async def wait_for_nobody(self, refusal: Refusal) -> None:

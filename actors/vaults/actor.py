@@ -34,7 +34,6 @@ from protocol.errors import (
     Conflict,
     DiskFull,
     NotAllowed,
-    NotWritable,
     Refusal,
     Sealed,
     SessionEnded,
@@ -120,6 +119,8 @@ class VaultsActor(LoopActor):
         """What is open: until when, on the monotonic clock."""
         self._seals: dict[int, int] = {}
         """How often each was sealed by somebody, or given another root key."""
+        self._leads_ended = 0
+        """How often all of it was sealed since the node led no more."""
         self._rotation = Rotation(parts, keyring, service, self.actor_ref, self.after)
         self._rekeying = Rekeying(service, rng)
 
@@ -127,6 +128,7 @@ class VaultsActor(LoopActor):
         """Begin sealed."""
         self._keyring.seal_all()
         self._service.wake = self._rotation.wake
+        self._committer.on_following.append(self._leads_no_more)
         self.after(HEADS_SECONDS, self._say_heads)
 
     def on_stop(self) -> None:
@@ -160,9 +162,9 @@ class VaultsActor(LoopActor):
                 until_us = self.runtime.clock.monotonic_us() + self._told.unseal_us
                 self._service.trail.add(tx, act)
                 promise = self._commit(tx, message)
-            seals = self._seals.get(act.trail, 0)
+            seals = self._times_sealed(act.trail)
             await self._kept(promise)
-            if self._seals.get(act.trail, 0) != seals:
+            if self._times_sealed(act.trail) != seals:
                 raise Sealed("it was sealed, or given other keys, in this moment: try again")
         except BaseException:
             wipe(root)
@@ -177,6 +179,9 @@ class VaultsActor(LoopActor):
     def _count_seal(self, of: int) -> None:
         self._seals[of] = self._seals.get(of, 0) + 1
 
+    def _times_sealed(self, of: int) -> int:
+        return self._seals.get(of, 0) + self._leads_ended
+
     def _over(self, of: int, until_us: int) -> None:
         """The time of an unseal is over."""
         found = self._ends.get(of)
@@ -189,13 +194,13 @@ class VaultsActor(LoopActor):
 
     @handles(Seal)
     async def seal(self, message: Seal) -> None:
-        """Close now. A node that takes no writes seals too, and says so in its log."""
+        """Close now, also where it can't be recorded: then the node says so in its own output."""
         with self._committer.begin() as tx:
             act = self._judged(tx, message, "seal")
             self._service.trail.add(tx, act)
             try:
                 promise = self._commit(tx, message)
-            except (NotWritable, AuditRefused, Busy) as refusal:
+            except Refusal as refusal:  # whatever it is: nothing keeps open what is to be closed
                 promise = None
                 self._service.trail.sparing.warning(
                     "sealed, and not recorded", user=message.caller.user, why=refusal.code
@@ -205,6 +210,13 @@ class VaultsActor(LoopActor):
         self._keyring.seal(act.trail)
         if promise is not None:
             await self._kept(promise)
+
+    def _leads_no_more(self) -> None:
+        """Another node leads, or nobody: what it has made of the keys by the time that this one
+        leads again, also of what was on its way here, is not known."""
+        self._leads_ended += 1
+        self._ends.clear()
+        self._keyring.seal_all()
 
     # --- passphrases ------------------------------------------------------------------------------
 
@@ -234,14 +246,7 @@ class VaultsActor(LoopActor):
                 except Conflict:  # with others' turns in between alone
                     if not left:
                         raise
-            try:
-                await self._kept(promise)
-            except Refusal:
-                if change.rekeys:
-                    self._keyring.settle_root(act.trail, fresh, stays=False)
-                raise
-            if change.rekeys:
-                self._keyring.settle_root(act.trail, fresh, stays=True)
+        await self._kept(promise)
         self._rotation.wake()
         return count + 1
 
@@ -275,9 +280,22 @@ class VaultsActor(LoopActor):
             self._check_session(message.caller)
             promise = self._commit(tx, message)
         if change.rekeys:
-            self._keyring.replace_root(act.trail, change.fresh)
+            kept = self._keyring.replace_root(act.trail, change.fresh)
             self._count_seal(act.trail)  # an unseal on its way has the root key of before
+            # Which may be after who asked was told that it takes too long.
+            self._committer.when_released(promise, partial(self._settled, act.trail, kept))
         return promise, count
+
+    def _settled(self, of: int, root: bytearray | None, lost: BaseException | None) -> None:
+        """A commit that has made all keys anew has ended.
+
+        :param root: its root key, in the keyring; None: it was sealed
+        :param lost: why it was taken back; None: it is released
+        """
+        if root is not None:
+            self._keyring.settle_root(of, root, stays=lost is None)
+        if lost is None:
+            self._rotation.wake()
 
     async def _rekey(
         self, tx: Transaction, act: Act, store: StoreRow, change: _Change, paced: bool

@@ -103,16 +103,19 @@ class Keyring:
             return None
         return found.until_us
 
-    def replace_root(self, of: int, root: bytearray) -> None:
+    def replace_root(self, of: int, root: bytearray) -> bytearray | None:
         """From now on another root key counts, beside the one before: `settle_root` says whether it
-        is to stay. Of what is sealed nothing is kept."""
+        is to stay. Answers what is kept of it, which is wiped with the rest; None: it is sealed."""
         found = self._open.get(of)
-        if found is not None:
-            found.roots.insert(0, bytearray(root))
+        if found is None:
+            return None
+        kept = bytearray(root)
+        found.roots.insert(0, kept)
+        return kept
 
     def settle_root(self, of: int, root: bytearray, *, stays: bool) -> None:
-        """Keep a root key that came with `replace_root` and none from before it, or let go of it
-        alone: another one may have come since."""
+        """Keep a root key that `replace_root` has answered and none from before it, or let go of it
+        alone: another one may have come since, or all may have been sealed."""
         found = self._open.get(of)
         if found is None or root not in found.roots[:-1]:
             return

@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
+from actors.node import Node
 from actors.runtime import ask
 from actors.vaults import rekeying, rotation
+from actors.vaults.keyring import STORE
 from protocol import limits
 from protocol.errors import (
     BadRequest,
     NotAllowed,
+    NotEnoughReplicas,
+    NotWritable,
     Sealed,
+    UnknownOutcome,
     WrongKey,
 )
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults
@@ -24,6 +29,7 @@ from storage import keys, vault_rows, vault_trail, vaults
 from storage.vault_seals import stretched, unwrap_key, unwrap_root
 from tests.actors.nodes import ANA, VAULTS, run, running, settings, simulated_doors, value
 from tests.actors.parts import outcome
+from tests.actors.scripts.test_taken_back import stalled
 from tests.actors.vaulted import (
     CANARY,
     NAMES,
@@ -435,6 +441,96 @@ def test_an_unseal_beside_a_change_of_all_keys() -> None:
                 assert found is None or (shown.seal.sealed and isinstance(found, Sealed))
                 await unseal(node)
                 assert (await reveal(node, "k"))["value"] == CANARY
+
+    played(main)
+
+
+async def late_rekey(node: Node) -> None:
+    """All keys are made anew, and who asked hears that this is not known yet."""
+    committer = node.committer
+    upto = committer.committed
+    rekey = ChangePassphrase(ANA, None, PASSPHRASE, OTHER, rekey=True)
+    asked = asyncio.ensure_future(outcome(ask(node.vaults, rekey)))
+    while committer.committed == upto:
+        await asyncio.sleep(0.1)
+    why = NotEnoughReplicas("it is held up", followers=0, acks=1)
+    committer.end_waits(committer.committed, committer.monotonic_us(), why)
+    assert isinstance(await asked, UnknownOutcome)
+
+
+def silent_follower(node: Node) -> int:
+    """Nothing more is released. Answers up to where all is."""
+    upto = node.committer.released_upto
+    node.committer.releasable = lambda _durable: upto
+    return upto
+
+
+def test_a_change_of_all_keys_that_is_released_late() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", CANARY)
+            silent_follower(node)
+            await late_rekey(node)
+            node.committer.releasable = lambda durable: durable
+            node.committer.release_more()
+            await rotated(node)
+            assert (await reveal(node, "k"))["value"] == CANARY
+            await write(node, "n", 1)
+            assert len(node._sealed._keyring._open[STORE].roots) == 1
+            await ask(node.vaults, Seal(ANA, None))
+            await unseal(node, OTHER)
+            assert (await reveal(node, "n"))["value"] == 1
+            assert "WrongKey" not in {one["outcome"] for one in await trail(node)}
+
+    played(main)
+
+
+def test_a_change_of_all_keys_that_is_taken_back_late(logbook: Logbook) -> None:
+    logbook.allow("the disk is full: old log was dropped")
+
+    async def main() -> None:
+        machine = Machine()
+        async with machine.node() as node:
+            await set_up(node)
+            await unseal(node)
+            await write(node, "k", CANARY)
+            before = node._sealed._keyring.root(STORE)
+            with stalled(node, machine.disk):
+                await late_rekey(node)
+                assert len(node._sealed._keyring._open[STORE].roots) == 2
+            upto = node.committer.committed
+            while node.committer.committed == upto:
+                await asyncio.sleep(0.1)
+            machine.disk.plan = None
+            assert node._sealed._keyring._open[STORE].roots == [before]
+            assert (await reveal(node, "k"))["value"] == CANARY
+
+    played(main)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_who_leads_no_more_holds_no_key(stays: bool, logbook: Logbook) -> None:
+    """Another may lead meanwhile and make all keys anew: it is unsealed anew, if it leads again,
+    with the passphrase that counts then."""
+    logbook.allow("frames that were not released gave way")
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", CANARY)
+            upto, committer = silent_follower(node), node.committer
+            await late_rekey(node)
+            unsealing = asyncio.ensure_future(outcome(unseal(node, OTHER)))
+            await asyncio.sleep(0.5)
+            await committer.begin_following(NotWritable("another node leads"))
+            assert not node._sealed._keyring._open
+            if not stays:
+                await committer.cut(upto)
+            committer.releasable = lambda durable: durable
+            await committer.released(await committer.begin_leading(9))
+            assert isinstance(await unsealing, UnknownOutcome)
+            assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT v"), Sealed)
+            await unseal(node, OTHER if stays else PASSPHRASE)
+            assert (await reveal(node, "k"))["value"] == CANARY
 
     played(main)
 

@@ -14,7 +14,13 @@ from protocol import limits
 from protocol.errors import (
     AlreadyExists,
     BadRequest,
+    Busy,
+    Conflict,
+    Draining,
+    Failed,
     NotAllowed,
+    NotEnoughReplicas,
+    Refusal,
     Sealed,
     TooLarge,
     TypeRefused,
@@ -50,6 +56,7 @@ from tests.actors.vaulted import (
     unseal,
     write,
 )
+from tests.logbook import Logbook
 from tests.simulation.doors import LoopClock
 
 
@@ -136,6 +143,39 @@ def test_sealed() -> None:
             assert not node._sealed._keyring._open
             actions = [(one["action"], one["outcome"]) for one in await trail(node)]
             assert actions.count(("reveal", "Sealed")) == 2
+
+    played(main)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        NotEnoughReplicas("too few would have it", followers=0, acks=1),
+        Draining("the node stops"),
+        Conflict("somebody's barrier stands"),
+        Failed("the log has failed"),
+        Busy("the disk is slow"),
+    ],
+)
+def test_it_is_sealed_whatever_refuses_to_record_it(why: Refusal, logbook: Logbook) -> None:
+    logbook.allow("sealed, and not recorded")
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", CANARY)
+            committer = node.committer
+            check = committer.check_replicated
+
+            def refuse() -> None:
+                raise why.also()
+
+            committer.check_replicated = refuse
+            await ask(node.vaults, Seal(ANA, None))
+            committer.check_replicated = check
+            assert not node._sealed._keyring._open
+            assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT v"), Sealed)
+            (line,) = [one for one in logbook.events if one["event"] == "sealed, and not recorded"]
+            assert line["why"] == why.code
 
     played(main)
 
