@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ from protocol.doors import Entry, File
 from protocol.errors import (
     BackupCorrupt,
     BackupCut,
+    BackupNameRefused,
     Cancelled,
     Failed,
     Refusal,
@@ -130,38 +132,29 @@ class BackupListActor(ThreadActor):
     @handles(LookInto)
     def look_into(self, asked: LookInto) -> dict[str, Value]:
         """:raises Cancelled: nobody waits for it any more"""
-        known = self._known.get(asked.listed)
-        if known is None:
-            known = self._known[asked.listed] = self._look(asked.listed, asked.over)
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
-        return known
-
-    def _look(self, listed: Listed, over: Over) -> dict[str, Value]:
-        answer: dict[str, Value] = {
-            "path": listed.path,
-            "form": None,
-            "bytes": listed.entry.bytes,
-            "at": instant(listed.entry.changed_us),
-            "sequence": None,
-            "place": None,
-            "sealed": False,
-            "verifies": False,
-            "problem": None,
-        }
+        listed = asked.listed
+        known = self._known.get(listed)
+        if known is not None:
+            return known
         try:
             file = self._folder.open(listed.path)
         except Unknown:
-            return {**answer, "problem": "it was removed meanwhile"}
-        try:
-            answer |= self._of_file(file, over)
-        except Cancelled:
-            raise
-        except (Refusal, StoreTooNew, OSError) as problem:
-            answer["problem"] = str(problem)
-        finally:
-            file.close()
-        return answer
+            return {**_unknown(listed), "problem": "it was removed meanwhile"}
+        except (BackupNameRefused, Failed) as problem:
+            return {**_unknown(listed), "problem": problem.message}
+        with closing(file):
+            try:
+                found = self._of_file(file, asked.over)
+            except Cancelled:
+                raise
+            except OSError as error:  # which says nothing of the file: it is read again
+                return {**_unknown(listed), "problem": _unread(error).message}
+            except (Refusal, StoreTooNew) as problem:
+                found = {"problem": str(problem)}
+        known = self._known[listed] = {**_unknown(listed), **found}
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return known
 
     def _of_file(self, file: File, over: Over) -> dict[str, Value]:
         form = form_of(file)
@@ -205,6 +198,21 @@ class BackupListActor(ThreadActor):
         except (BackupCut, BackupCorrupt, TooLarge) as problem:
             found |= {"verifies": False, "problem": problem.message}
         return found
+
+
+def _unknown(listed: Listed) -> dict[str, Value]:
+    """What is shown of a file of which no more is known."""
+    return {
+        "path": listed.path,
+        "form": None,
+        "bytes": listed.entry.bytes,
+        "at": instant(listed.entry.changed_us),
+        "sequence": None,
+        "place": None,
+        "sealed": False,
+        "verifies": False,
+        "problem": None,
+    }
 
 
 def _closed(problem: WrongKey) -> dict[str, Value]:

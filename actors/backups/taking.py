@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -228,7 +229,12 @@ class Backups:
         :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
         :raises WrongKey: it is sealed with none of the node's keys
         """
-        return FolderFile(turn, self._lists, turn.wait(ask(self._lists.ref, OpenFile(name))))
+        opening = ask(self._lists.ref, OpenFile(name))
+        try:
+            return FolderFile(turn, self._lists, turn.wait(opening))
+        except BaseException:  # it may be opened yet, and nobody waits for it any more
+            opening.add_done_callback(partial(_closed, turn, self._lists))
+            raise
 
     @contextmanager
     def _one(self) -> Iterator[None]:
@@ -371,6 +377,12 @@ def _damage_told() -> Iterator[None]:
             f"the log is damaged at commit {damage.sequence}: a snapshot can still be taken",
             sequence=damage.sequence,
         ) from damage
+
+
+def _closed(turn: Turn, lists: Supervised[Any], opened: asyncio.Future[ScriptText]) -> None:
+    """Close what was opened for nobody."""
+    if not opened.cancelled() and opened.exception() is None:
+        FolderFile(turn, lists, opened.result()).close()
 
 
 def heard(done: asyncio.Future[None]) -> None:

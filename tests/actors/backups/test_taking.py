@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import os
 import random
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from uuid import UUID
 import pytest
 
 from actors.backups import files, taking
+from actors.backups.folder import BackupFolder
 from actors.doors import SystemClock, SystemRng
 from actors.runtime import ask
 from protocol import limits
@@ -43,8 +46,9 @@ from protocol.requests import CancelScript
 from storage.backups.logs import LogBackup
 from storage.backups.snapshots import SnapshotBackup
 from storage.backups.verifying import Report, verify
-from storage.disk import Disk
+from storage.disk import Disk, DiskFile
 from storage.engine import Pair
+from storage.folders import DiskFolder
 from storage.histories import LogEnd
 from storage.ledger import Ledger
 from storage.memory import MemoryEngine
@@ -583,6 +587,52 @@ async def test_what_is_in_the_folder(node: Running, folder: Path) -> None:
     assert await node.value("INFO FOR BACKUPS") == found
 
 
+async def test_a_file_that_can_not_be_read_hides_no_other(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.values("BACKUP TO 'a'; BACKUP TO 'b'")
+    opened = DiskFolder.open_read
+
+    def somebody_elses(self: DiskFolder, name: str) -> DiskFile:
+        if name == "b":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(self, name)
+
+    monkeypatch.setattr(DiskFolder, "open_read", somebody_elses)
+    found = await node.value("INFO FOR BACKUPS")
+    assert [(one["path"], one["verifies"]) for one in found] == [("a", True), ("b", False)]
+    assert "Permission denied" in found[1]["problem"]
+    monkeypatch.undo()
+    found = await node.value("INFO FOR BACKUPS")
+    assert [(one["path"], one["verifies"]) for one in found] == [("a", True), ("b", True)]
+
+
+async def test_a_script_that_opens_for_nobody_is_closed(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wanted to restore it has ended while the thread was busy with other files."""
+    await node.value("BACKUP SCRIPT OF shop.main TO 'x'")
+    reached, go_on, opened = threading.Event(), threading.Event(), BackupFolder.open
+
+    def slow(self: BackupFolder, name: str) -> Any:
+        file = opened(self, name)
+        reached.set()
+        assert go_on.wait(60)
+        return file
+
+    monkeypatch.setattr(BackupFolder, "open", slow)
+    task = asyncio.create_task(node.answer("RESTORE SCRIPT FROM 'x' CHECK"))
+    assert await asyncio.to_thread(reached.wait, 60)
+    [run] = list(node.node.running)
+    assert await ask(node.node.scripts, CancelScript(run.request.request))
+    go_on.set()
+    assert type((await task).refusal) is Cancelled
+    monkeypatch.undo()
+    await node.value("INFO FOR BACKUPS")  # by the same thread, behind it
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    assert str(folder / "x") not in {os.readlink(link) for link in links if os.path.lexists(link)}
+
+
 async def test_it_is_asked_for_in_a_transaction(node: Running) -> None:
     """Which goes on behind it."""
     await node.values("BACKUP TO 'a'; DEFINE TABLE t")
@@ -604,17 +654,15 @@ async def test_too_many_files(node: Running, folder: Path, monkeypatch: pytest.M
 async def test_what_was_read_once_is_not_read_again(
     node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from actors.backups import listing
-
     await node.values("BACKUP TO 'a'; BACKUP TO 'b'")
     read: list[str] = []
-    look = listing.BackupListActor._look
+    opened = BackupFolder.open
 
-    def looked(actor: Any, listed: Any, over: Any) -> Any:
-        read.append(listed.path)
-        return look(actor, listed, over)
+    def looked(self: BackupFolder, name: str) -> Any:
+        read.append(name)
+        return opened(self, name)
 
-    monkeypatch.setattr(listing.BackupListActor, "_look", looked)
+    monkeypatch.setattr(BackupFolder, "open", looked)
     await node.value("INFO FOR BACKUPS")
     await node.value("INFO FOR BACKUPS")
     assert read == ["a", "b"]
