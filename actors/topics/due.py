@@ -79,6 +79,8 @@ class TopicActor(LoopActor):
         self._topic = topic
         self._replaces = replaces
         self._working = False
+        self._told_us: int | None = None
+        """When it was given work that the slice at hand may have missed: log time."""
         self._swept_to = b""
         """Before this place no id is remembered."""
         self._trims = limits.TRIM_MESSAGES
@@ -95,6 +97,7 @@ class TopicActor(LoopActor):
     async def work(self, _message: Work) -> None:
         """Do all that is due, in slices, resting after each as long as it took."""
         if self._working:
+            self._told_us = self._committer.ledger.log_time()
             return
         self._working = True
         owner, ledger = self._owner, self._committer.ledger
@@ -102,7 +105,10 @@ class TopicActor(LoopActor):
         done = _Done(more=True)
         try:
             while done.more:
+                self._told_us = None
                 done = await self._slice()
+            # What this slice had looked at before is looked at again, as soon as any work may be.
+            done.expects(self._told_us)
         except NotWritable:
             done.next_us = began_us + UNWRITABLE_US
         except (NotEnoughReplicas, Draining):  # which the node's log and INFO FOR NODE say

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 from typing import Any, Final
 
@@ -44,6 +44,8 @@ LONGEST_S: Final = 3_600.0
 """The longest that the timer is set for: a deadline may be a thousand years away."""
 IDLE_US: Final = 60 * SECOND_US
 """An actor with nothing to do for longer than this goes. Longer than any pause: it knows them."""
+STALE: Final = 64
+"""Entries of the agenda that may have been overtaken by earlier ones, beyond as many as count."""
 BEGUN_AT_ONCE: Final = 64
 """Topics whose time has come that are begun with in one turn of the loop."""
 REMEMBERED: Final = 1_000
@@ -131,6 +133,9 @@ class Topics:
             return
         self._due[topic.id] = at_us, topic
         heappush(self._agenda, (at_us, topic.id))
+        if len(self._agenda) > 2 * len(self._due) + STALE:
+            self._agenda = [(at_us, id) for id, (at_us, _) in self._due.items()]
+            heapify(self._agenda)
         self._arm()
 
     def _apart_us(self) -> int:

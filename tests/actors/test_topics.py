@@ -14,7 +14,7 @@ import pytest
 
 from actors.node import Node
 from actors.topics import TopicActor
-from actors.topics.service import APART_US, IDLE_US
+from actors.topics.service import APART_US, IDLE_US, STALE
 from protocol import limits
 from protocol.errors import Draining, NotEnoughReplicas, Refusal, TooLarge
 from storage.engine import Engine
@@ -504,6 +504,23 @@ async def test_a_topic_with_nothing_to_come_has_no_actor(here: Desk) -> None:
     assert not topics.places
     await here.pass_time(HOUR)
     assert topics.begun == begun + 1
+
+
+async def test_looks_that_are_put_forward_are_not_kept(here: Desk) -> None:
+    """What ids bring in a week is not in the way, nor kept, for each look that comes before it."""
+    await here.value("DEFINE TOPIC t KEEP 7d; DEFINE GROUP g ON t DEADLINE 1s")
+    topics = here.node.topics
+    for _ in range(200):
+        await here.value("PUBLISH INTO t VALUE 1")
+        taken = await here.value("TAKE FROM t AS g")
+        await here.value("ACK t AS g RECEIPTS $r", receipts(taken))
+        await here.pass_time(2 * SECOND)
+    assert topics.expected_us(1) is not None
+    assert len(topics._agenda) <= 2 + STALE
+    for name in range(100):
+        await here.value(f"DEFINE TOPIC t{name} KEEP 1h; PUBLISH INTO t{name} VALUE 1")
+    await here.pass_time(2 * HOUR)
+    assert await here.messages("t99") == 0, "of those that count none is lost"
 
 
 async def test_a_dropped_topic_is_let_go(here: Desk) -> None:

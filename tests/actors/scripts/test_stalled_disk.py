@@ -222,6 +222,66 @@ def test_a_script_that_acknowledges_what_it_takes_has_nothing_prolonged() -> Non
     played(main)
 
 
+# --- what comes while the disk has what is due ----------------------------------------------------
+
+
+def test_what_comes_due_while_a_topic_is_looked_after_is_looked_after_too() -> None:
+    """A look that waited for the disk took no note of what was told it meanwhile, and what it had
+    found to come it had found before."""
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE GROUP h ON q DEADLINE 1s; TAKE FROM q AS h")
+        (taken,) = await value(node, "TAKE FROM q AS g")
+        await asyncio.sleep(0.9)
+        stall = Stall(node)
+        while not node.topics.working:
+            await asyncio.sleep(0.01)
+        nacking = asyncio.ensure_future(
+            value(node, "NACK q AS g RECEIPTS $r DELAY 100ms", {"r": [taken["receipt"]]})
+        )
+        await asyncio.sleep(0.01)
+        waiting = asyncio.ensure_future(value(node, "TAKE FROM q AS g WAIT 2m"))
+        began = node.topics.begun
+        while node.topics.begun == began:
+            assert not waiting.done()
+            await asyncio.sleep(0.01)
+        assert node.topics.working, "it has not come to its end meanwhile"
+        ended = asyncio.get_running_loop().time()
+        stall.end()
+        await nacking
+        (again,) = await waiting
+        assert again["attempt"] == 2
+        assert asyncio.get_running_loop().time() - ended < 1
+
+    played(main)
+
+
+def test_a_topic_keeps_its_bytes_when_messages_come_while_it_is_looked_after() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        async def size() -> int:
+            return int((await value(node, "INFO FOR TOPIC few"))["bytes"])
+
+        async def publish() -> None:
+            await value(node, "PUBLISH INTO few VALUE $v", {"v": "x" * 3_000})
+
+        await value(node, "DEFINE TOPIC few BYTES 10000")
+        for _ in range(3):
+            await publish()
+        stall = Stall(node)
+        publishing = [asyncio.ensure_future(publish())]
+        while not node.topics.working:
+            await asyncio.sleep(0.01)
+        publishing += [asyncio.ensure_future(publish()) for _ in range(3)]
+        await asyncio.sleep(1)
+        assert node.topics.working
+        stall.end()
+        await asyncio.gather(*publishing)
+        await asyncio.sleep(1)
+        assert await size() <= 10_000
+
+    played(main)
+
+
 # --- who waits for the disk -----------------------------------------------------------------------
 
 
