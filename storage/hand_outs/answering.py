@@ -77,11 +77,14 @@ class Answering(Lapsing):
 
     def count_from_now(self, receipts: Sequence[str]) -> set[int]:
         """Give hand-outs all of the group's deadline once more: nobody has heard of them until now.
-        Answers the positions of those that are still out."""
+        One that was given more than that stays as it is. Answers the positions of the others that
+        are still out."""
         done: set[int] = set()
-        for out in self._out(receipts, overdue=True):
+        due_us = self._now_us + self.group.deadline_us
+        for found in self._out(receipts, overdue=True):
+            out = {position: row for position, row in found.items() if row.due_us < due_us}
             self._leave(out)
-            self._move_deadlines(out, self._now_us + self.group.deadline_us)
+            self._move_deadlines(out, due_us)
             done |= out.keys()
         self._store()
         return done

@@ -222,6 +222,26 @@ def test_a_script_that_acknowledges_what_it_takes_has_nothing_prolonged() -> Non
     played(main)
 
 
+def test_what_is_extended_in_the_script_that_took_it_keeps_the_longer_time() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await value(node, "PUBLISH INTO q VALUE 2")
+        stall = Stall(node)
+        script = (
+            "LET $m = TAKE 2 FROM q AS g;EXTEND q AS g RECEIPTS [$m[0].receipt] BY 1h; RETURN $m"
+        )
+        running_ = asyncio.ensure_future(value(node, script))
+        await asyncio.sleep(6)
+        stall.end()
+        extended, other = await running_
+        assert other["deadline"] - extended["deadline"] >= timedelta(seconds=6), "it counts anew"
+        await asyncio.sleep(12)
+        (again,) = await value(node, "TAKE 2 FROM q AS g")
+        assert again["position"] == other["position"]
+        assert await acked(node, extended) == 1
+
+    played(main)
+
+
 # --- what comes while the disk has what is due ----------------------------------------------------
 
 
