@@ -298,7 +298,7 @@ class Messages:
         :raises AlreadyExists, NameRefused, BadRequest:
         """
         check_name(name, "reader")
-        present = self._tx.get(self.topic.readers + name.encode())
+        present = self._tx.get(self.key_of_reader(name))
         if present is not None:
             if taken is Taken.REFUSE:
                 path = f"{self.topic.path}.{name}"
@@ -309,11 +309,15 @@ class Messages:
 
     def reader(self, name: str) -> int:
         """The position of a reader: what it has done. :raises Unknown:"""
-        row = self._tx.get(self.topic.readers + name.encode())
+        row = self._tx.get(self.key_of_reader(name))
         if row is None:
             path = f"{self.topic.path}.{name}"
             raise Unknown(f"there is no reader {path}", kind="reader", name=path)
         return keys.unpack_counter(row)
+
+    def key_of_reader(self, name: str) -> bytes:
+        """The key under which the position of a reader stands, if there is one."""
+        return self.topic.readers + name.encode()
 
     def readers(self) -> list[tuple[str, int]]:
         """All readers and their positions, by name."""
@@ -336,14 +340,14 @@ class Messages:
     def drop_reader(self, name: str) -> None:
         """:raises Unknown:"""
         self.reader(name)
-        self._tx.delete(self.topic.readers + name.encode())
+        self._tx.delete(self.key_of_reader(name))
 
     def lag(self, position: int) -> int:
         """How many messages held lie after a position."""
         return self.last - max(position, self.first - 1)
 
     def _put_reader(self, name: str, position: int) -> int:
-        self._tx.put(self.topic.readers + name.encode(), keys.pack_counter(position))
+        self._tx.put(self.key_of_reader(name), keys.pack_counter(position))
         return position
 
     # --- trimming -------------------------------------------------------------------------------

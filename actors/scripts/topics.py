@@ -169,9 +169,10 @@ def publish(run: Execution, statement: tree.Publish, topic: Topic) -> Value:
 )
 def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value:
     """Messages after a position, or after that of a reader; nobody is moved."""
-    messages = Messages(run.transaction, topic)
+    messages, reader = Messages(run.transaction, topic), b""
     if statement.reader is not None:
         after = messages.reader(statement.reader)
+        reader = messages.key_of_reader(statement.reader)
     else:
         assert statement.after is not None, "READ without AFTER has a reader"
         after = _integer(run, statement.after, "AFTER")
@@ -185,7 +186,7 @@ def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value
         wait = _wait(run, statement.wait, of, lambda: waits.readers(topic.id, last))
     found = messages.read(after, limit)
     if wait is not None and not found:
-        wait.after = after
+        wait.after, wait.reader = after, reader
         run.waits = not wait.over
     return found
 

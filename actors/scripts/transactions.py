@@ -368,7 +368,9 @@ class ScriptRun(Execution):
         assert wait is not None, "a statement waits for nothing"
         try:
             self.check_session()
-            wait.join()
+            # What was committed while it paused, before it stood in line, has woken nobody.
+            shown = max(self.read_at, self.written)
+            wait.join(overtaken=self.services.committer.committed > shown)
             if not wait.woken:
                 with self._aside():
                     self.turn.park(wait.until_us)

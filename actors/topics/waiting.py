@@ -27,6 +27,7 @@ from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from protocol import limits
+from storage import keys
 from storage.appends import unpack_counter
 from storage.layers import Layer
 from storage.topics import topic_of_reader
@@ -34,6 +35,8 @@ from storage.topics import topic_of_reader
 Hear = Callable[[Layer], None]
 Of = tuple[int, int]
 """What one waits for: the ids of a topic and of its group, 0 for the topic itself."""
+Named = dict[bytes, dict["Wait", None]]
+"""Who reads by readers, by the keys under which their positions stand."""
 
 
 class Queue(Protocol):
@@ -44,8 +47,8 @@ class Queue(Protocol):
     def enter(self) -> None:
         """One more may come to stand in it."""
 
-    def join(self, wait: Wait) -> None:
-        """Stand in it."""
+    def join(self, wait: Wait, overtaken: bool) -> None:
+        """Stand in it. :param overtaken: as in `Wait.join`"""
 
     def leave(self, wait: Wait) -> None:
         """Be gone, once; also for one that never stood in it."""
@@ -58,7 +61,7 @@ class Wait:
     :param wake: makes the waiting script go on
     """
 
-    __slots__ = ("_wake", "after", "over", "queue", "until_us", "woken")
+    __slots__ = ("_wake", "after", "over", "queue", "reader", "until_us", "woken")
 
     def __init__(self, queue: Queue, until_us: int, wake: Callable[[], None]) -> None:
         self.queue = queue
@@ -70,12 +73,18 @@ class Wait:
         """Whether it is to look again; no wait begins while this is set."""
         self.after = 0
         """Of a reader: the position after which it wants messages."""
+        self.reader = b""
+        """The key under which that position stands; empty: it stands nowhere."""
         queue.enter()
 
-    def join(self) -> None:
-        """Begin to wait; `woken` says at once when there is no need."""
+    def join(self, overtaken: bool = False) -> None:
+        """Begin to wait; `woken` says at once when there is no need.
+
+        :param overtaken: whether anything was committed after what it has looked at, and may have
+            woken nobody, for it was not waiting then
+        """
         self.woken = self.over
-        self.queue.join(self)
+        self.queue.join(self, overtaken)
 
     def leave(self) -> None:
         """The statement is done, or has been ended."""
@@ -119,7 +128,7 @@ class Line:
             self._turn = wait
         return self._turn is wait
 
-    def join(self, wait: Wait) -> None:
+    def join(self, wait: Wait, overtaken: bool) -> None:
         """To the end, or back to the front."""
         if self.closing:
             wait.end()
@@ -129,7 +138,7 @@ class Line:
         self._turn = None
         self._standing[wait] = None
         self._standing.move_to_end(wait, last=False)
-        if self._again:
+        if self._again or overtaken:
             self.wake()
 
     def leave(self, wait: Wait) -> None:
@@ -153,7 +162,10 @@ class Line:
             self._turn.wake()
 
     def look_again(self) -> None:
-        """All are to look whether they may still be here; they come back in their order."""
+        """All are to look whether they may still be here; they come back in their order. One that
+        is looking may have looked at that already, and looks once more."""
+        if self._turn is not None:
+            self._again = True
         standing, self._standing = self._standing, OrderedDict()
         for wait in standing:
             wait.wake()
@@ -170,12 +182,20 @@ class Readers:
     """Those that wait to read a topic.
 
     :param last: the key under which its last position stands
+    :param named: gets those who read by a reader
     """
 
-    def __init__(self, of: Of, last: bytes, emptied: Callable[[Of], None]) -> None:
+    def __init__(
+        self,
+        of: Of,
+        last: bytes,
+        named: Named,
+        emptied: Callable[[Of], None],
+    ) -> None:
         self.of = of
         self.last = last
         self._waiting: dict[Wait, None] = {}
+        self._named = named
         self._by_position: list[tuple[int, int, Wait]] = []
         self._joined = 0
         self._here = 0
@@ -190,11 +210,16 @@ class Readers:
         """One more may come to wait."""
         self._here += 1
 
-    def join(self, wait: Wait) -> None:
+    def join(self, wait: Wait, overtaken: bool) -> None:
         """Wait for a message after `wait.after`."""
         if self.closing:
             wait.end()
             return
+        if overtaken:
+            wait.wake()
+            return
+        if wait.reader:
+            self._named.setdefault(wait.reader, {})[wait] = None
         self._joined += 1
         self._waiting[wait] = None
         heappush(self._by_position, (wait.after, self._joined, wait))
@@ -202,6 +227,11 @@ class Readers:
     def leave(self, wait: Wait) -> None:
         """Be gone."""
         self._waiting.pop(wait, None)
+        named = self._named.get(wait.reader)
+        if named is not None:
+            named.pop(wait, None)
+            if not named:
+                del self._named[wait.reader]
         self._here -= 1
         if not self._here:
             self._emptied(self.of)
@@ -215,6 +245,11 @@ class Readers:
             _, _, wait = heappop(self._by_position)
             if self._waiting.pop(wait, 0) is None:
                 wait.wake()
+
+    def moved(self, wait: Wait) -> None:
+        """One waits for other messages than it did: it looks again."""
+        if self._waiting.pop(wait, 0) is None:
+            wait.wake()
 
     def look_again(self) -> None:
         """All are to look whether they may still be here."""
@@ -245,6 +280,7 @@ class Waits:
         self._readers: dict[int, Readers] = {}
         self._by_last: dict[bytes, Readers] = {}
         """The same, by the keys of their topics' last positions."""
+        self._named: Named = {}
         self.draining = False
         """Whether nobody waits any more: the node stops."""
 
@@ -265,7 +301,8 @@ class Waits:
         """Where one waits to read a topic. :param last: as for `Readers`"""
         readers = self._readers.get(topic)
         if readers is None:
-            readers = self._readers[topic] = Readers((topic, 0), last, self._drop_readers)
+            of = topic, 0
+            readers = self._readers[topic] = Readers(of, last, self._named, self._drop_readers)
             readers.closing = self.draining
             self._by_last[last] = readers
             self._listen(self.heard)
@@ -286,11 +323,17 @@ class Waits:
 
     def heard(self, layer: Layer) -> None:
         """A commit is in flight: who reads a topic that has got messages by it, or that is gone
-        with it, or one of whose readers is, looks again."""
+        with it, or one of whose readers is, looks again; who reads by a reader that it moves back
+        does too."""
         by_last, writes = self._by_last, layer.writes
         for key in by_last.keys() & writes.keys():
             value = writes[key]
             by_last[key].wake(limits.INT_MAX if value is None else unpack_counter(value)[0])
+        for key in self._named.keys() & writes.keys():
+            value = writes[key]
+            position = 0 if value is None else keys.unpack_counter(value)
+            for wait in [each for each in self._named[key] if each.after > position]:
+                self._readers[wait.queue.of[0]].moved(wait)
         for key, value in writes.items():
             topic = topic_of_reader(key) if value is None else None
             if topic in self._readers:

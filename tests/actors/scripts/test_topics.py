@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from itertools import chain, count
 from typing import Any
 
 import pytest
 
 from actors.runtime import ask, tell
+from actors.scripts.turns import Turn
 from protocol import limits
 from protocol.errors import (
     BadRequest,
@@ -24,6 +26,7 @@ from protocol.errors import (
     TypeRefused,
     Unknown,
 )
+from protocol.messages import PublishMessages
 from protocol.requests import (
     Caller,
     CancelScript,
@@ -36,6 +39,7 @@ from protocol.requests import (
 from protocol.rights import Verb
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running
+from tests.operations import Operated
 from tests.receipts import settled
 
 DECLARED = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 10"
@@ -339,6 +343,87 @@ async def test_a_read_waits_for_what_it_wants(here: Running) -> None:
     await waiting(here, 1)
     await here.value("PUBLISH INTO t VALUE 3")
     assert positions(found(await two)) == [3]
+
+
+class Meanwhile:
+    """What others do while a script pauses at one of its ticks, as if its slice were used up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[Any]]) -> None:
+        self.left = 0
+        """The tick at which it is to happen; below 1: it has."""
+        tick = Turn.tick
+
+        def paused(turn: Turn) -> None:
+            self.left -= 1
+            if self.left == 0:
+                turn.wait(act())
+            else:
+                tick(turn)
+
+        monkeypatch.setattr(Turn, "tick", paused)
+
+
+@pytest.mark.parametrize(
+    "waits", ["TAKE FROM t AS g WAIT 1m", "READ FROM t AS r WAIT 1m", "READ FROM t AFTER 0 WAIT 1m"]
+)
+async def test_what_comes_while_a_script_pauses_before_it_waits_is_not_missed(
+    here: Running, monkeypatch: pytest.MonkeyPatch, waits: str
+) -> None:
+    async def publish() -> None:
+        await Operated(here.node, PublishMessages("t", [1]), OWNER, ("shop", "main"))
+
+    meanwhile = Meanwhile(monkeypatch, publish)
+    paused = 0
+    for tick in chain((1,), count(1)):  # the first is that of a text that is not known yet
+        await here.values("DROP TOPIC t; " + DECLARED + "; DEFINE READER r ON t")
+        meanwhile.left = tick
+        waiting_ = started(here, "LET $x = 1; " + waits)
+        await until(
+            lambda: meanwhile.left <= 0 or any(r.progress.waiting for r in here.node.running)
+        )
+        if meanwhile.left > 0:
+            await here.value("PUBLISH INTO t VALUE 1")
+        assert positions(found(await waiting_)) == [1], tick
+        if meanwhile.left > 0:
+            break
+        paused += 1
+    assert paused > 1, "in its transaction too"
+
+
+async def test_a_group_that_is_dropped_while_the_first_in_its_line_looks_is_not_waited_for(
+    here: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def drop() -> None:
+        await here.value("DROP TOPIC t")
+
+    meanwhile = Meanwhile(monkeypatch, drop)
+    taking = started(here, "LET $x = 1; TAKE FROM t AS g WAIT 1m")
+    await waiting(here, 1)
+    meanwhile.left = 1
+    here.node.topics.waits.published(next(iter(here.node.topics.waits._lines)))
+    await until(lambda: meanwhile.left <= 0)
+    assert isinstance((await taking).refusal, Unknown)
+
+
+async def test_a_reader_that_is_moved_back_is_waited_for_no_more(here: Running) -> None:
+    await here.values("PUBLISH INTO t VALUES [1, 2]; DEFINE READER other ON t AT END")
+    for moves in (
+        "ALTER READER r ON t SET POSITION START",
+        "COMMIT READER r ON t AT 0",
+        "DEFINE READER OVERWRITE r ON t",
+    ):
+        await here.values("DEFINE READER OVERWRITE r ON t AT END")
+        reading = started(here, "READ FROM t AS r WAIT 1m")
+        await waiting(here, 1)
+        slices = max(run.turn.slices for run in here.node.running)
+        await here.values("ALTER READER other ON t SET POSITION START")
+        await here.values("COMMIT READER other ON t AT 2; COMMIT READER r ON t AT 2")
+        await waiting(here, 1)
+        assert max(run.turn.slices for run in here.node.running) == slices, "not for others"
+        await here.values(moves)
+        assert positions(found(await reading)) == [1, 2]
+        assert len(here.node.topics.waits) == 0
+    assert not here.node.topics.waits._named
 
 
 async def test_what_is_there_is_not_waited_for(here: Running) -> None:
