@@ -94,7 +94,8 @@ class Spaces:
             those behind the last one answered have not been done, because what was read filled the
             room. While any is left, at least one is done.
         :returns: the answers, if they may be shown already; None: the asker is told
-        :raises Refusal: as a whole: SessionEnded, NotASpace, Draining, Busy, what the log refuses
+        :raises Refusal: as a whole, nothing having happened: SessionEnded, NotASpace, Draining,
+            Busy, what the log refuses
         """
         began_us = self._monotonic_us()
         work = Work(self, asker, who, names, operations, room, began_us)
@@ -179,11 +180,13 @@ class Spaces:
             work.run(until_us)
         except Refusal:
             if not work.barred:
+                work.let_go()
                 raise
             work.forget()
             self._hold_back(work)
             return
         except Exception as error:
+            work.let_go()
             self.runtime.noticed(type(self).__name__, error)
             raise
         if work.soonest_us:
@@ -215,17 +218,16 @@ class Spaces:
 
     async def _list_on(self, work: Work) -> None:
         """Finish listings that take more than a slice, others having their turns."""
-        for number in work.long:
+        for number, tx in work.long:
             operation = work.operations[number]
             assert isinstance(operation, ListKeys)
             found: list[str] = []
-            with self.committer.begin() as tx:
+            with tx:
                 keys = Keys(tx, work.space)
                 until_us = self._monotonic_us() + limits.SLICE_US
                 for part in listed(keys, operation):
                     found += part
                     if self._monotonic_us() >= until_us:
-                        tx.pause()
                         await asyncio.sleep(0)
                         until_us = self._monotonic_us() + limits.SLICE_US
                 work.saw(tx.saw)
@@ -236,6 +238,7 @@ class Spaces:
 
     def _listed(self, task: asyncio.Task[None]) -> None:
         work = self._listing.pop(task)
+        work.let_go()
         if task.cancelled():
             work.settle(UnknownOutcome("the node stopped before this was done"))
             return

@@ -54,8 +54,9 @@ class Work(Waiter):
     """Whether somebody's barrier stood in its way; then nothing has happened."""
     refusal: Refusal | None = None
     """Why nothing was done at all; shown when what it rests on is durable."""
-    long: Sequence[int] = ()
-    """Listings not finished within the slice, by their number."""
+    long: Sequence[tuple[int, Transaction]] = ()
+    """Listings not finished within the slice, by their number, and what they are to be read from:
+    as it was when their turn came, whatever those behind them change."""
     answered = False
     """Whether it is known how it went, and with what it was lost if it was."""
     lost: BaseException | None = None
@@ -150,7 +151,8 @@ class Work(Waiter):
         self._read_bytes = keys.read_bytes
 
     def _change(self, until_us: int) -> None:
-        """Do the others, in as few commits as may be."""
+        """Do the others, in as few commits as may be. What is refused to one of these that has
+        others before it is the answer of its operations: those before have happened."""
         committer, done = self._committer, len(self.answers)
         begun = done
         tx = committer.begin()
@@ -166,12 +168,19 @@ class Work(Waiter):
                     keys = Keys(tx, self.space)
                 try:
                     self._check(operation)
-                    if type(operation) is ListKeys:
-                        self._list(keys, operation, until_us)
-                    else:
+                    if type(operation) is not ListKeys:
                         self.answers.append(perform(keys, operation))
+                        continue
+                    whole = self._list(keys, operation, until_us)
                 except Refusal as refusal:
                     self.answers.append(refusal)
+                    continue
+                if not whole:
+                    self._commit(tx, keys, begun)
+                    self._list_later()
+                    begun = len(self.answers)
+                    tx = committer.begin()
+                    keys = Keys(tx, self.space)
             self._commit(tx, keys, begun)
         finally:
             tx.release()
@@ -195,16 +204,26 @@ class Work(Waiter):
             self._spaces.statements.denied(self._user, self.asker, self.space, text, refusal)
             raise
 
-    def _list(self, keys: Keys, operation: ListKeys, until_us: int) -> None:
+    def _list(self, keys: Keys, operation: ListKeys, until_us: int) -> bool:
+        """Answer a listing. False: it is not finished, for its slice is used up."""
         found: list[str] = []
+        whole = True
         monotonic_us = self._spaces.runtime.clock.monotonic_us
         for part in listed(keys, operation):
             found += part
             if monotonic_us() >= until_us and len(found) < operation.limit:
-                self.long = [*self.long, len(self.answers)]
+                whole = False
                 break
         self._read_bytes += sum(map(len, found))
         self.answers.append({"keys": found})
+        return whole
+
+    def _list_later(self) -> None:
+        """Keep what the listing that was answered last is to be read from, if it still stands."""
+        if type(self.answers[-1]) is dict:
+            tx = self._committer.begin()
+            tx.pause()
+            self.long = [*self.long, (len(self.answers) - 1, tx)]
 
     def _commit(self, tx: Transaction, keys: Keys, begun: int) -> None:
         """Commit what the operations from one on have changed, if anything."""
@@ -219,9 +238,13 @@ class Work(Waiter):
                 sequence = self._committer.commit(
                     tx, by, statements(self.space.name, wrote)
                 ).sequence
-            except Refusal:
+            except Refusal as refusal:
                 self.barred = tx.barred
-                raise
+                if not self._written:
+                    raise
+                tx.release()
+                self.answers[begun:] = [refusal] * (len(self.answers) - begun)
+                return
             self._written = sequence
             for _, answer in done:
                 answer[SEQ] = sequence  # type: ignore[index]
@@ -238,11 +261,18 @@ class Work(Waiter):
 
     def forget(self) -> None:
         """It will be run again from its beginning."""
+        self.let_go()
         self.answers.clear()
         self.sequence = self.soonest_us = self._read_bytes = 0
         self.barred = False
-        self._lapsed = self.long = ()
+        self._lapsed = ()
         self._asked, self._unwritable = False, None
+
+    def let_go(self) -> None:
+        """Keep nothing for listings any more."""
+        for _, tx in self.long:
+            tx.release()
+        self.long = ()
 
     def saw(self, sequence: int) -> None:
         """The answers show this commit."""
@@ -269,17 +299,43 @@ class Work(Waiter):
 
     def _tell(self) -> None:
         lost = self.lost or self.refusal
+        answers = tuple(self.answers) if lost is None else self._standing_yet(lost)
         try:
-            self.asker.told(None if lost is not None else tuple(self.answers), lost)
+            self.asker.told(answers, lost if answers is None else None)
         except Exception as error:  # a bug of one asker's is not the others'
             self._spaces.runtime.noticed(type(self).__name__, error)
 
     def outcome(self) -> Answers:
         """The answers. :raises BaseException: why there are none"""
         lost = self.lost or self.refusal
-        if lost is not None:
+        answers = tuple(self.answers) if lost is None else self._standing_yet(lost)
+        if answers is None:
+            assert lost is not None, "there are no answers, and nobody knows why"
             raise lost
-        return tuple(self.answers)
+        return answers
+
+    def _standing_yet(self, lost: BaseException) -> Answers | None:
+        """The answers of what was changed in commits that are on the disk, and for all else why it
+        was lost; None: there are none, or nobody says why."""
+        sequence = 0
+        answers: list[KeyAnswer] = []
+        if not self._written or not isinstance(lost, Refusal):
+            return None
+        for answer in self.answers:
+            at = answer.get(SEQ, 0) if type(answer) is dict else 0
+            if at and self._stands(at):
+                answers.append(answer)
+                sequence = at
+            else:
+                answers.append(lost)
+        return tuple(answers) if sequence else None
+
+    def _stands(self, sequence: int) -> bool:
+        """Whether a commit of its own is on the disk."""
+        committer = self._committer
+        if sequence > committer.released_upto:
+            return False
+        return not committer.was_taken_back(Promise(sequence, self._generation))
 
     # --- as a waiter ----------------------------------------------------------------------------
 

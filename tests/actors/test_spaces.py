@@ -153,6 +153,53 @@ async def test_one_refused_operation_does_not_touch_the_others(here: Desk) -> No
     assert await here.run(ListKeys()) == [{"keys": ["k", "l"]}]
 
 
+async def test_what_is_refused_after_a_commit_leaves_the_answers_of_that(here: Desk) -> None:
+    """A lock that is acquired twice needs two commits, and of these the second finds no room."""
+    committer = here.node.committer
+    committer.disk_full, committer.has_room = True, lambda size: size < 2_000
+    counted, held, again, big, read = await here.run(
+        IncrKey("n"), LockKey("l", "h", SECOND), LockKey("l", "h", SECOND),
+        SetKey("big", bytes(100_000)), GetKey("n"),
+    )  # fmt: skip
+    assert counted == {"value": 1} and held["held"] is True
+    assert [type(one) for one in (again, big, read)] == [DiskFull] * 3
+    committer.disk_full = False
+    assert await here.run(GetKey("n"), GetKey("big")) == [{"value": 1, "ttl": None}, NONE]
+    (due_us,) = here.node.spaces.sweepers.due_us.values()
+    assert due_us >= committer.ledger.log_time(), "it is swept in time"
+
+
+async def test_who_is_ended_hears_what_is_on_the_disk_by_then(here: Desk) -> None:
+    committer = here.node.committer
+    first, releasable = committer.committed + 1, committer.releasable
+    committer.releasable = lambda upto: min(upto, first)
+    operations = IncrKey("n"), LockKey("l", "h", SECOND), LockKey("l", "h", SECOND), GetKey("n")
+    heard = ask_keys(here.node, ANA, ("a", "b", "c"), *operations, request="r-1")
+    assert committer.committed == first + 1
+    while committer.released_upto < first:
+        await asyncio.sleep(0)
+    assert not heard.done(), "all of them are told together"
+    assert here.node.running.cancel("r-1")
+    committer.releasable = releasable
+    counted, held, again, read = await heard
+    assert counted == {"value": 1} and isinstance(held, dict) and held["held"] is True
+    assert [type(one) for one in (again, read)] == [UnknownOutcome] * 2
+    assert await here.one(IncrKey("n")) == {"value": 2}
+
+
+async def test_a_long_listing_shows_nothing_that_stands_behind_it(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(here.node.spaces, "_monotonic_us", lambda: 0)
+    await here.run(SetKey("a", 1))
+    answers = await here.run(
+        SetKey("b", 1), ListKeys(), SetKey("c", 1), DeleteKey("a"), ListKeys(), DeleteKey("b"),
+    )  # fmt: skip
+    assert [one["keys"] for one in answers if "keys" in one] == [["a", "b"], ["b", "c"]]
+    assert await here.run(ListKeys()) == [{"keys": ["c"]}]
+    assert not here.node.committer.ledger._paused, "nothing is kept for them"
+
+
 async def test_each_acquisition_has_a_fence_of_its_own(here: Desk) -> None:
     answers = await here.run(
         LockKey("l", "a", SECOND), UnlockKey("l", "a"), LockKey("l", "b", SECOND),
