@@ -112,7 +112,8 @@ class Append:
             gone += before
             if all(key in writes for key in before):
                 rows.update(self.mark(number + shift, mark))
-        rows[self.counter] = self.row
+        if self.counter in writes:  # else its topic was dropped since
+            rows[self.counter] = self.row
         layer.replace(gone, rows)
 
 

@@ -122,6 +122,6 @@ def _value(
 def _key(record: RecordId) -> str:
     """The same for each change of a record, so that a group ORDERED BY KEY has them in order."""
     name = format_record(record)
-    if len(name.encode()) <= limits.MESSAGE_NAME_BYTES:
-        return name
+    if len(name.encode()) <= limits.MESSAGE_NAME_BYTES and "\0" not in name:
+        return name  # else it can't be the key of a message
     return hashlib.sha256(name.encode()).hexdigest()

@@ -113,6 +113,20 @@ def test_what_is_dropped_leaves_nothing(queues: Queues) -> None:
     assert queues.stored() == before - 2
 
 
+def test_what_is_published_and_dropped_in_one_transaction_leaves_nothing(queues: Queues) -> None:
+    made = queues.topic("t")
+    before = queues.stored()
+
+    def publish_and_drop(tx: Transaction) -> None:
+        Messages(tx, made).publish([1])
+        topics.drop_topic(tx, made)
+        tx.pause()
+        queues.book.clock.advance(SECOND)  # what is appended gets its time at the commit
+
+    queues.do(publish_and_drop)
+    assert queues.stored() < before
+
+
 def test_a_dead_letter_topic_is_held_by_its_groups(queues: Queues) -> None:
     dead, made = queues.topic("dead"), queues.topic("t")
     group = queues.group(made, "g", dead_letter="dead")

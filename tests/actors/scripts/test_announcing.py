@@ -118,6 +118,19 @@ async def test_who_waits_for_messages_hears_of_a_change(tmp_path: Path) -> None:
         assert message["value"]["after"] == {"n": 1, "twice": 2}
 
 
+async def test_a_record_with_a_nul_in_its_id_is_told_of(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as node:
+        await node.values(SETTING)
+        for id in ("a\0b", "ab"):
+            await node.values("CREATE t SET id = $id, n = 1; UPDATE t SET n = 2", {"id": id})
+            await node.values("DELETE t")
+        messages = await node.value("READ FROM told AFTER 0")
+        assert [message["value"]["action"] for message in messages] == [
+            "create", "update", "delete"
+        ] * 2  # fmt: skip
+        assert len({message["key"] for message in messages}) == 2
+
+
 async def test_a_bulk_of_changes_is_told_whole(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as node:
         await node.values(SETTING)
