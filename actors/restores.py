@@ -1,5 +1,5 @@
-"""Scripts that were being restored when the node ended: what they have made is dropped, as soon as
-the node takes changes.
+"""Scripts that were not restored to their end: what they have made is dropped, as soon as the node
+takes changes; at a start, too, what a node has left that ended meanwhile.
 
 They may have been restored on another node: a snapshot that is taken meanwhile has the marks too.
 """
@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actors.commits import NODE, Committer
+from actors.commits import NODE, Committer, Promise
 from protocol.errors import (
     Busy,
     Conflict,
     DiskFull,
-    Draining,
     NotEnoughReplicas,
-    NotWritable,
     Refusal,
 )
 from storage import restores
+from storage.catalog import Database, Namespace
 from storage.restores import Mark
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("node")
 
 AGAIN_US: Final = 1_000_000
-"""When it is tried again where too few others would have it, as they mostly will in a moment, or
-where somebody's barrier stands in its way, which has an end."""
+"""When it is tried again where too few others would have it, as they mostly will in a moment, where
+somebody's barrier stands in its way, which has an end, or where the disk is full."""
 
 
 class Unfinished:
@@ -47,7 +46,8 @@ class Unfinished:
         self._left: list[Mark] = []
         self._told = False
         """Whether it was said that they are left."""
-        self._trying: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        """Until they are tried again."""
 
     async def begin(self) -> None:
         """At a start nobody fills what is marked."""
@@ -55,44 +55,74 @@ class Unfinished:
             self._left = restores.marks(tx)
         await self.drop()
 
-    def leave(self, marks: Iterable[Mark]) -> None:
-        """These are filled no more, and could not be dropped, which was said."""
+    def give_up(self, marks: Iterable[Mark]) -> Promise | None:
+        """These are filled no more: they are dropped, now or as soon as that is taken. Answers
+        what that waits for; None: it has to come later."""
         self._left += marks
-        self._told = True
+        return self._drop()
+
+    def filled(self, marks: Iterable[Mark], promise: Promise) -> None:
+        """These were filled to the end by a commit, and are given up if that is taken back."""
+        self._committer.when_released(promise, partial(self._ended, tuple(marks), ()))
 
     async def drop(self) -> None:
-        """Drop them. A node that takes no changes leaves them, and so does a disk without room."""
+        """Drop them. A node that takes no changes leaves them until it does."""
+        promise = self._drop()
+        if promise is not None:
+            await self._committer.released(promise)
+
+    def _drop(self) -> Promise | None:
         if not self._left:
-            return
-        marks, committer = self._left, self._committer
-        names = [".".join(mark.names) for mark in marks]
+            return None
+        marks, committer = tuple(self._left), self._committer
         with committer.begin() as tx:
             try:
                 dropped = restores.undo(tx, marks)
                 promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
-            except (NotEnoughReplicas, Conflict, Busy):  # a barrier stands, say
-                committer.at(committer.monotonic_us() + AGAIN_US, self._again)
-                return
-            except (NotWritable, DiskFull, Draining) as refusal:
-                if not self._told:
-                    self._told = True
-                    log.warning(
-                        "places of a script that was not restored to its end are left",
-                        places=names,
-                        why=str(refusal),
-                    )
-                return
-            self._left, self._told = [], False
+            except Refusal as refusal:
+                self._refused(refusal)
+                return None
+        self._left, self._told = [], False
         for place in dropped:
             self._spaces.dropped(place)
         self._topics.declarations_changed()
-        await committer.released(promise)
-        log.info("places of a script that was not restored to its end were dropped", places=names)
+        committer.when_released(promise, partial(self._ended, marks, tuple(map(_path, dropped))))
+        return promise
+
+    def _refused(self, refusal: Refusal) -> None:
+        passes = isinstance(refusal, NotEnoughReplicas | Conflict | Busy)
+        if not (passes or self._told):
+            self._told = True
+            log.warning(
+                "places of a script that was not restored to its end are left",
+                places=[".".join(mark.names) for mark in self._left],
+                why=str(refusal),
+            )
+        if passes or isinstance(refusal, DiskFull):
+            self._later()
+
+    def _ended(
+        self, marks: tuple[Mark, ...], dropped: tuple[str, ...], lost: BaseException | None
+    ) -> None:
+        """A commit that left no mark has ended. :param lost: why it never happened"""
+        if lost is not None:
+            self._left += marks
+            self._later()
+        elif dropped:
+            log.info(
+                "places of a script that was not restored to its end were dropped", places=dropped
+            )
+
+    def _later(self) -> None:
+        if self._timer is None:
+            committer = self._committer
+            self._timer = committer.at(committer.monotonic_us() + AGAIN_US, self._again)
 
     def _again(self) -> None:
-        if self._committer.not_writable() is None:
-            self._trying = asyncio.ensure_future(self._try())
+        self._timer = None
+        if self._committer.not_writable() is None:  # else who leads drops them, or DEFINE NODE
+            self._drop()
 
-    async def _try(self) -> None:
-        with suppress(Refusal):  # another leads meanwhile, and drops them
-            await self.drop()
+
+def _path(place: Namespace | Database) -> str:
+    return place.name if isinstance(place, Namespace) else f"{place.namespace.name}.{place.name}"

@@ -15,10 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from actors.backups.script_files import pieces
-from actors.commits import NODE
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles
 from actors.scripts.plans import Plan
@@ -45,8 +42,6 @@ from protocol.values import NONE, Value
 from storage import restores
 from storage.catalog import Database, Namespace
 from storage.restores import Mark
-
-log = structlog.get_logger("scripts")
 
 COMMIT_BYTES: Final = 4 * limits.MIB
 """Changes of one commit, about."""
@@ -91,7 +86,6 @@ class Restore:
         self._checked: Creating | None = None
         self._statements = 0
         self._marks: list[Mark] = []
-        self._places: list[Namespace | Database] = []
         self._filled: Iterator[Checked] | None = None
         self._part: list[Checked] = []
         """What this commit has run: again, if it loses a race."""
@@ -100,6 +94,7 @@ class Restore:
         """Where the script stood when this commit began."""
         self._refused: Refusal | None = None
         self._done = False
+        """Whether the last of its commits is on its way, or released."""
 
     def go_on(self) -> Value:
         """The next commit; the answer, if it was the last."""
@@ -124,20 +119,9 @@ class Restore:
         self._file.close()
         if self._done or not self._marks:
             return
-        run, committer = self._run, self._run.services.committer
-        try:
-            with committer.begin() as tx:
-                restores.undo(tx, self._marks)
-                promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
-        except Refusal as refusal:
-            log.warning("places that a script has made are left, to be dropped later",
-                        file=self._statement.name, why=str(refusal))  # fmt: skip
-            run.services.unfinished.leave(self._marks)
-            return
-        run.depends_on(promise.sequence)
-        for place in self._places:
-            run.services.spaces.dropped(place)
-        run.services.topics.declarations_changed()
+        promise = self._run.services.unfinished.give_up(self._marks)
+        if promise is not None:
+            self._run.depends_on(promise.sequence)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -202,7 +186,6 @@ class Restore:
         checked, run = self._checked, self._run
         assert checked is not None
         rights, tx, caller = run.rights, run.transaction, run.caller
-        marks: list[Mark] = []
         places: list[Namespace | Database] = []
         for name, node in checked.namespaces.items():
             try:
@@ -216,14 +199,12 @@ class Restore:
         for names, made in checked.databases.items():
             self._inside.execute(tree.Script((made,)))
             places.append(rights.database(tx, caller, *names, NOTHING))
-        marks += (restores.mark(tx, place) for place in places)
+        marks = [restores.mark(tx, place) for place in places]
         only = frozenset(checked.databases)
-        run.afterwards.append(partial(self._made, marks, places, only))
+        run.afterwards.append(partial(self._made, marks, only))
 
-    def _made(
-        self, marks: list[Mark], places: list[Namespace | Database], only: frozenset[Names]
-    ) -> None:
-        self._marks, self._places = marks, places
+    def _made(self, marks: list[Mark], only: frozenset[Names]) -> None:
+        self._marks = marks
         self._filled = self._each(Creating(self._run.tick, only))
 
     def _fill(self) -> Value:
@@ -268,6 +249,7 @@ class Restore:
 
     def _finished(self) -> None:
         self._done = True
+        self._run.services.unfinished.filled(self._marks, self._run.promise)
 
     def _answer(self) -> Value:
         return {

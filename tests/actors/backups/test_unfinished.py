@@ -152,7 +152,7 @@ async def test_a_restore_that_goes_on_is_left_alone(tmp_path: Path) -> None:
 async def test_one_whose_node_no_longer_writes_is_dropped_when_it_does_again(
     tmp_path: Path, logbook: Logbook
 ) -> None:
-    logbook.allow("places that a script has made are left, to be dropped later")
+    logbook.allow("places of a script that was not restored to its end are left")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "x").write_bytes(script(20_000, body=300))
