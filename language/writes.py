@@ -13,16 +13,16 @@ from typing import Any, Final
 from language import tree
 from language.blame import placed
 from language.budget import bounded, is_bounded
-from language.columns import omitted
 from language.compile import Compiled, compile_expression
 from language.env import Env
 from language.numbers import add, negate, subtract
+from language.omitting import omitted
 from language.operators import members, merged
 from language.rows import WHOLE
 from protocol import limits
 from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
 from protocol.paths import EACH, Path
-from protocol.values import NONE, Tick, identical, paced, ticking, type_name
+from protocol.values import FEW, NONE, Tick, identical, paced, ticking, type_name
 
 Change = dict[str, Any]
 """One step of a DIFF: `op` (add, remove, replace), `path` as in JSON pointers, `value` but of
@@ -42,7 +42,7 @@ def plan_data(data: tree.Data) -> Write:
         return _set(data)
     if isinstance(data, tree.Unset):
         paths = data.paths
-        return lambda before, env: _without(before, paths)
+        return lambda before, env: _without(before, paths, env.tick)
     return _content(data) if isinstance(data, tree.Content) else _merge(data)
 
 
@@ -64,7 +64,7 @@ def _set(data: tree.Set) -> Write:
         after: Any = before
         for each, value in computed:
             if each.operator == "=":
-                after = assigned(after, each.path, value)
+                after = assigned(after, each.path, value, env.tick)
             else:
                 after = _adjusted(after, each, value, env)
         return dict(before) if after is before else after
@@ -75,7 +75,7 @@ def _set(data: tree.Set) -> Write:
 def _adjusted(after: Any, each: tree.Assignment, value: Any, env: Env) -> Any:
     adjust = _increased if each.operator == "+=" else _decreased
     try:
-        return altered(after, each.path, lambda known: adjust(known, value, env))
+        return altered(after, each.path, lambda known: adjust(known, value, env), env.tick)
     except Refusal as refusal:
         raise placed(refusal, each.at) from refusal.__cause__
 
@@ -84,6 +84,8 @@ def _increased(known: Any, value: Any, env: Env) -> Any:
     """`+=`: as `+`; an array takes a value in, and what is absent becomes the value."""
     if known is NONE:
         return value
+    if type(known) in _COPIED and len(known) > FEW:
+        env.tick()  # copied for each assignment, of which there may be hundreds
     return add(known, [value] if type(known) is list and type(value) is not list else value)
 
 
@@ -99,6 +101,7 @@ def _decreased(known: Any, value: Any, env: Env) -> Any:
 
 
 _NEGATED: Final = frozenset({int, float, Decimal, timedelta})
+_COPIED: Final = frozenset({str, list})
 
 
 def _bounded_expression(expression: tree.Expression) -> Compiled:
@@ -114,29 +117,30 @@ def _object(value: Any, word: str) -> dict[str, Any]:
     return value
 
 
-def _without(before: dict[str, Any], paths: tuple[Path, ...]) -> dict[str, Any]:
+def _without(before: dict[str, Any], paths: tuple[Path, ...], tick: Tick) -> dict[str, Any]:
     after: Any = dict(before)
     for path in paths:
-        after = omitted(after, path)
+        after = omitted(after, path, tick)
     return after  # type: ignore[no-any-return]
 
 
-def assigned(value: Any, path: Path, new: Any) -> Any:
+def assigned(value: Any, path: Path, new: Any, tick: Tick) -> Any:
     """A value with `new` where a path leads; what is missing on the way is made.
 
     :raises BadRequest, TypeRefused: as `altered`
     """
-    return altered(value, path, lambda _: new)
+    return altered(value, path, lambda _: new, tick)
 
 
 Alter = Callable[[Any], Any]
 """What becomes of a value, which may be NONE."""
 
 
-def altered(value: Any, path: Path, alter: Alter) -> Any:
+def altered(value: Any, path: Path, alter: Alter, tick: Tick) -> Any:
     """A value in which what stands where a path leads is put through a function; what is missing
     on the way is made.
 
+    :param tick: called before each array that is gone through, and now and then in what is long
     :raises BadRequest: a position past the end of an array, or in what is none
     :raises TypeRefused: a step into what has no parts
     """
@@ -144,32 +148,36 @@ def altered(value: Any, path: Path, alter: Alter) -> Any:
         return alter(value)
     step, rest = path[0], path[1:]
     if step is EACH:
-        return _altered_each(value, rest, alter)
+        return _altered_each(value, rest, alter, tick)
     if type(step) is int:
-        return _altered_item(value, step, rest, alter)
+        return _altered_item(value, step, rest, alter, tick)
     if value is NONE or value is None:
         value = {}
     if type(value) is list:
-        return [altered(item, path, alter) for item in value]
+        return [altered(item, path, alter, tick) for item in ticking(value, len(value), tick)]
     if type(value) is not dict:
         raise TypeRefused(f"{type_name(value)} has no field {step} to set", found=type_name(value))
-    part = altered(value.get(step, NONE), rest, alter)
+    if len(value) > FEW:
+        tick()
+    part = altered(value.get(step, NONE), rest, alter, tick)
+    found = {**value, step: part}
     if part is NONE:
-        return {name: item for name, item in value.items() if name != step}
-    return {**value, step: part}
+        del found[step]
+    return found
 
 
-def _altered_each(value: Any, rest: Path, alter: Alter) -> Any:
+def _altered_each(value: Any, rest: Path, alter: Alter, tick: Tick) -> Any:
     if type(value) is list:
-        parts = [altered(item, rest, alter) for item in value]
+        parts = (altered(item, rest, alter, tick) for item in ticking(value, len(value), tick))
         return [part for part in parts if part is not NONE]
     if type(value) is dict:
-        fields = {name: altered(item, rest, alter) for name, item in value.items()}
-        return {name: part for name, part in fields.items() if part is not NONE}
+        fields = ticking(value.items(), len(value), tick)
+        found = ((name, altered(item, rest, alter, tick)) for name, item in fields)
+        return {name: part for name, part in found if part is not NONE}
     raise TypeRefused(f"{type_name(value)} has no items to set", found=type_name(value))
 
 
-def _altered_item(value: Any, at: int, rest: Path, alter: Alter) -> Any:
+def _altered_item(value: Any, at: int, rest: Path, alter: Alter, tick: Tick) -> Any:
     if type(value) is dict:
         raise TypeRefused("an object has no positions", found="object")
     items = [] if value is NONE or value is None else value
@@ -177,11 +185,13 @@ def _altered_item(value: Any, at: int, rest: Path, alter: Alter) -> Any:
         raise TypeRefused(f"{type_name(value)} has no items to set", found=type_name(value))
     if not -len(items) <= at <= len(items):
         raise BadRequest(f"position {at} is past the end of an array of {len(items)}")
+    if len(items) > FEW:
+        tick()
     if at == len(items):
-        part = altered(NONE, rest, alter)
+        part = altered(NONE, rest, alter, tick)
         return items if part is NONE else [*items, part]
     at %= len(items)
-    part = altered(items[at], rest, alter)
+    part = altered(items[at], rest, alter, tick)
     return items[:at] + ([] if part is NONE else [part]) + items[at + 1 :]
 
 

@@ -12,6 +12,8 @@ from language.budget import bounded
 from language.compile import compile_rowless
 from language.names import weight
 from language.parser import parse
+from language.select import plan_select
+from language.writes import plan_data
 from protocol.errors import Cancelled, UnexpectedToken
 from protocol.values import PACE
 from tests.language.surroundings import Tables
@@ -81,6 +83,59 @@ def test_split_ticks_and_goes_on_in_batches() -> None:
     assert ticks >= MANY // PACE
     found, ticks = ticks_of(env, "SELECT VALUE a FROM t SPLIT a LIMIT 3")
     assert found == [0, 1, 2] and ticks < 10, "LIMIT stops it early"
+
+
+@pytest.mark.parametrize(
+    ("text", "times", "more"),
+    [
+        ("SET a[*] += 1", 1, MANY // PACE),
+        ("SET a[*] += 1, a[*] = 0, a[*] -= 1", 3, MANY // PACE),
+        ("SET o[*].x = 1", 1, MANY // PACE),
+        ("SET o.x = 1", 1, MANY // PACE),
+        ("SET f.* = 1", 1, MANY // PACE),
+        ("SET f.n1 = 1, f.n2 = NONE", 2, 1),
+        ("SET a[0] = 1, a[1] = NONE", 2, 1),
+        ("SET a += 1, a += [2], s += 'y'", 3, 1),
+        ("UNSET a[*]", 1, MANY // PACE),
+        ("UNSET o[*].x, o.x", 2, MANY // PACE),
+        ("UNSET f.*", 1, MANY // PACE),
+        ("UNSET f.n1, a[0], o[1].x", 3, 1),
+    ],
+)
+def test_what_writes_into_large_values_ticks(text: str, times: int, more: int) -> None:
+    """Sixty assignments to the items of an array held the loop for a second and more, against
+    TIMEOUT and KILL too."""
+    record = {
+        "a": [1] * MANY,
+        "o": [{"x": 1, "y": 2}] * MANY,
+        "f": {f"n{n}": n for n in range(MANY)},
+        "s": "x" * MANY,
+    }
+    (statement,) = parse(f"UPDATE t {text}").statements
+    assert isinstance(statement, tree.Update)
+    env = Tables()
+    plan_data(statement.data)(record, env)
+    assert env.ticks >= times * more
+
+
+def test_what_writes_into_a_small_record_does_not_tick() -> None:
+    (statement,) = parse("UPDATE t SET b.c = 1, a += 1, s += 'x', n = 1 + 1").statements
+    assert isinstance(statement, tree.Update)
+    env = Tables()
+    plan_data(statement.data)({"a": [1], "b": {}, "s": ""}, env)
+    assert env.ticks == 0
+
+
+@pytest.mark.parametrize("path", ["a[*].x", "a.x", "f.*", "a[*]"])
+def test_what_is_left_out_of_large_rows_ticks(path: str) -> None:
+    row = {"a": [{"x": 1, "y": 2}] * MANY, "f": {f"n{n}": n for n in range(MANY)}}
+    env = Tables()
+    (statement,) = parse(f"SELECT * OMIT {path} FROM t").statements
+    assert isinstance(statement, tree.Select)
+    plan = plan_select(statement)
+    found = plan._finished([row], env)
+    assert found[0].get("a", []) in ([], [{"y": 2}] * MANY, row["a"])
+    assert env.ticks >= MANY // PACE
 
 
 def test_groups_come_in_the_order_in_which_they_were_seen() -> None:
