@@ -8,7 +8,7 @@ from typing import Any, Final
 from language import tree
 from protocol import limits
 from protocol.errors import TooLarge
-from protocol.values import Tick
+from protocol.values import LONG, Tick
 from protocol.weights import weigh, weigh_with_heights
 
 _SAMPLES: Final = 8
@@ -22,23 +22,67 @@ class Budget:
         self.most = most
         self._tick = tick
 
-    def sample(self, values: list[Any]) -> None:
-        """Hold these values too. :raises TooLarge: together they are over the limit"""
+    def sample(self, values: list[Any], *, each: bool = False) -> None:
+        """Hold these values too.
+
+        :param each: as of `size`
+        :raises TooLarge: together they are over the limit
+        """
+        self.hold(self.size(values, each=each))
+
+    def size(self, values: list[Any], *, each: bool = False) -> int:
+        """What values take, about.
+
+        :param each: whether each is weighed, because some are large; else some of them are
+        """
         if not values:
-            return
-        step = -(-len(values) // _SAMPLES)
+            return 0
+        step = 1 if each else -(-len(values) // _SAMPLES)
         weighed = [weigh(value, self._tick) for value in values[::step]]
-        self.hold(sum(weighed) * len(values) // len(weighed))
+        return sum(weighed) * len(values) // len(weighed)
+
+    def hold_one(self, value: Any) -> None:
+        """Hold a value too. :raises TooLarge: over the limit"""
+        self.hold(weigh(value, self._tick))
 
     def hold(self, size: int) -> None:
         """Hold so many bytes more, or fewer. :raises TooLarge: over the limit"""
         self.held += size
         if self.held > self.most:
-            raise TooLarge(
-                f"the statement would hold more than {self.most} bytes of rows; "
-                "narrow it with WHERE or LIMIT",
-                limit=self.most,
-            )
+            raise too_large(self.most)
+
+
+def too_large(most: int) -> TooLarge:
+    """What a statement is refused with that would hold more than so many bytes."""
+    return TooLarge(
+        f"the statement would hold more than {most} bytes of rows; narrow it with WHERE or LIMIT",
+        limit=most,
+    )
+
+
+class Parts:
+    """What the parts of one value take while it is made, as far as they are large."""
+
+    __slots__ = ("_held", "_most")
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._most = limits.STATEMENT_MEMORY_BYTES
+
+    def add(self, part: Any, tick: Tick) -> Any:
+        """The part itself. :raises TooLarge: with those before it is over the limit"""
+        kind = type(part)
+        if kind is str or kind is bytes:
+            if len(part) <= LONG:
+                return part
+            self._held += len(part)
+        elif kind is list or kind is dict:
+            self._held += weigh(part, tick)
+        else:
+            return part
+        if self._held > self._most:
+            raise TooLarge(f"a value takes at most {self._most} bytes", limit=self._most)
+        return part
 
 
 def bounded(value: Any, tick: Tick | None = None) -> Any:

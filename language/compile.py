@@ -14,12 +14,14 @@ changes is copied first (`language.assignments`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
 from language import numbers, operators, tree
 from language.blame import placed
+from language.budget import Parts
 from language.closures import Closure
 from language.env import Env
 from language.functions import TABLE
@@ -154,14 +156,70 @@ def _parameter(node: tree.Parameter, shape: Shape | None) -> Compiled:
 
 
 def _array(node: tree.Array, shape: Shape | None) -> Compiled:
+    if _grows(node):
+        build = _builder(node, shape)
+        return lambda row, env: build(row, env, Parts())
     items = [compile_expression(item, shape) for item in node.items]
     return lambda row, env: [item(row, env) for item in items]
 
 
 def _object(node: tree.Object, shape: Shape | None) -> Compiled:
+    if _grows(node):
+        build = _builder(node, shape)
+        return lambda row, env: build(row, env, Parts())
     fields = [(name, compile_expression(value, shape)) for name, value in node.fields]
 
     return lambda row, env: {name: value(row, env) for name, value in fields}
+
+
+Build = Callable[[Row, Env, Parts], Any]
+"""`(row, env, what its parts take so far) -> value`"""
+
+
+def _grows(node: tree.Array | tree.Object) -> bool:
+    """Whether parts of a literal, more than one, are made for it and may be large: they are counted
+    as they come, or a text of some KiB would take gigabytes before it is weighed. What stands under
+    a name is there already."""
+    return sum(1 for _ in islice(_growing(node), 2)) == 2
+
+
+def _growing(node: tree.Array | tree.Object) -> Iterator[tree.Expression]:
+    for part in _parts_of(node):
+        if isinstance(part, tree.Array | tree.Object):
+            yield from _growing(part)
+        elif isinstance(part, tree.Binary):
+            if part.operator in ("+", "??"):
+                yield part
+        elif not isinstance(part, _FOUND):
+            yield part
+
+
+_FOUND: Final = (tree.Constant, tree.Name, tree.Parameter, tree.RecordLiteral, tree.Unary)
+"""Expressions whose values are small, or there already."""
+
+
+def is_made(node: tree.Expression) -> bool:
+    """Whether the value of an expression is made when it is computed, and may be large."""
+    return not isinstance(node, _FOUND) and constant(node) is MISSING
+
+
+def _parts_of(node: tree.Array | tree.Object) -> Iterable[tree.Expression]:
+    if isinstance(node, tree.Array):
+        return node.items
+    return (part for _, part in node.fields)
+
+
+def _builder(node: tree.Expression, shape: Shape | None) -> Build:
+    if isinstance(node, tree.Array):
+        items = [_builder(item, shape) for item in node.items]
+        return lambda row, env, parts: [item(row, env, parts) for item in items]
+    if isinstance(node, tree.Object):
+        fields = [(name, _builder(value, shape)) for name, value in node.fields]
+        return lambda row, env, parts: {name: part(row, env, parts) for name, part in fields}
+    compute = compile_expression(node, shape)
+    if isinstance(node, _FOUND):
+        return lambda row, env, parts: compute(row, env)
+    return lambda row, env, parts: parts.add(compute(row, env), env.tick)
 
 
 def _record_literal(node: tree.RecordLiteral, shape: Shape | None) -> Compiled:
@@ -380,7 +438,7 @@ def compile_rowless(node: tree.Expression) -> Callable[[Env], Any]:
     by part, with ticks: it hardly comes twice.
     """
     if weight(node, HEAVY) > HEAVY:
-        return lambda env: _evaluate_in_steps(node, env)
+        return lambda env: _evaluate_in_steps(node, env, Parts())
     function = compile_expression(node)
     return lambda env: function(None, env)
 
@@ -390,15 +448,16 @@ HEAVY: Final = 2000
 _PARTED: Final = (tree.Array, tree.Object)
 
 
-def _evaluate_in_steps(node: tree.Expression, env: Env) -> Any:
+def _evaluate_in_steps(node: tree.Expression, env: Env, parts: Parts) -> Any:
     if isinstance(node, tree.Array):
-        return [_evaluate_in_steps(item, env) for item in paced(node.items, env.tick)]
+        return [_evaluate_in_steps(item, env, parts) for item in paced(node.items, env.tick)]
     if isinstance(node, tree.Object) and (
         len(node.fields) > FEW or any(isinstance(part, _PARTED) for _, part in node.fields)
     ):
         fields = paced(node.fields, env.tick)
-        return {name: _evaluate_in_steps(part, env) for name, part in fields}
-    return evaluate(node, env)
+        return {name: _evaluate_in_steps(part, env, parts) for name, part in fields}
+    found = evaluate(node, env)
+    return found if isinstance(node, (*_FOUND, tree.Object)) else parts.add(found, env.tick)
 
 
 def count_of(node: tree.Expression | None, env: Env, what: str) -> int | None:
@@ -414,5 +473,5 @@ def count_of(node: tree.Expression | None, env: Env, what: str) -> int | None:
 __all__ = [
     "ARITHMETIC", "MISSING", "RELATIONS", "Bare", "Compiled", "Condition", "compile_condition",
     "compile_expression", "compile_rowless", "constant", "count_of", "evaluate", "is_condition",
-    "parent_of",
+    "is_made", "parent_of",
 ]  # fmt: skip

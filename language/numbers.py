@@ -15,10 +15,11 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation, Overflow
 from typing import Any, Final, NoReturn
 
+from language.making import made
 from protocol import limits
 from protocol.errors import DivisionByZero, NumberTooLarge, TooLarge, TypeRefused
 from protocol.text import duration
-from protocol.values import MICROSECOND, type_name
+from protocol.values import LONG, MICROSECOND, PACE, type_name
 
 DECIMAL: Final = Context(
     prec=limits.DECIMAL_DIGITS,
@@ -113,10 +114,14 @@ def add(left: Any, right: Any) -> Any:
         if kind is str:
             if len(left) + len(right) > limits.STRING_BYTES:
                 raise TooLarge(f"a string has at most {limits.STRING_BYTES} bytes")
+            if len(left) + len(right) > LONG:
+                made(len(left) + len(right))
             return left + right
         if kind is list:
             if len(left) + len(right) > limits.RANGE_ITEMS:
                 raise TooLarge(f"an array built here has at most {limits.RANGE_ITEMS} items")
+            if len(left) + len(right) > PACE:
+                made(8 * (len(left) + len(right)))
             return left + right
         if kind is timedelta:
             return duration(left // MICROSECOND + right // MICROSECOND)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from language.env import Env
+from language.making import made
 from language.numbers import is_whole
 from language.patterns import pattern
 from protocol import limits, values
@@ -189,6 +190,7 @@ def make_range(low: Any, high: Any, inclusive: bool, env: Env) -> list[int]:
     for start in range(low, high, _PIECE):
         env.tick()
         items += range(start, min(start + _PIECE, high))
+    made(40 * len(items))
     return items
 
 

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from language.budget import Budget
+from language.making import PART_BYTES
 
 Entry = tuple[Any, ...]
 """The keys of an item, in order of their weight, then the item."""
@@ -38,9 +39,18 @@ class Sorter:
         self._waiting: list[Entry] = []
         self._runs: list[list[Entry]] = []
         self._bound: Any = None
+        self._kept = 0
+        """What those that are kept of few weigh."""
+        self._pending = 0
+        """What waits beside them weighs, about. It is not held: of few most goes again."""
+        self._large = False
 
-    def add(self, entries: list[Entry]) -> None:
-        """Take a batch of entries."""
+    def add(self, entries: list[Entry], *, large: bool = False) -> None:
+        """Take a batch of entries.
+
+        :param large: whether some of them are so large that each is weighed
+        :raises TooLarge: they are more than the statement may hold
+        """
         if self._bound is not None:
             bound = self._bound
             if self._descending[0]:
@@ -48,19 +58,25 @@ class Sorter:
             else:
                 entries = [entry for entry in entries if entry[0] <= bound]
         self._waiting += entries
-        if len(self._waiting) >= _RUN:
+        self._large = self._large or large
+        self._pending += self._budget.size(entries, each=large)
+        if len(self._waiting) >= _RUN or self._pending > PART_BYTES:
             self._settle()
 
     def _settle(self) -> None:
         run = self._sorted(self._waiting)
         self._waiting = []
+        pending, self._pending = self._pending, 0
         if self._few:
             # What is kept comes first again: later equal entries must stay behind it.
             self._waiting = run[: self._most]
             if self._most and len(self._waiting) == self._most:
                 self._bound = self._waiting[-1][0]
+            kept = self._budget.size(self._waiting, each=self._large)
+            self._budget.hold(kept - self._kept)
+            self._kept = kept
             return
-        self._budget.sample(run)
+        self._budget.hold(pending)
         self._runs.append(run)
         self._tick()
 

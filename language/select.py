@@ -16,12 +16,13 @@ from language import columns as shown
 from language import generate, tree
 from language.batchwork import Filter, Lazily, has_subquery, of_item, traced
 from language.blame import of_record
-from language.budget import Budget
+from language.budget import Budget, too_large
 from language.comparisons import Comparison, comparisons
 from language.compile import compile_expression, count_of
 from language.env import Env
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
+from language.making import PART_BYTES, Heavy, counted, is_counted
 from language.names import mentions, parent_fields, rebuilt, shape_of, weight
 from language.omitting import omitted
 from language.operators import hashable_row
@@ -38,9 +39,11 @@ from language.planner import (
     united,
 )
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
+from language.singly import Singly
+from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Refusal
-from protocol.values import NONE, RecordId
+from protocol.values import LONG, NONE, RecordId
 
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
 """By ON DUPLICATE UPDATE."""
@@ -69,6 +72,7 @@ class SelectPlan:
             raise BadRequest("`*` has no meaning for a group: name its columns")
         self._candidates: tuple[Any, tuple[Candidate, ...]] | None = None
         self._united: tuple[Any, tuple[tuple[Either, Branches], ...]] | None = None
+        self._singly: Singly | None = None
         self._plan_expressions()
         self._plan_shapes()
         self._plan_work()
@@ -223,16 +227,9 @@ class SelectPlan:
             and len(select.sources) == 1
             and isinstance(select.sources[0], tree.TableTarget)
             and not (select.omit or select.order or select.fetch)
-            and all(
-                clause is None
-                for clause in (
-                    select.where,
-                    select.split,
-                    select.having,
-                    select.limit,
-                    select.start,
-                )
-            )
+            and all(clause is None for clause in (select.where, select.split, select.having))
+            and select.limit is None
+            and select.start is None
         )
 
     def count_result(self, count: int) -> list[Any]:
@@ -359,9 +356,12 @@ class SelectPlan:
         items = self._items(batch, rows)
         if self._where is not None and not self._where(rows, env, memo, batch):
             return []
-        answer = self._finished(self._projected(items, env, memo, record), env)
-        if self._columns or self._select.fetch:
-            Budget(tick=env.tick).sample(answer)  # what was stored is no larger than a record is
+        if not (self._columns or self._select.fetch):
+            # No larger than a record is.
+            return self._finished(self._projected(items, env, memo, record), env)
+        budget = Budget(tick=env.tick)
+        answer, _ = self._part(items, env, memo, budget, record)
+        budget.sample(answer)
         return answer
 
     @cached_property
@@ -432,19 +432,44 @@ class SelectPlan:
         shape = self._source if self._grouping is None else self._result
         for rows, items in chunks:
             try:
-                entries = self._entries(rows, items, env, memo)
+                self._order(sorter, rows, items, env, memo)
             except Refusal as refusal:
                 found, number = traced(refusal, self._orders, shape, rows, env)
                 raise of_item(found, items, number) from None
-            sorter.add(entries)
         part: list[Any] = []
+        size = 0
         for item in sorter.items():
             part.append(item)
-            if len(part) == 1024:
+            if type(item) is tuple:
+                size += len(item[1])
+            if len(part) == 1024 or size > PART_BYTES:
                 yield part, part
-                part = []
+                part, size = [], 0
         if part:
             yield part, part
+
+    def _order(
+        self, sorter: Sorter, rows: list[Row], items: list[Any], env: Env, memo: Memo
+    ) -> None:
+        """Have rows sorted by their keys: one at a time where these are large."""
+        assert self._entries is not None
+        if is_counted():
+            sorter.add(self._entries(rows, items, env, memo))
+            return
+        try:
+            entries, size = counted(self._entries, rows, items, env, memo)
+        except Heavy:
+            for row, item in zip(rows, items, strict=True):
+                env.tick()
+                try:
+                    entries, _ = counted(
+                        self._entries, [row], [item], env, memo, most=limits.STATEMENT_MEMORY_BYTES
+                    )
+                except Heavy:
+                    raise too_large(limits.STATEMENT_MEMORY_BYTES) from None
+                sorter.add(entries, large=True)
+        else:
+            sorter.add(entries, large=size > LONG)
 
     def _answers(
         self,
@@ -466,8 +491,8 @@ class SelectPlan:
             if limit is not None:
                 items = items[: limit - len(answer)]
             if items:
-                part = self._finished(self._projected(items, env, memo), env)
-                budget.sample(part)
+                part, large = self._part(items, env, memo, budget)
+                budget.sample(part, each=large)
                 answer += part
             if limit is not None and len(answer) >= limit:
                 break
@@ -487,20 +512,49 @@ class SelectPlan:
         met: set[Any] = set()
         for _, items in chunks:
             part = []
-            for row in self._finished(self._projected(items, env, memo), env):
+            found, large = self._part(items, env, memo, budget)
+            for row in found:
                 key = hashable_row(row, env.tick)
                 if key not in met:
                     met.add(key)
                     part.append(row)
             # The keys are held as long as the rows are, those of rows that START passes over too.
-            budget.sample(part)
-            budget.sample(part)
+            budget.sample(part, each=large)
+            budget.sample(part, each=large)
             skipped = min(start, len(part))
             start -= skipped
             answer += part[skipped:]
             if limit is not None and len(answer) >= limit:
                 return answer[:limit]
         return answer
+
+    def _part(
+        self,
+        items: list[Any],
+        env: Env,
+        memo: Memo,
+        budget: Budget,
+        record: RecordId | None = None,
+    ) -> tuple[list[Any], bool]:
+        """What rows are answered as, and whether some of that is large: then it was made a row, and
+        a value, at a time, and never more of it than the budget has room for. It is not held.
+
+        :param record: as of `_projected`
+        """
+        if is_counted():
+            return self._made(items, env, memo, record), False
+        try:
+            part, size = counted(self._made, items, env, memo, record)
+        except Heavy:
+            if self._singly is None:
+                self._singly = Singly(
+                    self._select, self._columns, self._result, self._decoded, self._finished
+                )
+            return self._singly(items, env, budget, record), True
+        return part, size > LONG
+
+    def _made(self, items: list[Any], env: Env, memo: Memo, record: RecordId | None) -> list[Any]:
+        return self._finished(self._projected(items, env, memo, record), env)
 
     def _projected(
         self, items: list[Any], env: Env, memo: Memo, record: RecordId | None = None

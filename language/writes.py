@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from language import tree
 from language.blame import placed
-from language.budget import bounded, is_bounded
-from language.compile import Compiled, compile_expression
+from language.budget import Parts, bounded, is_bounded
+from language.compile import Compiled, compile_expression, is_made
 from language.env import Env
 from language.numbers import add, negate, subtract
 from language.omitting import omitted
@@ -57,10 +57,16 @@ def _merge(data: tree.Merge) -> Write:
 
 
 def _set(data: tree.Set) -> Write:
-    parts = [(each, _bounded_expression(each.value)) for each in data.assignments]
+    parts = [
+        (each, _bounded_expression(each.value), is_made(each.value)) for each in data.assignments
+    ]
 
     def work(before: dict[str, Any], env: Env) -> dict[str, Any]:
-        computed = [(each, compute(before, env)) for each, compute in parts]
+        all_made = Parts()
+        computed = []
+        for each, compute, is_new in parts:
+            value = compute(before, env)
+            computed.append((each, all_made.add(value, env.tick) if is_new else value))
         after: Any = before
         for each, value in computed:
             if each.operator == "=":

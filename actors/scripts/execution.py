@@ -24,6 +24,7 @@ from actors.scripts.turns import Turn
 from actors.topics import HandedOut, Queue, Wait
 from actors.untold import untold
 from language import tree
+from language.making import made
 from language.select import SelectPlan, plan_select
 from protocol import limits
 from protocol.binary import unpack_object
@@ -450,4 +451,7 @@ class Execution:
     def record(self, record: RecordId, verbs: Verbs = READ) -> dict[str, Any] | None:
         """The fields of a record, `id` among them; as `raw`."""
         raw = self.raw(record, verbs)
-        return None if raw is None else {"id": record, **unpack_object(raw)}
+        if raw is None:
+            return None
+        made(len(raw))
+        return {"id": record, **unpack_object(raw)}

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from language.closures import Closure
 from language.env import Env
+from language.making import made
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
 from protocol.values import PACE, RecordId, type_name
@@ -110,7 +111,7 @@ def function(
             parameters,
             result,
             doc,
-            _checked(name, parameters, work, env),
+            _checked(name, parameters, work, env, result in _SIZED or result == "any"),
             fixed,
             tuple(takes if kind == "closure" else 0 for kind in kinds),
         )
@@ -120,7 +121,7 @@ def function(
 
 
 def _checked(
-    name: str, parameters: tuple[Parameter, ...], work: Callable[..., Any], env: bool
+    name: str, parameters: tuple[Parameter, ...], work: Callable[..., Any], env: bool, makes: bool
 ) -> Callable[..., Any]:
     kinds = tuple(KINDS[parameter.kind] for parameter in parameters)
     sized = any(parameter.kind in _SIZED for parameter in parameters)
@@ -135,7 +136,10 @@ def _checked(
                 if type(argument) in _LONG and len(argument) > PACE:
                     surroundings.tick()
                     break
-        return work(surroundings, *arguments) if env else work(*arguments)
+        found = work(surroundings, *arguments) if env else work(*arguments)
+        if makes and type(found) in _LONG and len(found) > PACE:
+            made(len(found) if type(found) is str or type(found) is bytes else 8 * len(found))
+        return found
 
     return run
 
