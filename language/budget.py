@@ -8,7 +8,7 @@ from typing import Any, Final
 from language import tree
 from protocol import limits
 from protocol.errors import TooLarge
-from protocol.values import LONG, Tick
+from protocol.values import LONG, Tick, paced
 from protocol.weights import weigh, weigh_with_heights
 
 _SAMPLES: Final = 8
@@ -30,15 +30,18 @@ class Budget:
         """
         self.hold(self.size(values, each=each))
 
-    def size(self, values: list[Any], *, each: bool = False) -> int:
+    def size(self, values: list[Any], *, each: bool = False, samples: int = _SAMPLES) -> int:
         """What values take, about.
 
-        :param each: whether each is weighed, because some are large; else some of them are
+        :param each: whether each is weighed, because some are large
+        :param samples: otherwise, how many of them
         """
         if not values:
             return 0
-        step = 1 if each else -(-len(values) // _SAMPLES)
-        weighed = [weigh(value, self._tick) for value in values[::step]]
+        step = 1 if each else -(-len(values) // samples)
+        tick = self._tick
+        some = values[::step] if tick is None or not each else paced(values, tick)
+        weighed = [weigh(value, tick) for value in some]
         return sum(weighed) * len(values) // len(weighed)
 
     def hold_one(self, value: Any) -> None:

@@ -112,16 +112,18 @@ def add(left: Any, right: Any) -> Any:
         if kind is float:
             return finite(left + right)
         if kind is str:
-            if len(left) + len(right) > limits.STRING_BYTES:
+            size = len(left) + len(right)
+            if size > limits.STRING_BYTES:
                 raise TooLarge(f"a string has at most {limits.STRING_BYTES} bytes")
-            if len(left) + len(right) > LONG:
-                made(len(left) + len(right))
+            if size > LONG:
+                made(size)
             return left + right
         if kind is list:
-            if len(left) + len(right) > limits.RANGE_ITEMS:
+            size = len(left) + len(right)
+            if size > limits.RANGE_ITEMS:
                 raise TooLarge(f"an array built here has at most {limits.RANGE_ITEMS} items")
-            if len(left) + len(right) > PACE:
-                made(8 * (len(left) + len(right)))
+            if size > PACE:
+                made(8 * size)
             return left + right
         if kind is timedelta:
             return duration(left // MICROSECOND + right // MICROSECOND)

@@ -59,7 +59,7 @@ class Sorter:
                 entries = [entry for entry in entries if entry[0] <= bound]
         self._waiting += entries
         self._large = self._large or large
-        self._pending += self._budget.size(entries, each=large)
+        self._pending += self._budget.size(entries, each=large, samples=2)
         if len(self._waiting) >= _RUN or self._pending > PART_BYTES:
             self._settle()
 

@@ -23,7 +23,7 @@ from language.env import Env
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
 from language.making import PART_BYTES, Heavy, counted, is_counted
-from language.names import mentions, parent_fields, rebuilt, shape_of, weight
+from language.names import mentions, parent_fields, rebuilt, shape_of
 from language.omitting import omitted
 from language.operators import hashable_row
 from language.ordering import Sorter
@@ -237,14 +237,6 @@ class SelectPlan:
         return [count] if self._select.value else [{self._columns[0][0][0]: count}]
 
     # --- running ----------------------------------------------------------------------------------
-
-    @cached_property
-    def is_steady(self) -> bool:
-        """Whether it answers the same wherever in a statement it stands: it looks neither at the
-        row around it nor at what is bound to another value for each row."""
-        return parent_fields(self._select) == frozenset() and not mentions(
-            self._select, _BOUND_ROW_BY_ROW
-        )
 
     @cached_property
     def question(self) -> Question:
@@ -590,24 +582,13 @@ class SelectPlan:
         return answers
 
 
-_PLANS: Final[dict[int, tuple[tree.Select, SelectPlan]]] = {}
-_PLANNED: Final = 2048
-_HEAVY: Final = 2000
-"""Nodes of a tree whose plan is not kept: it holds data, and does not come again."""
-
-
 def plan_select(select: tree.Select) -> SelectPlan:
-    """The plan of a SELECT; the same one for the same tree, as long as it is used."""
-    key = id(select)
-    known = _PLANS.get(key)
-    if known is not None and known[0] is select:
-        # Put last again: what is used longest ago goes first.
-        _PLANS[key] = _PLANS.pop(key)
-        return known[1]
-    plan = SelectPlan(select)
-    if weight(select, _HEAVY) <= _HEAVY:
-        if len(_PLANS) >= _PLANNED:
-            del _PLANS[next(iter(_PLANS))]
-        # The tree is held, so that no other one can get its id.
-        _PLANS[key] = (select, plan)
-    return plan
+    """The plan of a SELECT. Whoever runs it again keeps it where its tree is kept: beside the plan
+    of the text, which is bounded in bytes and holds no secret."""
+    return SelectPlan(select)
+
+
+def is_steady(select: tree.Select) -> bool:
+    """Whether a SELECT answers the same wherever in a statement it stands: it looks neither at the
+    row around it nor at what is bound to another value for each row."""
+    return parent_fields(select) == frozenset() and not mentions(select, _BOUND_ROW_BY_ROW)

@@ -501,9 +501,21 @@ def fits_slot(name: str) -> bool:
     return _UNFIT.search(name) is None
 
 
-@lru_cache(maxsize=1024)
+KEPT_NAMES: Final = 1024
+"""Characters of the names of a Struct that is kept: a thousand of them are, for good."""
+
+
 def slots(names: tuple[str, ...]) -> type[msgspec.Struct]:
     """The Struct with a slot `f0`, `f1` … for each name; what an object lacks is NONE there."""
+    return _slots(names) if sum(map(len, names)) > KEPT_NAMES else _kept_slots(names)
+
+
+@lru_cache(maxsize=1024)
+def _kept_slots(names: tuple[str, ...]) -> type[msgspec.Struct]:
+    return _slots(names)
+
+
+def _slots(names: tuple[str, ...]) -> type[msgspec.Struct]:
     fields = [(f"f{number}", Any, NONE) for number in range(len(names))]
     encoded = {f"f{number}": name for number, name in enumerate(names)}
     return msgspec.defstruct("Row", fields, rename=encoded, gc=False)

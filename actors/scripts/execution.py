@@ -25,7 +25,6 @@ from actors.topics import HandedOut, Queue, Wait
 from actors.untold import untold
 from language import tree
 from language.making import made
-from language.select import SelectPlan, plan_select
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
@@ -423,14 +422,14 @@ class Execution:
             known = self._answered.get(select)
             if known is not None:
                 return known[1]
+        step = self.plan.step(select)
         outer = self.variables.get("parent", NONE)
         self.variables["parent"] = parent
         try:
-            found = self.timed(self.plan.step(select))
+            found = self.timed(step)
         finally:
             self.variables["parent"] = outer
-        plan: SelectPlan = self.plan.made(select, plan_select)
-        if parent is NONE and plan.is_steady:
+        if parent is NONE and step.is_steady():
             if self._answered is None:
                 self._answered = Answered(self.tick)
             self._answered.add(select, found)

@@ -23,6 +23,7 @@ from language.operators import parameter
 from language.parser import parse
 from language.printing import redacted_together
 from language.secrets import binds_secrets, holds_secret
+from language.select import is_steady
 from protocol import limits
 from protocol.errors import NotInTransaction, Refusal
 from protocol.values import MICROSECOND
@@ -47,7 +48,9 @@ of very short statements. Measured."""
 class Step:
     """One statement of a plan, wherever in it it stands: what is known of it before it runs."""
 
-    __slots__ = ("audited", "claims", "kind", "statement", "timeout_us", "work", "writes")
+    __slots__ = (
+        "_steady", "audited", "claims", "kind", "statement", "timeout_us", "work", "writes",
+    )  # fmt: skip
 
     def __init__(self, statement: Any) -> None:
         handler = handler_of(statement)
@@ -61,6 +64,7 @@ class Step:
         """What it needs of what it names."""
         self.timeout_us = None if timeout is None else timeout // MICROSECOND
         """The statement's own."""
+        self._steady: bool | None = None
         self.work: Work | None = None
         """What runs it, once it was compiled: at its first run, when it has been judged."""
 
@@ -68,6 +72,12 @@ class Step:
         """Compile it. :raises Refusal: its clauses don't go together"""
         self.work = work = handler_of(self.statement).make(self.statement)
         return work
+
+    def is_steady(self) -> bool:
+        """Whether a SELECT answers the same wherever in a statement it stands."""
+        if self._steady is None:
+            self._steady = is_steady(self.statement)
+        return self._steady
 
 
 def rowless(expression: tree.Expression) -> Callable[[Any], Any]:

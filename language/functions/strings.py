@@ -6,6 +6,7 @@ from typing import Any
 
 from language.env import Env
 from language.functions.table import check_array, check_string, function, slices
+from language.making import made
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import type_name
 
@@ -80,7 +81,9 @@ def replace(text: str, old: str, new: str) -> str:
     if not old:
         raise BadRequest("string::replace takes a part that is not empty")
     if len(new) > len(old):
-        check_string(len(text) + text.count(old) * (len(new) - len(old)))
+        size = len(text) + text.count(old) * (len(new) - len(old))
+        check_string(size)
+        made(size)
     return text.replace(old, new)
 
 

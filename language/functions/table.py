@@ -40,6 +40,7 @@ KINDS: Final[dict[str, frozenset[type] | None]] = {
 """Words for argument types in the table; `text` is a string or bytes."""
 _SIZED: Final = frozenset({"string", "bytes", "text", "array", "object"})
 """Those that say how long a call may take. One of a long argument is preceded by a tick."""
+_PLAIN: Final = frozenset({"string", "bytes", "text"})
 _LONG: Final = frozenset({str, bytes, list, dict})
 
 
@@ -124,6 +125,8 @@ def _checked(
     name: str, parameters: tuple[Parameter, ...], work: Callable[..., Any], env: bool, makes: bool
 ) -> Callable[..., Any]:
     kinds = tuple(KINDS[parameter.kind] for parameter in parameters)
+    # Of short texts only short ones are made.
+    grows = makes and not all(parameter.kind in _PLAIN for parameter in parameters)
     sized = any(parameter.kind in _SIZED for parameter in parameters)
 
     def run(surroundings: Env, *arguments: Any) -> Any:
@@ -135,13 +138,17 @@ def _checked(
                 # A batch has hundreds of rows, and calls this for each without a tick of its own.
                 if type(argument) in _LONG and len(argument) > PACE:
                     surroundings.tick()
-                    break
+                    return _told(work(surroundings, *arguments) if env else work(*arguments))
         found = work(surroundings, *arguments) if env else work(*arguments)
-        if makes and type(found) in _LONG and len(found) > PACE:
-            made(len(found) if type(found) is str or type(found) is bytes else 8 * len(found))
-        return found
+        return _told(found) if grows else found
 
     return run
+
+
+def _told(found: Any) -> Any:
+    if type(found) in _LONG and len(found) > PACE:
+        made(len(found) if type(found) is str or type(found) is bytes else 8 * len(found))
+    return found
 
 
 def _refused(

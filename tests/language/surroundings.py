@@ -11,7 +11,7 @@ from language import tree
 from language.compile import evaluate
 from language.parser import parse
 from language.rows import Batch, Objects, Pairs
-from language.select import plan_select
+from language.select import SelectPlan, plan_select
 from protocol import binary
 from protocol.errors import Unknown
 from protocol.values import RecordId
@@ -44,6 +44,7 @@ class Tables:
         self.ticks = 0
         self.selected = 0
         self.pulled = 0
+        self._plans: dict[int, tuple[tree.Select, SelectPlan]] = {}
 
     def tick(self) -> None:
         self.ticks += 1
@@ -62,10 +63,16 @@ class Tables:
         outer = self.variables.get("parent")
         self.variables["parent"] = parent
         try:
-            plan = plan_select(select)
+            plan = self._plan(select)
             return plan.told(plan.run(self.batches(select.sources), self))
         finally:
             self.variables["parent"] = outer
+
+    def _plan(self, select: tree.Select) -> SelectPlan:
+        """Made once for a tree, which is held: no other has its address."""
+        if id(select) not in self._plans:
+            self._plans[id(select)] = select, plan_select(select)
+        return self._plans[id(select)][1]
 
     def batches(self, sources: Sequence[tree.Target]) -> Iterator[Batch]:
         for source in sources:

@@ -267,12 +267,6 @@ def test_a_table_is_counted_without_being_read() -> None:
         assert not plan(text).is_count_only
 
 
-def test_a_plan_is_made_once_for_a_tree() -> None:
-    (statement,) = parse("SELECT * FROM p").statements
-    assert isinstance(statement, tree.Select)
-    assert plan_select(statement) is plan_select(statement)
-
-
 def test_every_batch_ticks() -> None:
     tables = Tables(batch=10, p=PEOPLE)
     tables.run("SELECT * FROM p")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from actors.scripts import plans
 from actors.scripts.plans import Plan, Plans, rowless
+from actors.scripts.writing import plan_targets
 from language import secrets, tree
+from language.names import children
 from language.parser import parse
 from protocol import limits
 from protocol.errors import Refusal
@@ -77,6 +80,50 @@ def test_a_text_that_holds_a_secret_is_planned_each_time(text: str) -> None:
     kept = Plans()
     assert kept.get(text.format("x"), tick) is not kept.get(text.format("x"), tick)
     assert len(kept) == kept.bytes == 0
+
+
+def selects(node: Any) -> Iterator[tree.Select]:
+    if isinstance(node, tree.Select):
+        yield node
+    for child in children(node):
+        yield from selects(child)
+
+
+def compile_all(plan: Plan) -> None:
+    """As at their first run."""
+    for statement in plan.script.statements:
+        for select in selects(statement):
+            plan.step(select).compiled()
+        if isinstance(statement, tree.Update | tree.Delete):
+            plan.made(statement, plan_targets)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WRITE 'card' IN VAULT v VALUE (SELECT VALUE n + '{}' FROM ONLY t:1)",
+        "SELECT VALUE id FROM t WHERE s = '{}'",
+        "UPDATE t SET n = 1 WHERE s = '{}'; DELETE t WHERE s = '{}'",
+        "SELECT `{}` FROM t WHERE `{}` = 1 ORDER BY `{}`",
+    ],
+    ids=["in a vault", "long", "targets", "names"],
+)
+def test_nothing_else_keeps_what_was_compiled_of_a_text(text: str) -> None:
+    """The SELECT in a WRITE, and literals and names of megabytes, stayed for good."""
+    kept = Plans()
+    plan = kept.get(text.replace("{}", "x" * plans.KEPT_TEXT_CHARACTERS + "".join(SECRET)), tick)
+    compile_all(plan)
+    assert held()
+    del plan
+    assert held() == [] and len(kept) == 0
+
+
+def test_a_select_is_compiled_once_for_a_plan() -> None:
+    plan = Plans().get("RETURN (SELECT VALUE n FROM t)", tick)
+    (select,) = selects(plan.script.statements)
+    step = plan.step(select)
+    work = step.compiled()
+    assert plan.step(select) is step and step.work is work
 
 
 def test_others_are_planned_once() -> None:
