@@ -107,7 +107,10 @@ class MessageEngine:
         self._gathering = Gathering(runtime, committer, self._run, lambda: self._waiting)
         self._as_scripts: set[Asked] = set()
         self._barred: list[Asked] = []
-        """Those in whose way somebody's barrier stands, in their order."""
+        """Those in whose way somebody's barrier stands, in their order, and those behind them from
+        the same connections."""
+        self._held_back: set[tuple[str, str, Surface]] = set()
+        """Who has sent them: what each sends is done in its order."""
         self._stopped = False
         self._ran = 0
         """How many operations were run the last time."""
@@ -224,6 +227,9 @@ class MessageEngine:
             asked = queue.popleft()
             self._waiting -= 1
             if asked.over:
+                continue
+            if self._held_back and _sender(asked) in self._held_back:
+                self._hold_back(asked)
                 continue
             done.append(asked)
             try:
@@ -349,11 +355,12 @@ class MessageEngine:
         self._let_rest(asked, asked.until_us)
 
     def _hold_back(self, asked: Asked) -> None:
-        """Another's barrier stands in its way: it is run again, before what has come since, when
-        that has gone."""
+        """Another's barrier stands in its way, or of what was sent before it: it is run again,
+        before what has come since, when that has gone."""
         if not self._barred:
             self.committer.barriers.tell_gone(self._barrier_gone)
         self._barred.append(asked)
+        self._held_back.add(_sender(asked))
         self._let_rest(asked, None)
 
     def _let_rest(self, asked: Asked, until_us: int | None) -> None:
@@ -364,6 +371,7 @@ class MessageEngine:
 
     def _barrier_gone(self) -> None:
         barred, self._barred = self._barred, []
+        self._held_back.clear()
         for asked in reversed(barred):
             if asked.rests:
                 asked.go_on()
@@ -433,6 +441,12 @@ class MessageEngine:
 def _always() -> bool:
     """Each part that found nothing is a commit of its own: nothing else gives the loop its turn."""
     return True
+
+
+def _sender(asked: Asked) -> tuple[str, str, Surface]:
+    """The connection that it came by, about: its user, address and surface."""
+    caller = asked.caller
+    return caller.user, caller.address, caller.surface
 
 
 def _is_short(operation: MessageOperation) -> bool:

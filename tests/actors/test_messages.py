@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from protocol.messages import (
     PublishMessages,
     TakeMessages,
 )
+from storage import catalog, topics
 from storage.memory import MemoryEngine
 from storage.reads import Reads
 from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
@@ -364,6 +366,29 @@ def test_a_barrier_holds_operations_back_in_their_order() -> None:
         found = await value(node, "READ FROM q AFTER 0")
         assert [each["value"] for each in found] == [0, 2, 3, 4]
         assert await waiting in ([], [found[0]]) or (await waiting)[0]["position"] == 1
+
+    played(main)
+
+
+def test_what_is_sent_behind_what_a_barrier_holds_back_does_not_overtake_it() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE TOPIC ids DEDUP 10m")
+        with node.committer.begin() as tx:
+            place = catalog.database(tx, catalog.namespace(tx, "a"), "b")
+            topic = topics.topic(tx, place, "ids")
+        reads = Reads()
+        reads.add_key(topic.ids + b"x")
+        barrier = Place(node.committer.barriers, "test", reads, lambda: None)
+        node.committer.barriers.join(barrier)
+        other = replace(ANA, address="192.0.2.2:5000")
+        first = do(node, PublishMessages("ids", ["first"], id="x"))
+        second = do(node, PublishMessages("ids", ["second"]))
+        others = Operated(node, PublishMessages("ids", ["others"]), other, ("a", "b"))
+        assert (await others)["position"] == 1, "nobody else is held back"
+        third = do(node, PublishMessages("ids", ["third"]))
+        await asyncio.sleep(1)
+        barrier.leave()
+        assert [(await one)["position"] for one in (first, second, third)] == [2, 3, 4]
 
     played(main)
 

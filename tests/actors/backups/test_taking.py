@@ -46,7 +46,8 @@ from protocol.requests import CancelScript
 from storage.backups.logs import LogBackup
 from storage.backups.snapshots import SnapshotBackup
 from storage.backups.verifying import Report, verify
-from storage.disk import Disk, DiskFile
+from storage.disk import Disk
+from storage.disk_files import DiskFile
 from storage.engine import Pair
 from storage.folders import DiskFolder
 from storage.histories import LogEnd
