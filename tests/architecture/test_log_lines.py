@@ -107,7 +107,6 @@ time | this node's row names another certificate than it shows: no other node wi
 time | values wait to be sealed again
 time | what is due on a topic was refused
 writers | a transaction that kept losing was given its turn
-writers | places that a script has made are left, to be dropped later
 """  # noqa: E501
 """Who brings a line about, and what it says.
 
