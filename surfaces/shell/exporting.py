@@ -79,8 +79,8 @@ async def run(asked: Export, patient: Patient, report: Report) -> str:
 
 async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
     path = Path(asked.path)
-    if path.exists():
-        raise Ended(f"{path}: there already; nothing is ever replaced", USAGE)
+    if os.path.lexists(path):
+        raise _there(path)
     part = path.with_name(f"{path.name}.part")
     resume = ResumeFile(path.with_name(f"{path.name}.resume"))
     pages = _Pages(asked, patient)
@@ -109,11 +109,34 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
             write_csv(rows, pages.census.columns(), out)
             out.flush()
             os.fsync(out.fileno())
-    done.rename(path)
+    _name(done, path)
     # Only now: until the file is there, all that it is made of is needed to go on.
     part.unlink(missing_ok=True)
     resume.remove()
     return pages.summary(str(path))
+
+
+def _name(done: Path, path: Path) -> None:
+    """Give what is done its name, durably. :raises Ended: there is a file of that name by now"""
+    try:
+        path.hardlink_to(done)
+    except FileExistsError:
+        raise _there(path) from None
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            raise _there(path) from None
+        done.rename(path)
+    else:
+        done.unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _there(path: Path) -> Ended:
+    return Ended(f"{path}: there already; nothing is ever replaced", USAGE)
 
 
 async def _to_stream(asked: Export, patient: Patient, report: Report) -> str:

@@ -120,10 +120,20 @@ async def test_nothing_is_replaced(house: House, tmp_path: Path) -> None:
         for name in ("x", "link", "store"):
             with pytest.raises(FileExistsError):
                 await client.backup(tmp_path / name)
-        (tmp_path / "y.partial").write_text("cut off")
+        (tmp_path / "z.partial").write_text("somebody's")
+        with pytest.raises(FileExistsError, match="is in the way"):
+            await client.backup(tmp_path / "z")
+    assert (tmp_path / "x").read_text() == (tmp_path / "z.partial").read_text() == "somebody's"
+    assert sorted(os.listdir(tmp_path)) == ["link", "store", "x", "z.partial"]
+
+
+@pytest.mark.parametrize("begun", [0, 5, 100])
+async def test_what_was_cut_off_gives_way(house: House, tmp_path: Path, begun: int) -> None:
+    async with house.client() as client:
+        await client.backup(tmp_path / "x")
+        (tmp_path / "y.partial").write_bytes((tmp_path / "x").read_bytes()[:begun])
         await client.backup(tmp_path / "y")
-    assert (tmp_path / "x").read_text() == "somebody's"
-    assert sorted(os.listdir(tmp_path)) == ["link", "store", "x", "y"]
+    assert sorted(os.listdir(tmp_path)) == ["store", "x", "y"]
 
 
 async def test_what_gets_the_name_meanwhile_is_not_replaced(house: House, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ fcntl: Any = import_module("fcntl") if os.name == "posix" else None
 
 PARTIAL: Final = ".partial"
 """Ends the name of a file that is not whole yet."""
+_BEGINS: Final = b"STORSNAP"
+"""The first bytes of a snapshot."""
 AHEAD_BYTES: Final = 8 * 1024 * 1024
 """Come and not written yet; with more the connection is not read until some are."""
 
@@ -127,9 +129,12 @@ class Target:
         self._partial = path + PARTIAL
         if os.path.lexists(path):
             raise FileExistsError(f"{path} is there already, and is not replaced")
-        with suppress(FileNotFoundError):  # of one that was cut off
+        with suppress(FileNotFoundError):
             if _is_held(self._partial):
                 raise FileExistsError(f"somebody else is writing {path}")
+            if not _was_cut_off(self._partial):
+                why = "it is no snapshot that was cut off"
+                raise FileExistsError(f"{self._partial} is in the way: {why}")
             os.unlink(self._partial)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._file = os.fdopen(os.open(self._partial, flags, 0o600), "wb")
@@ -169,6 +174,12 @@ class Target:
         with suppress(FileNotFoundError):
             os.unlink(self._partial)
         self._file.close()
+
+
+def _was_cut_off(path: str) -> bool:
+    """Whether a file is a snapshot that came to no end, and not somebody's own."""
+    with open(path, "rb") as file:
+        return _BEGINS.startswith(file.read(len(_BEGINS)))
 
 
 def _is_held(path: str) -> bool:

@@ -445,6 +445,28 @@ def test_an_export_goes_on_where_it_was(
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_what_gets_the_name_of_an_export_meanwhile_is_not_replaced(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    here.script("DEFINE TABLE t; CREATE t:1")
+    path, save = tmp_path / f"t.{form}", ResumeFile.save
+
+    def come(self: ResumeFile, progress: Any) -> None:
+        path.write_text("somebody's")
+        save(self, progress)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(ResumeFile, "save", come)
+        code, err = transfer(here, "export", "t", path)
+    assert (code, "there already" in err) == (2, True)
+    assert path.read_text() == "somebody's"
+    path.rename(tmp_path / "elsewhere")
+    code, err = transfer(here, "export", "t", path)
+    assert code == 0 and "exported 1 records" in err
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["elsewhere", path.name]
+
+
 def test_an_export_whose_moment_ends_behind_its_last_page_is_whole(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
