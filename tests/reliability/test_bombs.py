@@ -28,7 +28,6 @@ TEXTS = {
     "an int of a decimal": "RETURN type::int(1e6143dec)",
     "a power of ints": "RETURN math::pow(2, 9223372036854775807)",
     "a power of decimals": "RETURN math::pow(1.0000001dec, 9e6143dec)",
-    "the rest of a division": "RETURN 1e6143dec % 3e-6143dec",
     "a range": "RETURN 1..9223372036854775807",
     "a loop": "FOR $i IN 1..=9223372036854775807 { type::int('x') }",
     "a repeated repetition": "RETURN 'a' ~ '((a{100}){100}){100}'",
