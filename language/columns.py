@@ -11,7 +11,7 @@ from language.env import Env
 from language.printing import print_expression
 from language.rows import Row, Shape, item_value
 from protocol.paths import EACH, Path
-from protocol.values import NONE, PACE, RecordId, ticking
+from protocol.values import FEW, NONE, PACE, RecordId, Tick, ticking
 
 
 def column_path(column: tree.Column) -> tuple[str, ...]:
@@ -59,15 +59,16 @@ def place(found: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     found[path[-1]] = value
 
 
-def omitted(value: Any, path: Path) -> Any:
-    """A value without what a path leads to; the value itself is not changed."""
-    return changed(value, path, lambda _: NONE)
+def omitted(value: Any, path: Path, tick: Tick) -> Any:
+    """A value without what a path leads to, as OMIT and UNSET have it; the value itself is not
+    changed. :param tick: as of `changed`"""
+    return changed(value, path, lambda _: NONE, tick)
 
 
 def fetched(value: Any, path: Path, env: Env) -> Any:
     """A value with the record links at a path replaced by their records, or all of an array of
     links; a link to nothing stays one."""
-    return changed(value, path, lambda found: _follow(found, env), env)
+    return changed(value, path, lambda found: _follow(found, env), env.tick, env)
 
 
 def _follow(value: Any, env: Env) -> Any:
@@ -79,11 +80,15 @@ def _follow(value: Any, env: Env) -> Any:
     return value
 
 
-def changed(value: Any, path: Path, work: Callable[[Any], Any], env: Env | None = None) -> Any:
+def changed(
+    value: Any, path: Path, work: Callable[[Any], Any], tick: Tick, env: Env | None = None
+) -> Any:
     """A copy of a value in which what a path leads to is put through a function.
 
     NONE out of the function takes it away. A step by name goes into every item of an array. With an
     `env`, a record link on the way is followed and replaced.
+
+    :param tick: called before each array, and now and then in what is long
     """
     if not path:
         return work(value)
@@ -91,29 +96,44 @@ def changed(value: Any, path: Path, work: Callable[[Any], Any], env: Env | None 
         value = _follow(value, env)
     step, rest = path[0], path[1:]
     if type(value) is list:
-        if step is EACH or type(step) is str:
-            below = rest if step is EACH else path
-            tick = None if env is None else env.tick
-            items = ticking(value, len(value), tick)
-            parts = (changed(item, below, work, env) for item in items)
-            return [part for part in parts if part is not NONE]
-        assert type(step) is int
-        if -len(value) <= step < len(value):
-            found = changed(value[step], rest, work, env)
-            at = step % len(value)
-            return value[:at] + ([] if found is NONE else [found]) + value[at + 1 :]
-        return value
+        if type(step) is int:
+            return _changed_item(value, step, rest, work, tick, env)
+        below = rest if step is EACH else path
+        items = ticking(value, len(value), tick)
+        parts = (changed(item, below, work, tick, env) for item in items)
+        return [part for part in parts if part is not NONE]
     if type(value) is not dict:
         return value
     if step is EACH:
-        fields = {name: changed(item, rest, work, env) for name, item in value.items()}
-        return {name: part for name, part in fields.items() if part is not NONE}
+        fields = ticking(value.items(), len(value), tick)
+        left = ((name, changed(item, rest, work, tick, env)) for name, item in fields)
+        return {name: part for name, part in left if part is not NONE}
     if step not in value:
         return value
-    found = changed(value[step], rest, work, env)
-    if found is NONE:
-        return {name: item for name, item in value.items() if name != step}
-    return {**value, step: found}
+    if len(value) > FEW:
+        tick()
+    part = changed(value[step], rest, work, tick, env)
+    found = {**value, step: part}
+    if part is NONE:
+        del found[step]
+    return found
+
+
+def _changed_item(
+    value: list[Any],
+    at: int,
+    rest: Path,
+    work: Callable[[Any], Any],
+    tick: Tick,
+    env: Env | None,
+) -> list[Any]:
+    if not -len(value) <= at < len(value):
+        return value
+    if len(value) > FEW:
+        tick()
+    at %= len(value)
+    part = changed(value[at], rest, work, tick, env)
+    return value[:at] + ([] if part is NONE else [part]) + value[at + 1 :]
 
 
 def split(rows: list[dict[str, Any]], path: Path, env: Env) -> Iterator[list[dict[str, Any]]]:
@@ -128,7 +148,7 @@ def split(rows: list[dict[str, Any]], path: Path, env: Env) -> Iterator[list[dic
             found.append(row)
             continue
         for item in value:
-            found.append(_with(row, path, item))
+            found.append(_with(row, path, item, env.tick))
             if len(found) >= PACE:
                 env.tick()
                 yield found
@@ -137,7 +157,7 @@ def split(rows: list[dict[str, Any]], path: Path, env: Env) -> Iterator[list[dic
         yield found
 
 
-def _with(row: dict[str, Any], path: Path, item: Any) -> dict[str, Any]:
-    found = changed(row, path, lambda _: item)
+def _with(row: dict[str, Any], path: Path, item: Any, tick: Tick) -> dict[str, Any]:
+    found = changed(row, path, lambda _: item, tick)
     assert type(found) is dict
     return found

@@ -24,7 +24,6 @@ from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
 from language.making import PART_BYTES, Heavy, counted, is_counted
 from language.names import mentions, parent_fields, rebuilt, shape_of
-from language.omitting import omitted
 from language.operators import hashable_row
 from language.ordering import Sorter
 from language.planner import (
@@ -576,7 +575,7 @@ class SelectPlan:
 
     def _finished(self, answers: list[Any], env: Env) -> list[Any]:
         for path in self._select.omit:
-            answers = [omitted(answer, path, env.tick) for answer in answers]
+            answers = [shown.omitted(answer, path, env.tick) for answer in answers]
         for path in self._select.fetch:
             answers = [shown.fetched(answer, path, env) for answer in answers]
         return answers

@@ -13,10 +13,10 @@ from typing import Any, Final
 from language import tree
 from language.blame import placed
 from language.budget import Parts, bounded, is_bounded
+from language.columns import omitted
 from language.compile import Compiled, compile_expression, is_made
 from language.env import Env
 from language.numbers import add, negate, subtract
-from language.omitting import omitted
 from language.operators import members, merged
 from language.rows import WHOLE
 from protocol import limits
