@@ -128,7 +128,7 @@ class VaultsActor(LoopActor):
         """Begin sealed."""
         self._keyring.seal_all()
         self._service.wake = self._rotation.wake
-        self._committer.on_following.append(self._leads_no_more)
+        self._service.leads_no_more = self._leads_no_more
         self.after(HEADS_SECONDS, self._say_heads)
 
     def on_stop(self) -> None:

@@ -55,6 +55,7 @@ class Vaults:
     """The one way from statements to sealed values. On the loop only.
 
     :ivar wake: called when values are to be sealed again
+    :ivar leads_no_more: called when another node leads, or nobody
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class Vaults:
         self.stretch = stretch
         """What new passphrases are made keys with."""
         self.wake: Callable[[], None] = lambda: None
+        self.leads_no_more: Callable[[], None] = lambda: None
+        committer.on_following.append(lambda: self.leads_no_more())
         self._ahead_us = runtime.clock.wall_us() - runtime.clock.monotonic_us()
         """How far the wall clock is ahead of the monotonic one. Two looks at the clocks are never
         the same moment, so this is looked at once, and again when it was set."""
