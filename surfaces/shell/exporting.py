@@ -24,6 +24,7 @@ from protocol import limits
 from protocol.jsonvalues import dump, from_json, load, to_json
 from protocol.values import NONE
 from storeclient import Refused
+from storeclient.files import give_name
 from storeclient.moments import NEW
 from surfaces.shell.cells import Harmless, Writer, harmless_json
 from surfaces.shell.columns import Census, Column
@@ -109,30 +110,14 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
             write_csv(rows, pages.census.columns(), out)
             out.flush()
             os.fsync(out.fileno())
-    _name(done, path)
+    try:
+        give_name(str(done), str(path))
+    except FileExistsError:
+        raise _there(path) from None
     # Only now: until the file is there, all that it is made of is needed to go on.
     part.unlink(missing_ok=True)
     resume.remove()
     return pages.summary(str(path))
-
-
-def _name(done: Path, path: Path) -> None:
-    """Give what is done its name, durably. :raises Ended: there is a file of that name by now"""
-    try:
-        path.hardlink_to(done)
-    except FileExistsError:
-        raise _there(path) from None
-    except OSError:  # a file system without links
-        if os.path.lexists(path):
-            raise _there(path) from None
-        done.rename(path)
-    else:
-        done.unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _there(path: Path) -> Ended:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from storeclient.answers import Answer
 from storeclient.errors import OutcomeUnknown, ProtocolBroken, StoreError
 from storeclient.exchange import NotSent, Reply, Told
+from storeclient.files import give_name
 from storeclient.names import quote_name
 
 fcntl: Any = import_module("fcntl") if os.name == "posix" else None
@@ -152,18 +153,8 @@ class Target:
         os.fsync(self._file.fileno())
         if fcntl is None:  # no open file is given another name there
             self._file.close()
-        try:
-            os.link(self._partial, self.path)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links
-            if os.path.lexists(self.path):
-                raise FileExistsError(f"{self.path} is there already") from None
-            os.rename(self._partial, self.path)
-        else:
-            os.unlink(self._partial)
+        give_name(self._partial, self.path)
         self._file.close()
-        _sync_folder(os.path.dirname(self.path) or ".")
 
     def abandon(self) -> None:
         """Leave nothing behind. After `publish` it does nothing."""
@@ -204,15 +195,6 @@ def _hold(descriptor: int) -> bool:
     except OSError:  # a file system without locks
         return True
     return True
-
-
-def _sync_folder(path: str) -> None:
-    with suppress(OSError, AttributeError):  # where folders can't be opened
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 async def write(parts: Parts, target: Target, progress: Progress | None) -> Backup:
