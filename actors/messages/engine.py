@@ -29,7 +29,6 @@ from typing import Any, Final
 from pykka import ActorRef
 
 from actors.commits import By, Committer, Gathering, Promise
-from actors.commits.batches import FEW
 from actors.messages import operations, texts
 from actors.messages.asked import Asked, Sender, TakeRoom, Told
 from actors.rights import Rights
@@ -112,8 +111,6 @@ class MessageEngine:
         self._held_back: set[tuple[str, str, Surface]] = set()
         """Who has sent them: what each sends is done in its order."""
         self._stopped = False
-        self._ran = 0
-        """How many operations were run the last time."""
         self.commits = 0
         """How many it has made."""
 
@@ -146,10 +143,8 @@ class MessageEngine:
 
     def turn_ends(self) -> None:
         """Who calls has asked for all that it will in this turn of the loop. What was asked for is
-        run now, where nobody else is going to ask in it and there were few the last time: after
-        many their clients come again one closely after the other."""
-        if self._ran <= FEW:
-            self._gathering.turn_ends()
+        run now, where nobody else is going to ask in it, and no others are likely to come."""
+        self._gathering.turn_ends()
 
     def stop(self) -> None:
         """Run nothing more: what is left is answered with `Draining`."""
@@ -173,7 +168,6 @@ class MessageEngine:
             return bool(self._queues)
         until_us = self.monotonic_us() + limits.SLICE_US
         queues = self._queues
-        self._ran = 0
         while queues:
             by = next(iter(queues))
             queue = queues.pop(by)
@@ -195,7 +189,6 @@ class MessageEngine:
             if refused is None:
                 refused = self._commit(tx, by, done)
         if refused is None:
-            self._ran += len(done)
             return
         for asked in done:
             asked.give_room_back()  # what they have taken of their rooms was not handed out
