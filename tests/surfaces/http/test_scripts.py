@@ -382,6 +382,7 @@ async def test_what_waits_for_nothing_is_answered_without_a_task(
         tasks.append(work)
         return spawn(work)
 
+    await run(raw, "RETURN 1", bearer)  # its plan is made, and what was in flight is on the disk
     monkeypatch.setattr(surface.under_way, "spawn", counted)
     await run(raw, "RETURN 1", bearer)
     assert not tasks
