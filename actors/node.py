@@ -26,7 +26,7 @@ from actors.runtime import Actor, Runtime, ask, stop, tell
 from actors.settings import FirstOwner, NodeSettings
 from actors.sign_ins import LetGo
 from protocol import limits
-from protocol.errors import Busy, DiskFull, Draining, NotWritable, Refusal
+from protocol.errors import DiskFull, Draining, NotWritable, Refusal
 from protocol.requests import (
     Caller,
     Health,
@@ -189,9 +189,8 @@ class Node(NodeParts):
             self._state = "draining"
         if self._topics is not None:
             self._topics.drain()
-            with suppress(Busy):  # then refusals go out when they are due
-                tell(self._sessions.ref, LetGo())
-                tell(self._vaults.ref, LetGo())
+            tell(self._sessions.ref, LetGo())
+            tell(self._vaults.ref, LetGo())
 
     async def drain(self) -> None:
         """Let what is running finish, for as long as that may take. Surfaces accept nothing new
@@ -325,8 +324,7 @@ class Node(NodeParts):
         """A part of the state can't be read. Who asked for it is told; others go on, and the next
         start makes the state anew, if it can."""
         if isinstance(error, EngineUnreadable) and self.store.spoiled(error):
-            with suppress(Busy):
-                tell(self._flush.ref, NoteDamage(str(error)))
+            tell(self._flush.ref, NoteDamage(str(error)))
 
 
 START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, Refusal, OSError)

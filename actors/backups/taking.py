@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -99,8 +99,7 @@ class KeptFile:
 
 
 def _forget(files: Supervised[Any], number: int) -> None:
-    with suppress(Busy):
-        tell(files.ref, Forget(number))
+    tell(files.ref, Forget(number))
 
 
 class FolderFile:
@@ -117,8 +116,7 @@ class FolderFile:
 
     def close(self) -> None:
         """Read no more."""
-        with suppress(Busy):
-            tell(self._lists.ref, CloseFile(self._file))
+        tell(self._lists.ref, CloseFile(self._file))
 
 
 class Backups:
@@ -306,9 +304,8 @@ class Backups:
             return Taken(written, None)
         finally:
             if not done:
-                with suppress(Busy):
-                    tell(self._files.ref, Abandon())
-                    tell(self._files.ref, Forget(number))
+                tell(self._files.ref, Abandon())
+                tell(self._files.ref, Forget(number))
 
     def _write(self, turn: Turn, parts: Iterator[Part]) -> None:
         """Have each part written while the next is read."""

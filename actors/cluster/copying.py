@@ -291,9 +291,8 @@ class Copies:
             finally:
                 view.release()
                 if not done:
-                    with suppress(Busy):
-                        tell(self._files.ref, Abandon())
-                        tell(self._files.ref, Forget(number))
+                    tell(self._files.ref, Abandon())
+                    tell(self._files.ref, Forget(number))
 
     async def _standing(self, sequence: int) -> Standing:
         try:

@@ -14,8 +14,9 @@ gets the interpreter from a busy loop, `supervision.py` who takes a failed actor
 
 Invariants:
 
-- A mailbox is bounded: a message too many is refused with `Busy` on the sender's side. Stop is
-  always admitted.
+- A mailbox is bounded: what is asked and too much is refused with `Busy` on the sender's side. Stop
+  and what is told are always taken: who tells has nobody to refuse, and tells at most one thing of
+  each that was asked for.
 - Nobody waits for an actor by blocking: `LoopFuture.get` on an unfinished future is an error.
 - A refusal is an answer. Any other exception that nobody waits for is a failure: the actor stops
   and the node hears of it (`Runtime.failed`). One that somebody waits for is answered, and the node

@@ -177,8 +177,14 @@ class Actor(pykka.Actor):
         return LoopFuture()
 
 
+def is_always_taken(envelope: Envelope[Any]) -> bool:
+    """Whether a full mailbox takes it too: a stop, and what is told. Who tells has nobody to
+    refuse, and would leave behind what it came to end."""
+    return envelope.reply_to is None or is_stop(envelope.message)
+
+
 def is_stop(message: object) -> bool:
-    """Whether a message is the one that is always admitted."""
+    """Whether a message is the actor's last."""
     return isinstance(message, (Stop, pykka.messages._ActorStop))
 
 

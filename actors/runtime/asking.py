@@ -66,7 +66,8 @@ def tell_now(ref: ActorRef[Any], message: object) -> None:
 
 
 def tell(ref: ActorRef[Any], message: object) -> None:
-    """Send a message that has no reply. One to an actor that is gone is lost. Raises `Busy`."""
+    """Send a message that has no reply. One to an actor that is gone is lost; a full mailbox takes
+    it."""
     if ref.is_alive():
         ref.actor_inbox.put(Envelope(message))
 

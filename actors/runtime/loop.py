@@ -12,7 +12,7 @@ from weakref import WeakSet
 import pykka
 from pykka._envelope import Envelope
 
-from actors.runtime.actor import Actor, LoopFuture, Runtime, is_stop, refuse
+from actors.runtime.actor import Actor, LoopFuture, Runtime, is_always_taken, is_stop, refuse
 from actors.runtime.replies import Reply
 from protocol import limits
 from protocol.errors import Busy, Refusal, UnknownOutcome
@@ -47,7 +47,7 @@ class LoopInbox:
     def put(self, envelope: Envelope[Any], /) -> None:
         """Add a message. Raises Busy."""
         waiting = self.waiting
-        if len(waiting) >= self._limit and not is_stop(envelope.message):
+        if len(waiting) >= self._limit and not is_always_taken(envelope):
             raise Busy(f"{self._name} has {self._limit} messages waiting")
         waiting.append(envelope)
         if not self.scheduled:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pykka._envelope import Envelope
 
-from actors.runtime.actor import Actor, LoopFuture, Runtime, is_stop, refuse
+from actors.runtime.actor import Actor, LoopFuture, Runtime, is_always_taken, is_stop, refuse
 from protocol.errors import Busy, Refusal
 
 
@@ -30,7 +30,7 @@ class ThreadInbox:
 
     def put(self, envelope: Envelope[Any], /) -> None:
         """Add a message. Raises Busy."""
-        if self.messages.qsize() >= self._limit and not is_stop(envelope.message):
+        if self.messages.qsize() >= self._limit and not is_always_taken(envelope):
             raise Busy(f"{self._name} has {self._limit} messages waiting")
         self.messages.put(envelope)
         if self._notify is not None:

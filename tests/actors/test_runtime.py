@@ -340,7 +340,7 @@ def test_a_thread_that_gives_way_is_nicer_than_the_loop() -> None:
     play("real", main)
 
 
-def test_a_full_mailbox_refuses_but_admits_stop() -> None:
+def test_a_full_mailbox_refuses_what_is_asked_and_takes_what_is_told_and_stop() -> None:
     async def main() -> None:
         ref = OnThread.start(Failures().runtime("real"))
         held = actor_of(ref)
@@ -349,14 +349,14 @@ def test_a_full_mailbox_refuses_but_admits_stop() -> None:
         replies = [ask(ref, Add(1)) for _ in range(5)]
         with pytest.raises(Busy, match="OnThread has 5 messages waiting"):
             ask(ref, Add(1))
-        with pytest.raises(Busy):
-            tell(ref, Add(1))
+        tell(ref, Add(1))
         stopping = asyncio.ensure_future(stop(ref))
         await asyncio.sleep(0)
         held.let.set()
         await stopping
         assert await waiting == 0
         assert await asyncio.gather(*replies) == [1, 2, 3, 4, 5]
+        assert held.total == 6
 
     play("real", main)
 
@@ -368,9 +368,12 @@ def test_a_full_mailbox_of_a_loop_actor(kind: str) -> None:
         replies = [ask(ref, Add(1)) for _ in range(5)]
         with pytest.raises(Busy):
             ask(ref, Add(1))
+        tell(ref, Add(1))
+        actor = actor_of(ref)
         stopping = asyncio.ensure_future(stop(ref))
         assert await asyncio.gather(*replies) == [1, 2, 3, 4, 5]
         await stopping
+        assert actor.total == 6
 
     play(kind, main)
 
