@@ -34,6 +34,7 @@ from protocol.requests import (
     NodeStatus,
     Unready,
 )
+from protocol.text import check_name
 from protocol.values import Value
 from protocol.version import VERSION
 from storage import users
@@ -123,6 +124,7 @@ class Node(NodeParts):
             owner = self.generated_owner = FirstOwner(GENERATED_OWNER, secret)
             if self.settings.told_owner is not None:
                 self.settings.told_owner(owner)
+        check_name(owner.name, "user")
         passhash = await self.passwords.hash(owner.password)
         with self.committer.begin() as tx:
             users.define(tx, owner.name, users.OWNER, passhash)

@@ -45,7 +45,7 @@ const CALLED = {
 };
 
 // A float that is whole, or an int of many digits, where it could be one: in a string it is a false alarm that costs time only.
-const MAYBE_INEXACT = /\d(\.0|[eE]\+?\d+|\d{15})\s*(?:[,\]}]|$)/;
+const MAYBE_INEXACT = /\d(\.0+|[eE][+-]?\d+|\d{15})\s*(?:[,\]}]|$)/;
 const DIGITS = /^-?\d+$/;
 
 /**

@@ -47,7 +47,7 @@ export function Confirm({
           onInput=${type} autofocus />
         ${twice && html`<${Text} label="And once more" value=${repeated} onInput=${repeat} />`}
         <${Text} label="Reason" hint=${reasoned ? 'Needed, and kept in the statement log.' : 'Kept in the statement log.'} value=${reason} onInput=${explain}
-          maxlength="1000" />
+          maxlength="500" />
         ${error && html`<${Refused} error=${error} />`}
         <p class="actions">
           <${Button} onClick=${onClose}>Leave it<//>

@@ -34,7 +34,7 @@ export function Perform({
       <${Form} onSubmit=${submit}>
         ${children}
         ${reasoned && html`<${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain}
-          maxlength="1000" />`}
+          maxlength="500" />`}
         ${statement && html`<${Composed} of=${statement} place=${place} reason=${why} />`}
         ${error && html`<${Refused} error=${error} />`}
         <p class="actions">

@@ -75,6 +75,8 @@ class Reservation:
             )[0]
         except socket.gaierror as error:
             raise AddressRefused(f"{address}: {error.strerror}") from error
+        except UnicodeError as error:  # a name with a part that is too long, or empty
+            raise AddressRefused(f"{address}: no machine has such a name") from error
         self._socket = socket.socket(family, kind, number)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

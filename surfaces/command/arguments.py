@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from surfaces.command.keys import NO_KEYS, KeyFiles
 from surfaces.logs import LEVELS
 
 _DURATION: Final = re.compile(r"-?[0-9]+[a-z]")
+_MADE: Final = "STORE"
+"""The file that every store has from its first start on, as `storage/directory.py` has it."""
 UNSEAL_FOR: Final = timedelta(minutes=10)
 """How long an unseal lasts when nothing else is said."""
 SLOW: Final = timedelta(seconds=limits.SLOW_STATEMENT_SECONDS)
@@ -301,7 +304,7 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         given.get("--cert-key"),
         _told(given, environment, "--backup-dir", "STORE_BACKUP_DIR")[1],
         _unseal_for(given, environment),
-        _first_owner(environment),
+        _first_owner(environment, directory),
         _keep_log(given),
         _keep_statements(given),
         _opening(given),
@@ -449,10 +452,14 @@ def _lasting(
     return flags.lasting(where, text, why)
 
 
-def _first_owner(environment: Mapping[str, str]) -> FirstOwner | None:
+def _first_owner(environment: Mapping[str, str], directory: str) -> FirstOwner | None:
+    """Who a new store is given to. Of one that is there they may be anything: that of a client who
+    signs in at another, say. The node refuses them should the store have no users after all."""
     user, password = environment.get("STORE_USER"), environment.get("STORE_PASSWORD")
     if not user and not password:
         return None
+    if os.path.exists(os.path.join(directory, _MADE)):
+        return FirstOwner(user or "", password or "")
     if not user or not password:
         there, lacking = (
             ("STORE_USER", "STORE_PASSWORD") if user else ("STORE_PASSWORD", "STORE_USER")

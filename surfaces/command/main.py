@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final
 
 from protocol.version import VERSION
@@ -61,6 +61,11 @@ def main(words: Sequence[str] | None = None) -> int:
         code = _main(words, writer)
     except BrokenPipeError:
         return REFUSED  # whoever asked no longer reads the answer
+    except Exception as error:
+        if not _for_programs(words, writer):
+            raise  # the interpreter shows a person the trace
+        say_json(writer, "critical", "".join(traceback.format_exception(error)))
+        return REFUSED
     finally:
         writer.close()
     return _again() if code is None else code
@@ -93,27 +98,18 @@ def _main(words: Sequence[str], writer: logs.LineWriter) -> int | None:
     return _run(command, console)
 
 
-def _console(words: Sequence[str], writer: logs.LineWriter) -> Console:
-    """What a node that serves says off a terminal is read by programs: one JSON object a line,
-    whatever it says, and why it did not start too."""
+def _for_programs(words: Sequence[str], writer: logs.LineWriter) -> bool:
+    """Whether all that is said is one JSON object a line: what a node that serves says off a
+    terminal is read by programs, why it did not start too, and what ended it by surprise."""
     serves = any(word.partition("=")[0] in ("--http", "--serve") for word in words)
-    if writer.on_terminal or not serves:
+    return serves and not writer.on_terminal
+
+
+def _console(words: Sequence[str], writer: logs.LineWriter) -> Console:
+    if not _for_programs(words, writer):
         return Console(writer.write, writer.on_terminal)
     tell, complain = (partial(say_json, writer, level) for level in ("info", "error"))
-    sys.excepthook = partial(_log_end, writer)
     return Console(tell, False, complain)
-
-
-def _log_end(
-    writer: logs.LineWriter,
-    kind: type[BaseException],
-    error: BaseException,
-    trace: TracebackType | None,
-) -> None:
-    """What ended the process by surprise."""
-    text = "".join(traceback.format_exception(kind, error, trace))
-    say_json(writer, "critical", text)
-    writer.close()
 
 
 def _run(command: Command, console: Console) -> int | None:

@@ -25,6 +25,9 @@ ELSEWHERE = "console.example"
 """A name that the browser takes for another machine. It leads to this one."""
 SECONDS = 30
 """How long something that was done may take to be seen: a limit on the wait, nothing to reach."""
+IMPORT = "(name) => import(new URL(name, document.querySelector('script[type=module]').src).href)"
+"""In a page: a module of the console, by its path."""
+
 expect.set_options(timeout=SECONDS * 1000)
 
 SIZE: ViewportSize = {"width": 1280, "height": 800}

@@ -3,6 +3,7 @@ real nodes is built and broken in `test_cluster_whole.py`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
+from tests.console.conftest import IMPORT, Opened, Watch, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
@@ -145,7 +146,7 @@ def test_a_token_is_shown_once_and_kept_nowhere(opened: Opened, node: NodeProces
     token = page.locator(".token").inner_text()
     assert len(token) > 40
     command = page.locator(".command").inner_text()
-    assert command.startswith(f"STORE_JOIN_TOKEN={token}") and "--peer :8002" in command
+    assert command.startswith(f"STORE_JOIN_TOKEN={token}") and "--peer 0.0.0.0:8002" in command
     page.keyboard.press("Escape")  # what is shown once does not go by a key
     page.get_by_role("button", name="I have it").click()
     expect(card).to_contain_text("until")
@@ -254,7 +255,7 @@ def test_building_says_what_is_missing(opened: Opened, node: NodeProcess) -> Non
     expect(page.get_by_role("heading", name="Building a cluster")).to_be_visible()
     steps = page.get_by_role("main").locator("ol > li")
     expect(steps.nth(0)).to_contain_text(f"storenode {node.directory} --http")
-    expect(steps.nth(0)).to_contain_text("--peer :8002")
+    expect(steps.nth(0)).to_contain_text("--peer 0.0.0.0:8002")
     expect(steps.nth(0)).to_have_attribute("aria-current", "step")
     expect(steps.locator(".chip", has_text="later")).to_have_count(5)
     node.script("DEFINE REPLICA far PEER 'far.example:8002' ROLES coordinating")
@@ -277,6 +278,37 @@ def test_building_says_what_is_missing(opened: Opened, node: NodeProcess) -> Non
     dialog.get_by_role("button", name="Declare").click()
     expect(steps.nth(2)).to_contain_text("it may lead")
     node.script("DEFINE NODE ROLES serving, writable")
+
+
+def test_a_command_says_what_the_node_was_told(console: Page) -> None:
+    """One that keeps less log than before would drop what it has."""
+    usual = {
+        "directory": "/var/lib/my store", "http": ":8000", "keep_log": None, "slow": {"$dur": "1s"},
+        "keep_statements": 100_000, "unseal_for": {"$dur": "10m"}, "log_level": "info",
+    }  # fmt: skip
+    told = usual | {
+        "keep_log": {"$dur": "30d"}, "keep_statements": 500_000, "log_level": "debug",
+        "unseal_for": {"$dur": "1h"}, "slow": {"$dur": "20ms"},
+    }  # fmt: skip
+
+    def reachable(settings: dict[str, Any]) -> str:
+        found: str = console.evaluate(
+            f"""async (told) => {{
+              const {{ parse }} = await ({IMPORT})('values.js');
+              const {{ reachable }} = await ({IMPORT})('tabs/cluster/commands.js');
+              return reachable({{ settings: parse(told) }});
+            }}""",
+            json.dumps(settings),
+        )
+        return found
+
+    start = "storenode '/var/lib/my store' --http :8000"
+    assert reachable(usual) == f"{start} --peer 0.0.0.0:8002"
+    assert reachable(told) == (
+        f"{start} --keep-log 30d --keep-statements 500000 --unseal-for 1h --slow 20ms"
+        " --log-level debug --peer 0.0.0.0:8002"
+    )
+    assert "--keep-log 1073741824 " in reachable(usual | {"keep_log": 1 << 30})
 
 
 def test_a_policy_is_said_in_words_before_it_is_composed(

@@ -111,6 +111,8 @@ def test_parameters_reason_and_record(console: Page, node: NodeProcess) -> None:
     console.get_by_text("Parameters and more").click()
     console.get_by_label("Parameters, as JSON").fill('{"age": ')
     expect(console.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+    console.get_by_label("Parameters, as JSON").fill('{"age": {"$int": "7a"}}')
+    expect(console.get_by_role("button", name="Run", exact=True)).to_be_disabled()
     console.get_by_label("Parameters, as JSON").fill('{"age": {"$int": "7"}}')
     console.get_by_label("Reason").fill("a look")
     console.get_by_label("Keep it in the statement log").check()

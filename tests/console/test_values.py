@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from tests.console.conftest import IMPORT
 from tests.processes import NodeProcess
 
 VALUES = [
@@ -29,8 +30,6 @@ SCRIPTS = [
     'LET $a = { b: [1, 2] }; IF $a.b[0] = 1 { LET $c = 1; $c }; "x;\\"y"; b\'aGk=\'',
     "{ `a;b`: 1 }; 1h30m; d'2026-01-02T03:04:05Z'; $x; 12.30dec; [1, 2][0]",
 ]
-
-IMPORT = "(name) => import(new URL(name, document.querySelector('script[type=module]').src).href)"
 
 
 @pytest.fixture
@@ -87,6 +86,7 @@ def test_a_number_that_somebody_types_stays_that_number(module: Page, node: Node
     for typed, meant in {
         "9007199254740993": "9007199254740993", "-9223372036854775808": "-9223372036854775808",
         '{"$toString": 1}': "{ '$toString': 1 }",
+        "12.00": "12.0", "[12.000, 1]": "[12.0, 1]", "120e-1": "12.0", "12.50": "12.5",
     }.items():  # fmt: skip
         written = module.evaluate(
             f"""async (typed) => {{

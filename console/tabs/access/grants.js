@@ -84,7 +84,7 @@ export function Grants({ user, held, place, onDone }) {
         ${fitting.length > most && html`<p class="actions"><${Button} onClick=${() => draw(most + DRAWN)}>Show more of ${fitting.length}<//></p>`}
         ${composed && html`
           <${Composed} of=${composed} reason=${reason.trim()} />
-          <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain} maxlength="1000" />`}
+          <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain} maxlength="500" />`}
         ${error && html`<${Refused} error=${error} />`}
         ${composed && html`<p class="actions">
           <${Button} onClick=${() => change({})}>Leave it<//>

@@ -6,18 +6,28 @@ const addressOf = (self, surface) => self.surfaces.find((one) => one.surface ===
 /** A word of a shell: quoted where it has to be. */
 const word = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll('\'', '\'\\\'\'')}'`);
 
-const command = (words) => words.filter(Boolean).map(word).join(' ');
+const command = (words) => words.filter(Boolean).map((one) => word(String(one))).join(' ');
+
+/** Every address of the machine: a port alone is heard by nobody but this machine. */
+const everywhere = (port) => `0.0.0.0${port}`;
+const isLoopback = (address) => /^(localhost|127\.|\[::1\])/.test(address);
 
 /** What a node is told besides where it listens, by the names of its settings. */
 const FILES = ['cert', 'cert_key', 'key_file', 'backup_dir'];
 const OF_ETCD = ['etcd_ca', 'etcd_cert', 'etcd_key', 'etcd_login'];
 
+/** How much it keeps and says, and what is usual: what is left out is that. */
+const USUAL = { keep_log: null, keep_statements: 100_000, unseal_for: '10m', slow: '1s', log_level: 'info' };
+
 /** Settings as flags, those that were given. */
 const flags = (settings, names) => names.filter((name) => settings[name]).flatMap((name) => [`--${name.replaceAll('_', '-')}`, settings[name]]);
 
+const unusual = (settings) => Object.keys(USUAL).filter((name) => String(settings[name]) !== String(USUAL[name]));
+
 /** How this node is started so that others reach it. @param {object} self INFO FOR NODE */
 export const reachable = ({ settings }) => command([
-  'storenode', settings.directory, ...flags(settings, ['http', 'serve', ...FILES, ...OF_ETCD]), '--peer', ':8002',
+  'storenode', settings.directory, ...flags(settings, ['http', 'serve', ...FILES, ...OF_ETCD, ...unusual(settings)]),
+  '--peer', everywhere(':8002'),
 ]);
 
 /**
@@ -26,11 +36,12 @@ export const reachable = ({ settings }) => command([
  */
 export function joining(row, self, token) {
   const like = (surface, usual) => {
-    const own = port(addressOf(self, surface));
-    return row.endpoints.some((one) => port(one) === own) ? own : usual;
+    const own = addressOf(self, surface);
+    const there = row.endpoints.some((one) => port(one) === port(own)) ? port(own) : usual;
+    return isLoopback(own) ? there : everywhere(there);
   };
   return `STORE_JOIN_TOKEN=${word(token)} \\\n  ${command([
-    'storenode', '/var/lib/store', '--http', like('http', ':8000'), '--serve', like('wire', ':8001'), '--peer', port(row.peer),
+    'storenode', '/var/lib/store', '--http', like('http', ':8000'), '--serve', like('wire', ':8001'), '--peer', everywhere(port(row.peer)),
     ...flags(self.settings, ['cert', 'cert_key', 'key_file', ...OF_ETCD]),
   ])}`;
 }

@@ -107,7 +107,9 @@ export function wrong(text) {
   if (!text.trim()) return null;
   try {
     const value = JSON.parse(text);
-    return value && typeof value === 'object' && !Array.isArray(value) ? null : 'An object: {"name": value}';
+    if (!value || typeof value !== 'object' || Array.isArray(value)) return 'An object: {"name": value}';
+    parse(text);
+    return null;
   } catch (error) {
     return error.message;
   }
@@ -135,8 +137,8 @@ export async function run(id, selected, place) {
     answer.results = found.results;
     answer.seq = found.seq;
   } catch (error) {
-    if (error.name !== 'AbortError' && !('code' in error)) throw error;
     answer.error = error;
+    if (error.name !== 'AbortError' && !('code' in error)) throw error;
     answer.results = error.results ?? [];
     if (error.line) marks.push(marked(error, text, selected?.at ?? 0));
   } finally {
@@ -150,7 +152,7 @@ export async function run(id, selected, place) {
       set({ round: current().round + 1 });
       begin(); // it may have made the first database there is
     }
-    remember({ text, at: answer.at, place, ms: answer.ms, said: !answer.error ? 'done' : answer.error.name === 'AbortError' ? 'stopped' : answer.error.code });
+    remember({ text, at: answer.at, place, ms: answer.ms, said: !answer.error ? 'done' : answer.error.name === 'AbortError' ? 'stopped' : answer.error.code ?? answer.error.name });
   }
 }
 

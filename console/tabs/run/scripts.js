@@ -68,7 +68,7 @@ function Beside({ script }) {
           onInput=${put('params')} />
         <div>
           <${Rows} onRead=${put('params')} />
-          <${Text} label="Reason" hint="Kept in the statement log." value=${script.reason} onInput=${put('reason')} />
+          <${Text} label="Reason" hint="Kept in the statement log." value=${script.reason} onInput=${put('reason')} maxlength="500" />
           <${Text} label="Timeout" hint="For the whole script, such as 5s." value=${script.timeout} onInput=${put('timeout')} />
           <${Tick} label="Keep it in the statement log though it only reads" value=${script.record} onInput=${put('record')} />
         </div>

@@ -49,7 +49,7 @@ export function Reveal({ of, id, sealed, onTrace }) {
     <${Form} onSubmit=${look}>
       <div class="columns">
         <${Text} label="Version" inputmode="numeric" placeholder="the newest" value=${version} onInput=${choose} wrong=${wrong} />
-        <${Text} label="Reason" value=${reason} onInput=${explain} maxlength="1000" hint="Kept in its trail." />
+        <${Text} label="Reason" value=${reason} onInput=${explain} maxlength="500" hint="Kept in its trail." />
       </div>
       ${ready && html`<${Composed} of=${routes.shown(of, 'reveal', body)} title="What will be sent" />`}
       <p class="actions">

@@ -70,7 +70,7 @@ export function Write({ of, id, onDone }) {
         options=${[['any', 'whatever is there'], ['absent', 'there is none'], ['version', 'its version is']]} />
       ${when === 'version' && html`<${Text} label="Expected version" inputmode="numeric" value=${version} onInput=${count}
         wrong=${strange ? 'The number of a version' : ''} />`}
-      <${Text} label="Reason" value=${reason} onInput=${explain} maxlength="1000" hint="Kept in its trail." />
+      <${Text} label="Reason" value=${reason} onInput=${explain} maxlength="500" hint="Kept in its trail." />
       ${id !== '' && html`<${Composed} of=${routes.shown(of, 'write', { id, value: '...', ...rest })} title="What will be sent" />`}
       <p class="actions"><${Button} look="main" submit busy=${doing} disabled=${!ready && !doing}>Write<//></p>
     <//>

@@ -59,6 +59,7 @@ def test_taken_port_is_refused_by_name() -> None:
     [
         (Address("192.0.2.1", 8000), "192.0.2.1:8000: the address is not this machine's"),
         (Address("no-such-host.invalid", 1), "no-such-host.invalid:1: "),
+        (Address(f"::1%{'a' * 70}", 1), f"[::1%{'a' * 70}]:1: no machine has such a name"),
     ],
 )
 def test_address_of_another_is_refused(address: Address, message: str) -> None:

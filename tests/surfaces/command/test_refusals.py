@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -16,7 +17,7 @@ from actors.doors import SystemClock
 from storage.directory import StoreDirectory
 from storage.disk import Disk
 from tests.certificates import self_signed
-from tests.processes import command_line, environment, run, said, serving, tree
+from tests.processes import PASSWORD, command_line, environment, run, said, serving, tree
 from tests.simulation.doors import ManualClock, SeededRng
 
 SERVE = ("--http", "127.0.0.1:0")
@@ -192,6 +193,41 @@ def test_short_first_password_is_not_shown(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "canary" not in ended.stderr
     assert tree(tmp_path) == {}
+
+
+def test_a_store_without_users_wants_a_whole_first_owner(store: Path) -> None:
+    """Its file of what it is does not say whether it has users."""
+    for user, password, says in (("ana", "", "a password has 8"), ("", "12345678", "no user name")):
+        ended = run(str(store), *SERVE, STORE_USER=user, STORE_PASSWORD=password)
+        assert ended.returncode == 1
+        assert says in json.loads(ended.stderr.splitlines()[-1])["event"]
+    with serving(store, STORE_USER="ana") as node:
+        body = {"user": "ana", "password": PASSWORD}
+        assert node.request("POST", "/session", body, user=None).status == 200
+
+
+def test_what_ends_a_node_by_surprise_is_told_as_all_it_says(tmp_path: Path) -> None:
+    """As one object of JSON with the trace, where programs read it; and as the interpreter shows
+    it otherwise."""
+    planted = (
+        "import sys\nfrom surfaces.command import main\n"
+        "def bug(*_):\n    raise RuntimeError('planted')\n"
+        "main._run = bug\nsys.exit(main.main(sys.argv[1:]))"
+    )
+
+    def ended(*words: str) -> str:
+        found = subprocess.run(
+            [sys.executable, "-c", planted, str(tmp_path / "store"), *words],
+            env=environment(), capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert found.returncode == 1
+        return found.stderr
+
+    (line,) = ended(*SERVE).splitlines()
+    told = json.loads(line)
+    assert told["level"] == "critical"
+    assert "in bug" in told["event"] and "RuntimeError: planted" in told["event"]
+    assert ended("--health").endswith("RuntimeError: planted\n")
 
 
 def test_honest_start_on_the_same_store(store: Path) -> None:

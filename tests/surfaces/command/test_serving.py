@@ -193,6 +193,17 @@ def test_a_first_owner_that_comes_too_late_is_said_to_do_nothing(tmp_path: Path)
         assert late not in node.events()
 
 
+def test_a_store_with_users_does_not_ask_what_its_first_owner_would_be(tmp_path: Path) -> None:
+    """A shell signs in by the same variables, at another node too."""
+    with serving(tmp_path / "store", STORE_USER="ana") as node:
+        node.stop()
+    for variables in ({"STORE_PASSWORD": ""}, {"STORE_USER": ""}, {"STORE_PASSWORD": "short"}):
+        with serving(tmp_path / "store", **variables) as node:
+            body = {"user": "ana", "password": PASSWORD}
+            assert node.request("POST", "/session", body, user=None).status == 200
+            node.stop()
+
+
 def test_tls_on_both_surfaces(tmp_path: Path) -> None:
     chain, key = self_signed(tmp_path, "node")
     trust = ssl.create_default_context(cafile=str(chain))
