@@ -427,7 +427,7 @@ class Ledger:
         batch, begun, writes = self.engine.batch(), self._part_at, layer.writes
         if begun == 0:
             layer.apply_ranges(batch)
-            self._part_of = layer.ordered() if layer.built else list(writes)
+            self._part_of = list(layer.ordered() if layer.built else writes)  # its own: it is freed
         # Entries of indexes first: whoever replays the commit on top of a part of it takes for done
         # what a record has there when the record itself is (derived.py). So twice over all keys.
         count = len(self._part_of)

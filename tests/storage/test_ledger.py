@@ -278,6 +278,30 @@ def test_what_a_large_commit_held_is_freed_in_parts_unless_somebody_reads_it(
     reading.release()
 
 
+@pytest.mark.parametrize("built", [False, True])
+def test_what_a_large_commit_changed_is_remembered_when_it_is_freed(
+    book: Book, monkeypatch: pytest.MonkeyPatch, built: bool
+) -> None:
+    """Also of one that builds an index, whose keys are put in order for both."""
+    put(book, 1)
+    book.durable()
+    monkeypatch.setattr(ledger, "SETTLE_KEYS", 30)
+    slow = book.begin()
+    assert [pair for step in slow.scan(key(0), key(5)) for pair in step] == [(key(1), b"1")]
+    slow.pause()
+    tx = book.begin()
+    for number in range(1, 100):
+        tx.put(key(number), b"new")
+    if built:
+        tx.derive(b"none", key(0), key(0))
+    book.commit(tx)
+    book.durable()
+    assert not book.ledger.flight.layers
+    slow.put(key(1), b"lost")
+    with pytest.raises(Conflict):
+        book.commit(slow)
+
+
 def step_by_step(made: Ledger) -> Iterator[None]:
     while made.settle():
         yield
