@@ -217,11 +217,7 @@ class Log(LogWriter):
         if self._is_full():
             self._roll(reserved)
         self._note_newest(reserved)
-        segment = self._segments[-1]
-        encode, durable = segment.codec.encode, self.last
-        shown = self._shown(released)
-        offset, sequence, epoch, time = segment.size, durable, self.epoch, self.last_time
-        parts: list[bytes] = []
+        sequence, epoch, time = self.last, self.epoch, self.last_time
         for frame in frames:
             sequence += 1
             assert frame.sequence == sequence, "a gap in the sequences"
@@ -229,10 +225,14 @@ class Log(LogWriter):
             assert not frame.flags & LOG_FLAGS, "a flag of the log's own"
             assert len(frame.body) <= BODY_BYTES_MAX, "a frame over its limit"
             epoch, time = frame.epoch, frame.time
-            data = encode(frame, durable, shown)
-            parts.append(data)
         if epoch > self.last_epoch:
             self._note_reigns(frames, reserved)
+        # Last of all, and written in any case: a seal that is made has its count, and a gap in the
+        # counts of a segment is damage.
+        segment = self._segments[-1]
+        encode, durable, shown = segment.codec.encode, self.last, self._shown(released)
+        offset = segment.size
+        parts = [encode(frame, durable, shown) for frame in frames]
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._write(data, reserved, len(parts[0]))
         for frame, data in zip(frames, parts, strict=True):

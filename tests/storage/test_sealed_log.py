@@ -3,6 +3,7 @@ be swapped, cut, repeated or put together of two."""
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from protocol.errors import WrongKey
+from protocol.errors import DiskFull, WrongKey
 from storage import frames, rebuilding
 from storage.directory import StoreDirectory
 from storage.disk import Disk
@@ -21,7 +22,7 @@ from storage.log_reading import LogSizes
 from storage.node_file import load_node, save_node
 from storage.sealing import FRAME_SEAL_BYTES, FrameSealer, Key
 from tests.reliability.crashes import enumerate_crashes
-from tests.simulation.disk import Image, SimulatedDisk
+from tests.simulation.disk import Fault, Image, SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.backups.held import KEY, OTHER_KEY
 from tests.storage.seals import NonceUsedTwice, Seals, counted
@@ -315,6 +316,31 @@ def test_a_sequence_as_a_nonce_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(FrameSealer, "seal", by_sequence)
     with counted(), pytest.raises(NonceUsedTwice):
         starts(50)
+
+
+def test_frames_that_a_full_disk_refused_before_they_were_written_leave_no_gap() -> None:
+    """The first of an epoch, for which HISTORY found no room."""
+    store = Store()
+    log = store.open()
+    store.append(3)
+    refused: list[str] = []
+
+    def full(kind: str, path: str) -> Fault | None:
+        if kind != "append" or "HISTORY" not in path or refused:
+            return None
+        refused.append(path)
+        return Fault(errno.ENOSPC)
+
+    store.disk.plan = full
+    frame = Frame(log.last + 1, log.epoch + 1, log.last_time, 0, b"of the next epoch")
+    with pytest.raises(DiskFull):
+        log.append([frame])
+    assert refused and log.last == 3
+    log.append([frame])
+    store.append(2)
+    assert [each.sequence for each in log.read(1)] == [1, 2, 3, 4, 5, 6]
+    store.close()
+    assert bodies(opened(store.image()))[3] == b"of the next epoch"
 
 
 def test_a_segment_that_was_read_takes_no_seal() -> None:
