@@ -186,18 +186,19 @@ class Store:
     @property
     def end(self) -> LogEnd:
         """How far a start brings the state; see `replay`."""
-        _, opened, engine = self.parts
+        directory, opened, engine = self.parts
         if self.cluster is None:
             return opened.end
-        return opened.end_at(max(opened.released, engine.applied))
+        found = lineage.read(engine, directory.store_id.bytes)
+        return lineage.end_of_released(found, opened)
 
     async def replay(self, ledger: Ledger) -> None:
         """Bring the state up to the log, in slices.
 
         All of the log: alone, whatever it holds may have been shown, also frames that a crash
-        caught between their sync and their answer. In a cluster a start goes only as far as the
-        released number that the log carries (`Log.released`): what lies behind that may have to
-        give way to what another leader went on with, and a state is never undone.
+        caught between their sync and their answer. In a cluster a start goes only as far as what
+        is known to be released (`lineage.end_of_released`): what lies behind that may have to give
+        way to what another leader went on with, and a state is never undone.
 
         :raises StateUnusable: the log no longer holds what the state lacks
         """

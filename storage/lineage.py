@@ -26,7 +26,9 @@ from uuid import UUID
 from storage.engine import Batch, Engine, Reader
 from storage.faults import StateForeign
 from storage.frames import NO_DIGEST
+from storage.histories import LogEnd
 from storage.log import Log
+from storage.log_reading import LogReader
 
 NOTE_KEY: Final = b"\0\0lineage"
 """Below every key of `storage/keys.py`, like the engine's own note: no part of the state hash."""
@@ -88,6 +90,16 @@ def noted(view: Reader) -> Lineage:
     found = Lineage(*_NOTE.unpack(stored))
     assert found.begun == NO_DIGEST, "a part of a commit is in the view"
     return found
+
+
+def end_of_released(found: Lineage, log: LogReader) -> LogEnd:
+    """How far a log is to be brought to the state where what lies behind may have to give way: what
+    it says was released, and what the state holds anything of. Nothing goes there before it is
+    released, and the part of a commit that is in it is never taken out again.
+
+    :raises LogPruned, LogDamaged: as `end_at`
+    """
+    return log.end_at(max(log.released, found.proves))
 
 
 def require_joined(found: Lineage, log: Log) -> None:

@@ -161,8 +161,8 @@ async def parts(
     made.log = log = Log.open(made.directory, proven=lineage.read(made.engine, store_id).proves)
     lineage.require_joined(lineage.read(made.engine, store_id), log)
     made.committer = committer = Committer(runtime)
-    applied = made.engine.applied
-    end = log.end if follows is None else log.end_at(max(log.released, applied))
+    found = lineage.read(made.engine, store_id)
+    end = log.end if follows is None else lineage.end_of_released(found, log)
     made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over)
     for frame in log.read(ledger.committed + 1, end.sequence):
         ledger.replay(frame)

@@ -10,8 +10,9 @@ import pytest
 from actors.commits import Promise
 from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
-from storage import statements
-from storage.frames import Frame
+from storage import ledger, lineage, statements
+from storage.frames import NO_DIGEST, Frame
+from storage.memory import MemoryEngine
 from storage.reigns import Reign
 from storage.state_hash import state_hash
 from storage.statements import STATEMENTS
@@ -150,6 +151,45 @@ def test_a_start_shows_what_the_log_says_was_released(kind: str) -> None:
             node.committer.show(6)  # from the log: nothing of it is in memory
             await until(lambda: node.committer.released_upto == 6)
             assert node.get("k5") == b"5"
+
+    play(kind, main)
+
+
+@both
+def test_a_start_shows_what_the_state_holds_a_part_of(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large commit was going to the state, and the log did not say yet that it was released."""
+    monkeypatch.setattr(ledger, "SETTLE_KEYS", 3)
+
+    async def main() -> None:
+        disk, engine = SimulatedDisk(), MemoryEngine()
+        async with parts(kind, disk, engine) as node:
+            settle, parts_gone = node.ledger.settle, 0
+
+            def some() -> bool:
+                nonlocal parts_gone
+                parts_gone += 1
+                return parts_gone < 4 and settle()
+
+            await node.durable(node.put("before", b"1"))
+            node.ledger.settle = some  # type: ignore[method-assign]
+            tx = node.committer.begin()
+            for number in range(40):
+                tx.put(key(f"part{number}"), b"x")
+            await node.durable(node.committer.commit(tx, SOMEBODY).sequence)
+            await until(lambda: parts_gone >= 4)
+            engine.flush()
+            image = disk.image()
+            assert (engine.applied, node.log.released) == (1, 1)
+            node.ledger.settle = settle  # type: ignore[method-assign]
+        engine.crash()
+        async with parts(kind, SimulatedDisk(image), engine, follows=AWAY) as node:
+            assert (node.committer.released_upto, engine.applied) == (2, 2)
+            assert all(node.get(f"part{number}") == b"x" for number in range(40))
+            assert lineage.read(engine, node.directory.store_id.bytes).begun == NO_DIGEST
+            with pytest.raises(Stranded):
+                await node.committer.cut(1)
 
     play(kind, main)
 
