@@ -91,7 +91,7 @@ class IndexesActor(LoopActor):
                 self._unfinished.pop(0)
             try:
                 promise = committer.commit(tx, NODE, reason="index build")
-            except (NotWritable, NotEnoughReplicas, Conflict, Busy):  # a barrier stands, say
+            except (NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull):  # a barrier, say
                 self._unfinished.clear()  # it was begun with, and nothing of that was kept
                 self._later()
                 return
@@ -107,10 +107,10 @@ class IndexesActor(LoopActor):
         error = durable.exception()
         if error is None:
             tell(self.actor_ref, BuildOn())
-        elif isinstance(error, DiskFull):
+        elif isinstance(error, DiskFull | UnknownOutcome):  # taken back: another leads, say
             self._unfinished.clear()
             self._later()
-        elif not isinstance(error, UnknownOutcome | Draining):  # another leads, or it stops
+        elif not isinstance(error, Draining):  # it stops
             raise error
 
     def _later(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,13 @@ import pytest
 
 from protocol import limits
 from protocol.errors import Duplicate, NotEnoughReplicas
+from storage.memory import MemoryEngine
+from tests.actors import nodes
+from tests.actors.nodes import simulated_doors, value
+from tests.actors.parts import KINDS, play, until
+from tests.logbook import Logbook
 from tests.nodes import Running, running
+from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.storage.index_entries import wrong_entries
 
 ROWS = 6_000
@@ -288,3 +295,97 @@ async def test_a_build_waits_for_the_followers_of_its_node(
         committer.check_replicated = node.node.member.check_replicated
         (found,) = await built(node, "a")
         assert found["state"] == "ready"
+
+
+def used_bytes(disk: SimulatedDisk) -> int:
+    """What the files of a disk hold."""
+    return sum(len(content or b"") for content in disk.image().values())
+
+
+async def held_up(node: nodes.Node) -> None:
+    """The builder has tried to go on ten times in a row without getting any further."""
+    committer, tries = node.committer, list[int]()
+    judge = committer.check_replicated
+
+    def count() -> None:
+        tries.append(committer.released_upto)
+        judge()
+
+    committer.check_replicated = count
+    await until(lambda: node.failed.is_set() or (len(tries) > 9 and tries[-1] == tries[-10]))
+    committer.check_replicated = judge
+
+
+async def still_reads(node: nodes.Node) -> None:
+    """A build that is held up ends nothing."""
+    await held_up(node)
+    assert await value(node, "SELECT VALUE v FROM t:1") == ["000001"]
+    assert (await value(node, "INFO FOR INDEX i ON t"))["state"] == "building"
+    assert not node.failed.is_set()
+
+
+async def goes_on(node: nodes.Node) -> None:
+    """The build ends by itself."""
+    while (await value(node, "INFO FOR INDEX i ON t"))["state"] != "ready":
+        await asyncio.sleep(0.01)
+    assert await wrong_entries(node, "b", namespace="a") == []
+
+
+async def begun(node: nodes.Node) -> None:
+    """An index that is to be built."""
+    rows = [{"id": n, "v": f"{n:06}"} for n in range(ROWS)]
+    await nodes.prepare(node)
+    await value(node, "INSERT INTO t $rows RETURN NONE", {"rows": rows})
+    await value(node, "DEFINE INDEX i ON t FIELDS v")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_disk_holds_a_build_up_and_ends_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("the next start replays more of the log")
+    monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 2000)
+    disk, engine = SimulatedDisk(), MemoryEngine()
+
+    async def fills() -> None:
+        async with nodes.running(simulated_doors(kind, disk, engine)) as node:
+            await begun(node)
+            disk.capacity = used_bytes(disk)
+            await still_reads(node)
+
+    async def starts_full() -> None:
+        async with nodes.running(simulated_doors(kind, disk, engine)) as node:
+            await still_reads(node)
+            disk.capacity = NO_LIMIT
+            await goes_on(node)
+
+    play(kind, fills)
+    disk.capacity = used_bytes(disk)
+    play(kind, starts_full)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_build_goes_on_after_a_slice_whose_outcome_is_unknown(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
+    disk, engine = SimulatedDisk(), MemoryEngine()
+
+    def leave_in_log(operation: str, path: str) -> Fault | None:
+        """Frames get into the log, their batch does not, and it can't be cut."""
+        if path.endswith(".storelog") and operation in ("append", "truncate"):
+            refused.append(operation)
+            return Fault(errno.EDQUOT, after_bytes=limits.MIB)
+        return None
+
+    async def main() -> None:
+        async with nodes.running(simulated_doors(kind, disk, engine)) as node:
+            await begun(node)
+            disk.plan = leave_in_log
+            await until(lambda: "truncate" in refused)
+            disk.plan = None
+            await goes_on(node)
+
+    refused = list[str]()
+    play(kind, main)
