@@ -29,6 +29,7 @@ from protocol.errors import (
     NotWritable,
     UnknownOutcome,
 )
+from storage.engine import EngineUnreadable
 from storage.statements import AUDIT, STATEMENTS, Maker, forget, forget_each, makers, oldest
 from storage.transactions import Transaction
 
@@ -129,6 +130,8 @@ class ForgettingActor(LoopActor):
                 await self._prune(where, count)
         except _LATER as refusal:
             log.info("old entries are still kept", why=str(refusal))
+        except EngineUnreadable as error:
+            self.runtime.noticed(type(self).__name__, error)
         self.after(LOOK_SECONDS, self._look)
 
     async def _prune(self, where: int, count: _Count) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pykka import ActorRef
 
 from actors.commits import NODE, Committer
-from actors.runtime import LoopActor, Runtime, handles, tell
+from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles, tell
 from protocol import limits
 from protocol.errors import (
     Busy,
@@ -28,6 +28,8 @@ from protocol.errors import (
     UnknownOutcome,
 )
 from storage import index_builds
+from storage.engine import EngineUnreadable
+from storage.transactions import Transaction
 
 AGAIN_SECONDS: Final = 1.0
 """When the disk is full, the node not writable, or a barrier in the way, it is tried again after so
@@ -57,6 +59,8 @@ class IndexesActor(LoopActor):
         super().__init__(runtime)
         self._committer = committer
         self._unfinished: list[bytes] = []
+        self._unreadable: set[bytes] = set()
+        """Those whose records could not be read just now."""
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
         indexes.builder = self.actor_ref
 
@@ -76,14 +80,21 @@ class IndexesActor(LoopActor):
             self._slice()
 
     def _slice(self) -> None:
-        committer, now_us = self._committer, self.runtime.clock.monotonic_us
-        if committer.not_writable() is not None:
+        if self._committer.not_writable() is not None:
             self._unfinished.clear()
             self._later()  # another node leads, say: what it builds is built here as well
             return
+        try:
+            self._build()
+        except EngineUnreadable as error:
+            self._rest(error)
+
+    def _build(self) -> None:
+        """:raises EngineUnreadable:"""
+        committer, now_us = self._committer, self.runtime.clock.monotonic_us
         until_us = now_us() + limits.INDEX_SLICE_US
         with committer.begin() as tx:
-            self._unfinished = self._unfinished or index_builds.unfinished(tx)
+            self._unfinished = self._unfinished or self._found(tx)
             if not self._unfinished:
                 return
             key = self._unfinished[0]
@@ -113,8 +124,27 @@ class IndexesActor(LoopActor):
         elif not isinstance(error, Draining):  # it stops
             raise error
 
-    def _later(self) -> None:
-        self._waiting = self.after(AGAIN_SECONDS, self._again)
+    def _found(self, tx: Transaction) -> list[bytes]:
+        return [key for key in index_builds.unfinished(tx) if key not in self._unreadable]
+
+    def _rest(self, error: EngineUnreadable) -> None:
+        """A part of the state can't be read. The builds that don't need it go on, and this one is
+        tried again later."""
+        self.runtime.noticed(type(self).__name__, error)
+        if not self._unfinished:
+            self._later(REST_SECONDS)  # not even what is declared can be read
+            return
+        if not self._unreadable:
+            self.after(REST_SECONDS, self._rested)
+        self._unreadable.add(self._unfinished.pop(0))
+        tell(self.actor_ref, BuildOn())
+
+    def _rested(self) -> None:
+        self._unreadable.clear()
+        tell(self.actor_ref, BuildOn())
+
+    def _later(self, seconds: float | None = None) -> None:
+        self._waiting = self.after(AGAIN_SECONDS if seconds is None else seconds, self._again)
 
     def _again(self) -> None:
         self._waiting = None

@@ -27,6 +27,7 @@ from protocol.requests import Request
 from protocol.values import instant
 from storage import peer_identity, replicas
 from storage.directory import StoreDirectory
+from storage.engine import EngineUnreadable
 from storage.peer_identity import Identities, Identity
 from storage.replicas import Replica
 from storage.transactions import Transaction
@@ -141,6 +142,8 @@ class RenewingActor(LoopActor):
                 await self._look()
         except (Refusal, LinkClosed, OSError) as why:
             log.warning("this node's certificate was not looked after", why=str(why))
+        except EngineUnreadable as error:
+            self.runtime.noticed(type(self).__name__, error)
         finally:
             self._looking = False
             if self._next is not None:

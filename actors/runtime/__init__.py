@@ -21,19 +21,21 @@ Invariants:
 - A refusal is an answer. Any other exception that nobody waits for is a failure: the actor stops
   and the node hears of it (`Runtime.failed`). One that somebody waits for is answered, and the node
   hears of it too (`Runtime.noticed`): an engine that fails ends it.
+- What an actor does by itself may meet a part of the state that can't be read, and so would whoever
+  took its place: it says so (`Runtime.noticed`), leaves that alone for a while, and does the rest.
 - In simulation (`Scheduler.threads` is false) thread actors are drained on the loop, so that one
   seed decides every interleaving.
 """
 
 from actors.runtime.actor import Actor, LoopFuture, Runtime, Stop, handles
 from actors.runtime.asking import ask, ask_now, call_now, stop, tell, tell_now
-from actors.runtime.loop import LoopActor
+from actors.runtime.loop import REST_SECONDS, LoopActor
 from actors.runtime.replies import Reply
 from actors.runtime.supervision import Supervised
 from actors.runtime.threads import ThreadActor
 from actors.runtime.urgent import Urgent
 
 __all__ = [
-    "Actor", "LoopActor", "LoopFuture", "Reply", "Runtime", "Stop", "Supervised", "ThreadActor",
-    "Urgent", "ask", "ask_now", "call_now", "handles", "stop", "tell", "tell_now",
+    "REST_SECONDS", "Actor", "LoopActor", "LoopFuture", "Reply", "Runtime", "Stop", "Supervised",
+    "ThreadActor", "Urgent", "ask", "ask_now", "call_now", "handles", "stop", "tell", "tell_now",
 ]  # fmt: skip

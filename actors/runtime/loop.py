@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import CoroutineType
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 import pykka
@@ -18,6 +18,8 @@ from protocol import limits
 from protocol.errors import Busy, Refusal, UnknownOutcome
 
 _AWAITABLE = (CoroutineType, asyncio.Future)
+REST_SECONDS: Final = 60.0
+"""So long an actor leaves alone what it does by itself, after it met what can't be read."""
 
 
 class LoopInbox:

@@ -17,11 +17,12 @@ from typing import Final
 from pykka import ActorRef
 
 from actors.commits import NODE, Committer
-from actors.runtime import LoopActor, Runtime, Supervised, handles, tell
+from actors.runtime import REST_SECONDS, LoopActor, Runtime, Supervised, handles, tell
 from protocol import limits
 from protocol.errors import Busy, Refusal
 from storage import catalog
 from storage.catalog import Database, Namespace, Space
+from storage.engine import EngineUnreadable
 from storage.keys import expiry_time
 from storage.spaces import Keys
 from storage.transactions import Transaction
@@ -64,7 +65,7 @@ class Sweepers:
             for space in _all(tx):
                 if space.id in self.places:
                     continue  # of somebody who has written a key that expires
-                if Keys(tx, space).next_expiry_us() is not None:
+                if _has_expiries(tx, space):
                     self._place(space)
 
     def rest(self) -> None:
@@ -153,6 +154,8 @@ class SweepActor(LoopActor):
         self._due_us = 0
         """When the timer is set for, in log time."""
         self._swept_us = 0
+        self._rests_until_us = 0
+        """Log time before which nothing is swept: what there is could not be read."""
         self._swept_to = b""
         """Before this place the expiry index is empty."""
         self._written_us = limits.INT_MAX
@@ -201,6 +204,9 @@ class SweepActor(LoopActor):
         except Refusal:
             self._arm(self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
             return
+        except EngineUnreadable as error:
+            self._rest(error)
+            return
         if done < limits.SWEEP_KEYS:
             self._look_ahead()
         elif self.actor_ref.is_alive():
@@ -215,6 +221,19 @@ class SweepActor(LoopActor):
         return found if found is not None and found.id == space.id else None
 
     def _look_ahead(self) -> None:
+        try:
+            self._look()
+        except EngineUnreadable as error:
+            self._rest(error)
+
+    def _rest(self, error: EngineUnreadable) -> None:
+        """Keys that have expired stay for a while, unseen: a part of the state can't be read."""
+        self.runtime.noticed(type(self).__name__, error)
+        self._rests_until_us = self._committer.ledger.log_time() + int(REST_SECONDS * 1_000_000)
+        self._arm(self._rests_until_us)
+
+    def _look(self) -> None:
+        """:raises EngineUnreadable:"""
         with self._committer.begin() as tx:
             space = self._present(tx)
             begin = self._swept_to
@@ -240,7 +259,8 @@ class SweepActor(LoopActor):
 
     def _arm(self, at_us: int) -> None:
         """Sweep at that log time, or somewhat later: not more often than is useful."""
-        at_us = max(at_us, self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
+        soonest_us = self._swept_us + limits.SWEEP_SECONDS * 1_000_000
+        at_us = max(at_us, soonest_us, self._rests_until_us)
         if not self.actor_ref.is_alive() or (self._timer is not None and self._due_us <= at_us):
             return
         self._disarm()
@@ -277,6 +297,14 @@ def _ids(what: Namespace | Database | Space) -> tuple[int, ...]:
     if isinstance(what, Database):
         return what.namespace.id, what.id
     return what.database.namespace.id, what.database.id, what.id
+
+
+def _has_expiries(tx: Transaction, space: Space) -> bool:
+    """Whether a space has keys that expire, as far as that can be read: else its actor says so."""
+    try:
+        return Keys(tx, space).next_expiry_us() is not None
+    except EngineUnreadable:
+        return True
 
 
 def _all(tx: Transaction) -> Iterator[Space]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from actors.commits import NODE, Committer, Promise
-from actors.runtime import LoopActor, Runtime, handles
+from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles
 from protocol import limits
 from protocol.errors import (
     Conflict,
@@ -32,6 +32,7 @@ from protocol.errors import (
 )
 from protocol.requests import Request
 from storage import catalog
+from storage.engine import EngineUnreadable
 from storage.groups import Group, find_group, groups
 from storage.hand_outs import HandOuts
 from storage.messages import Messages
@@ -50,6 +51,8 @@ PAUSE_MOST_US: Final = 32 * SECOND_US
 """… up to this."""
 UNWRITABLE_US: Final = 60 * SECOND_US
 """When a node that takes no writes looks again whether it does."""
+UNREADABLE_US: Final = int(REST_SECONDS * SECOND_US)
+"""When work is tried again for which a part of the state could not be read."""
 SWEPT_IDS: Final = 256
 """Ids forgotten in one commit."""
 DUE: Final = "due"
@@ -114,7 +117,9 @@ class TopicActor(LoopActor):
         except (NotEnoughReplicas, Draining):  # which the node's log and INFO FOR NODE say
             done.next_us = began_us + PAUSE_US
         except Refusal as refusal:  # no room on the disk, or the node is on its way down
-            done.next_us = self._pause(ALL, "all of it", refusal)
+            done.next_us = self._refuse(ALL, "all of it", refusal)
+        except EngineUnreadable as error:
+            done.next_us = self._leave(ALL, error)
         else:
             self._refused.pop(ALL, None)
         finally:
@@ -157,22 +162,35 @@ class TopicActor(LoopActor):
             # Somebody's barrier stands in its way, which is no refusal: it comes when that goes.
             self._committer.barriers.tell_gone(self._barrier_gone)
         except Refusal as refusal:
-            done.expects(self._pause(part, name, refusal))
+            done.expects(self._refuse(part, name, refusal))
             if part == RETENTION and isinstance(refusal, TooLarge):
                 self._trims = max(self._trims // 8, 1)
+        except EngineUnreadable as error:
+            done.expects(self._leave(part, error))
         else:
             self._refused.pop(part, None)
 
     def _barrier_gone(self) -> None:
         self._owner.expects(self._topic, self._committer.ledger.log_time(), exact=True)
 
-    def _pause(self, part: int, name: str, refusal: Refusal) -> int:
-        """Note that a part of the work was refused; log time when it is to be tried again."""
+    def _leave(self, part: int, error: EngineUnreadable) -> int:
+        """What a part of the work needs can't be read; log time when it is to be tried again."""
+        self.runtime.noticed(type(self).__name__, error)
+        return self._pause(part, UNREADABLE_US).until_us
+
+    def _pause(self, part: int, pause_us: int) -> _Refused:
+        """Note that a part of the work could not be done."""
         refused = self._refused.setdefault(part, _Refused())
-        pause_us = min(PAUSE_US << min(refused.times, 16), PAUSE_MOST_US)
         refused.times += 1
         refused.until_us = self._committer.ledger.log_time() + pause_us
         self._owner.refused(self._topic)
+        return refused
+
+    def _refuse(self, part: int, name: str, refusal: Refusal) -> int:
+        """Note that a part of the work was refused; log time when it is to be tried again."""
+        before = self._refused.get(part)
+        pause_us = min(PAUSE_US << min(before.times if before else 0, 16), PAUSE_MOST_US)
+        refused = self._pause(part, pause_us)
         if not isinstance(refusal, OF_THE_NODE):
             log.warning(
                 "what is due on a topic was refused",

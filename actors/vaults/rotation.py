@@ -16,7 +16,7 @@ import structlog
 from pykka import ActorRef
 
 from actors.commits import NODE
-from actors.runtime import tell
+from actors.runtime import REST_SECONDS, tell
 from actors.vaults.keyring import Keyring, root_of
 from actors.vaults.parts import Parts
 from actors.vaults.service import Vaults
@@ -24,6 +24,7 @@ from actors.vaults.trail import Act
 from protocol import limits
 from protocol.errors import Refusal, WrongKey
 from storage import vaults
+from storage.engine import EngineUnreadable
 from storage.transactions import Transaction
 from storage.vault_rows import KeysRow, StoreRow
 from storage.vault_seals import open_sealed, seal
@@ -56,6 +57,7 @@ class Rotation:
         after: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self._committer = parts.committer
+        self._noticed = parts.runtime.noticed
         self._rights = parts.rights
         self._keyring = keyring
         self._service = service
@@ -83,6 +85,9 @@ class Rotation:
         except Refusal as refusal:
             log.info("values wait to be sealed again", why=refusal.code)
             self._after(LATER_SECONDS, self.wake)
+        except EngineUnreadable as error:
+            self._noticed(type(self).__name__, error)
+            self._after(REST_SECONDS, self.wake)
         finally:
             self._runs = False
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from actors.node import Node
 from protocol import limits
 from protocol.errors import Duplicate, NotEnoughReplicas
 from storage.memory import MemoryEngine
@@ -302,7 +303,7 @@ def used_bytes(disk: SimulatedDisk) -> int:
     return sum(len(content or b"") for content in disk.image().values())
 
 
-async def held_up(node: nodes.Node) -> None:
+async def held_up(node: Node) -> None:
     """The builder has tried to go on ten times in a row without getting any further."""
     committer, tries = node.committer, list[int]()
     judge = committer.check_replicated
@@ -316,7 +317,7 @@ async def held_up(node: nodes.Node) -> None:
     committer.check_replicated = judge
 
 
-async def still_reads(node: nodes.Node) -> None:
+async def still_reads(node: Node) -> None:
     """A build that is held up ends nothing."""
     await held_up(node)
     assert await value(node, "SELECT VALUE v FROM t:1") == ["000001"]
@@ -324,14 +325,14 @@ async def still_reads(node: nodes.Node) -> None:
     assert not node.failed.is_set()
 
 
-async def goes_on(node: nodes.Node) -> None:
+async def goes_on(node: Node) -> None:
     """The build ends by itself."""
     while (await value(node, "INFO FOR INDEX i ON t"))["state"] != "ready":
         await asyncio.sleep(0.01)
     assert await wrong_entries(node, "b", namespace="a") == []
 
 
-async def begun(node: nodes.Node) -> None:
+async def begun(node: Node) -> None:
     """An index that is to be built."""
     rows = [{"id": n, "v": f"{n:06}"} for n in range(ROWS)]
     await nodes.prepare(node)

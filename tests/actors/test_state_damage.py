@@ -3,6 +3,7 @@ does is in tests/reliability/test_state_damage.py."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from actors.node import Node
 from protocol import limits
 from protocol.errors import Failed
-from storage import keys
+from storage import catalog, keys
 from storage.engine import EngineUnreadable, Pair
 from storage.faults import StateDamaged, StateForeign
 from storage.log import Log
@@ -31,6 +33,7 @@ from tests.logbook import Logbook
 from tests.simulation.disk import SimulatedDisk
 
 ROWS = 2_000
+RECORDS = frozenset({keys.RECORD})
 
 
 def told(folder: Path, **more: Any) -> Any:
@@ -49,13 +52,18 @@ async def fill(folder: Path) -> str:
 
 
 class BadBlock(MemoryEngine):
-    """Records can't be read, once it is bad."""
+    """Keys of some kinds can't be read, once they are bad."""
 
-    bad = False
+    bad: frozenset[int] = frozenset()
+    """Tags of keys."""
+    good = b"none"
+    """What keys begin with that can be read all the same."""
+    met = 0
     left_alone = False
 
     def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
-        if self.bad and start[keys.TAG_AT] == keys.RECORD:
+        if start[keys.TAG_AT] in self.bad and not start.startswith(self.good):
+            self.met += 1
             raise EngineUnreadable("the state can't be read: bad block")
         return super().scan(start, end, reverse)
 
@@ -72,7 +80,7 @@ def test_what_can_not_be_read_is_failed_and_ends_nothing(kind: str, logbook: Log
         async with running(simulated_doors(kind, disk, engine)) as node:
             await prepare(node)
             await value(node, "INSERT INTO t [{ id: 1 }, { id: 2 }]")
-            engine.bad = True
+            engine.bad = RECORDS
             for _ in range(3):
                 assert isinstance(await outcome(value(node, "SELECT * FROM t")), Failed)
             await until(lambda: disk.exists("/store/DAMAGED"))
@@ -90,6 +98,56 @@ def test_what_can_not_be_read_is_failed_and_ends_nothing(kind: str, logbook: Log
     play(kind, meet)
     play(kind, mend)
     assert logbook.names().count("a part of the state can't be read") == 1
+
+
+def test_what_drives_itself_leaves_alone_what_it_can_not_read(
+    monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """And does all else, also where the next start meets the same: its log is pruned, say."""
+    logbook.allow("handler failed|a part of the state can't be read|made anew from the log")
+    disk, engine = SimulatedDisk(), BadBlock()
+    bad = frozenset({keys.RECORD, keys.EXPIRY, keys.MESSAGE, keys.DEADLINE})
+    rows = {"rows": [{"id": n, "v": n} for n in range(1_500)]}
+
+    async def state_of(node: Node, index: str, table: str) -> str:
+        info = await value(node, f"INFO FOR INDEX {index} ON {table}")
+        return str(info["state"])
+
+    async def stays_up(node: Node) -> None:
+        before = engine.met
+        await asyncio.sleep(600)
+        assert not node.failed.is_set()
+        assert 10 <= engine.met - before <= 100, "it is tried now and then"
+        assert await state_of(node, "i", "t") == "building"
+        assert await state_of(node, "j", "u") == "ready"
+
+    async def meet() -> None:
+        async with running(simulated_doors("stepped", disk, engine)) as node:
+            await prepare(node)
+            for table in "tu":
+                await value(node, f"INSERT INTO {table} $rows RETURN NONE", rows)
+            await value(
+                node,
+                "DEFINE SPACE c; SET 'k' IN c VALUE 1 EXPIRE 10s; DEFINE TOPIC q KEEP 30s;"
+                "PUBLISH INTO q VALUES [1]; DEFINE GROUP g ON q DEADLINE 10s; TAKE 1 FROM q AS g",
+            )
+            with node.committer.begin() as tx:
+                place = catalog.database(tx, catalog.namespace(tx, "a"), "b")
+                engine.good = catalog.table(tx, place, "u").prefix
+            engine.bad = bad
+            await value(node, "DEFINE INDEX i ON t FIELDS v; DEFINE INDEX j ON u FIELDS v")
+            await stays_up(node)
+
+    async def start() -> None:
+        async with running(simulated_doors("stepped", disk, engine)) as node:
+            await stays_up(node)
+            engine.bad = frozenset()
+            await asyncio.sleep(100)
+            assert await state_of(node, "i", "t") == "ready"
+
+    play("stepped", meet)
+    monkeypatch.setattr("storage.rebuilding.damage", lambda _directory: None)  # opened as it is
+    play("stepped", start)
 
 
 async def test_a_pruned_log_makes_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
