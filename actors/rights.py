@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
+from actors.shown import Ids, shown_inside, since
 from protocol.errors import NotAllowed, SessionEnded
 from protocol.requests import Caller
 from protocol.rights import (
@@ -371,13 +371,22 @@ class Rights:
     def user(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> User:
         """A user by its name. A user may see itself; another one is seen, and may be changed, by
         an owner of the place it belongs to. :raises Unknown, NotAllowed:"""
-        who, found = self.standing(tx, caller), users.find(tx, name)
-        owns = _owns(who, found)
-        tx.touch(STORE if found is None else self._place_of(tx, found))
-        if found is None or not (owns or found is who.user):
+        who = self.standing(tx, caller)
+        found = self._touched_user(tx, who, name)
+        if found is None:
             raise absent("user", name)
-        if verbs and not owns:
+        if verbs and not _owns(who, found):
             raise who.refusal(needed(verbs, Noun(Kind.USER, (), name)))
+        return found
+
+    def _touched_user(self, tx: Transaction, who: Standing, name: str) -> User | None:
+        """A user whom somebody sees, and the place that it belongs to is touched; None: there is
+        none of that name, or a hidden one. For the owner of that one's place a statement that was
+        refused so is somebody else's, and may name anything else of theirs."""
+        found = users.find(tx, name)
+        if found is not None and not (found is who.user or _owns(who, found)):
+            found = None
+        tx.touch(STORE if found is None else self._place_of(tx, found))
         return found
 
     def owns_user(self, tx: Transaction, caller: Caller, name: str) -> bool:
@@ -388,8 +397,10 @@ class Rights:
         """All users that an owner owns: of the store all, of a place those that belong to it.
         :raises NotAllowed: refused to everybody else, never narrowed"""
         who = self.standing(tx, caller)
-        if not who.all and (who.user is None or who.user.role != OWNER):
+        if self._owned(tx, who) is None:
+            tx.touch(STORE)
             raise who.refusal(needed(OWN, STORE))
+        tx.touch(STORE if who.user is None else self._place_of(tx, who.user))
         return [user for user in users.everyone(tx) if _owns(who, user)]
 
     def _place_of(self, tx: Transaction, user: User) -> Namespace | Database | Noun:
@@ -417,6 +428,11 @@ class Rights:
         found = users.find(tx, name)
         return (() if found is None else ids_of(self._place_of(tx, found)),)
 
+    def of_whom(self, tx: Transaction, caller: Caller, user: str | None) -> None:
+        """Let a transaction touch what entries are asked for in: those of one user, or all that the
+        caller may see."""
+        self._touched_user(tx, self.standing(tx, caller), caller.user if user is None else user)
+
     def entries(self, tx: Transaction, caller: Caller, user: str | None) -> Shown:
         """What a caller may see of entries of the statement log: its own, and an owner those that
         touched nothing outside of its place.
@@ -429,14 +445,15 @@ class Rights:
         own = who.user if who.user is not None else users.find(tx, caller.user)
         if of_place is None and user is not None and (own is None or user != own.name):
             raise absent("user", user)
+        space = None if who.user is None else who.user.space
 
         def shown(kept: Kept) -> Kept | None:
             if user is not None and kept.user != user:
                 return None
             # A user who has the name of one that was dropped is another.
-            if own is not None and kept.user == own.name and _since(kept, own.created):
+            if own is not None and kept.user == own.name and since(kept, own.created):
                 return kept
-            return None if of_place is None else _shown_inside(of_place, who, kept)
+            return None if of_place is None else shown_inside(of_place, space, kept)
 
         return shown
 
@@ -447,7 +464,8 @@ class Rights:
         of_place = self._owned(tx, who)
         if of_place is None:
             raise who.refusal(needed(OWN, STORE))
-        return lambda kept: _shown_inside(of_place, who, kept)
+        space = None if who.user is None else who.user.space
+        return lambda kept: shown_inside(of_place, space, kept)
 
     def _owned(self, tx: Transaction, who: Standing) -> Ids | None:
         """The place that somebody owns; None: it is no owner."""
@@ -490,8 +508,6 @@ class Rights:
 
 Names = tuple[str, str]
 """Of a namespace and a database in it."""
-Ids = tuple[int, ...]
-"""Of a place: (), (namespace,) or (namespace, database)."""
 Shown = Callable[[Kept], Kept | None]
 """What somebody may see of an entry; None: nothing."""
 
@@ -513,27 +529,6 @@ def ids_of(place: object) -> Ids:
     if type(place) is Database:
         return place.namespace.id, place.id
     return (place.id,) if type(place) is Namespace else ()
-
-
-def _since(kept: Kept, moment: datetime) -> bool:
-    """Whether an entry is of what happened then or later, as far as clocks say."""
-    return kept.at >= moment and (kept.happened is None or kept.happened >= moment)
-
-
-def _shown_inside(place: Ids, owner: Standing, kept: Kept) -> Kept | None:
-    """What the owner of a place is shown of an entry: nothing if it touched anything outside."""
-    depth, entry = len(place), kept.entry
-    if not all(touched[:depth] == place for touched in entry.places):
-        return None
-    space = None if owner.user is None else owner.user.space
-    if space is None or entry.namespace is None:
-        return kept
-    # What names its place in full may be said from anywhere: that is nothing of this owner's.
-    if entry.database is None:
-        inside = entry.namespace == space
-    else:
-        inside = is_inside(f"{entry.namespace}.{entry.database}", space)
-    return kept if inside else kept.without_place()
 
 
 def _is_there(tx: Transaction, noun: Noun) -> bool:

@@ -22,8 +22,9 @@ from typing import Any, Final
 from actors import backlog
 from actors.backlog import Backlog, Batch, Noted, distrusted
 from actors.commits import Asker, By, Committer, Origin
-from actors.rights import Ids, Rights, ids_of
+from actors.rights import Rights, ids_of
 from actors.runtime import Runtime
+from actors.shown import Ids
 from actors.sparing import SparingLog
 from actors.tries import network
 from protocol.doors import Rng

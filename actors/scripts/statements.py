@@ -35,6 +35,7 @@ def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
         raise BadRequest(f"LIMIT of entries is 0 to {most_of_all}", limit=most_of_all)
     if before is not None and before < 0:
         raise BadRequest("BEFORE is a sequence, which is not below zero")
+    run.rights.of_whom(run.transaction, run.caller, statement.user)
     with run.services.committer.begin() as tx:
         shown = _shown(run, tx, statement)
         tx.pause()

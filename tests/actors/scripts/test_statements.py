@@ -166,6 +166,11 @@ async def test_an_owner_sees_what_touched_its_place_alone(house: Running) -> Non
         "IF true { USE bank.vip; USE shop.main }",
         "INFO FOR USER rob",
         "INFO FOR GRANTS OF rob",
+        "INFO FOR STATEMENTS",
+        "INFO FOR STATEMENTS OF rob",
+        "INFO FOR STATEMENTS OF nobody",
+        "INFO FOR AUDIT OF rob",
+        "INFO FOR USERS",
     ],
 )
 async def test_what_was_only_looked_up_is_touched_too(house: Running, other: str) -> None:
@@ -183,6 +188,47 @@ async def test_so_is_what_was_looked_up_in_vain(house: Running, absent: str) -> 
     assert [text for text in await texts(house, "dan") if "SELECT" in text] == [
         "SELECT * FROM nowhere"
     ]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "GRANT READ ON TABLE bank.vip.merger TO mem",
+        "REVOKE READ ON TABLE bank.vip.merger FROM own",
+        "DROP USER own REASON 'merger'",
+        "ALTER USER own SET ROLE viewer",
+        "INFO FOR USER own",
+        "INFO FOR GRANTS OF mem",
+        "INFO FOR STATEMENTS OF own",
+        "INFO FOR AUDIT OF own",
+    ],
+)
+async def test_who_names_anothers_user_is_not_shown_to_that_ones_owner(
+    house: Running, script: str
+) -> None:
+    await house.values(
+        f"DEFINE USER tess ROLE owner ON NAMESPACE bank {NEW};"
+        f"DEFINE USER own ROLE member ON DATABASE shop.main {NEW};"
+        f"DEFINE USER nora ROLE owner ON NAMESPACE shop {NEW}; USE bank.vip; DEFINE TABLE merger"
+    )
+    await house.answer(script, caller=who("tess"), record=True, reason="merger")
+    for owner in ("dan", "nora"):
+        for log in ("STATEMENTS", "AUDIT"):
+            shown = await told(house, owner, f"INFO FOR {log} LIMIT 1000")
+            assert not [one for one in shown if one["user"] == "tess"]
+    assert any(one["user"] == "tess" for one in await told(house, "root"))
+
+
+async def test_hidden_users_are_counted_as_those_there_are_none_of(
+    house: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or what is kept of one's own would tell one from the other."""
+    monkeypatch.setattr(statements, "BURST", 1)
+    await house.values(f"DEFINE USER eve ROLE member {NEW}")
+    for name in ("nobody", "dan", "mem", "none"):
+        script = f"INFO FOR USER {name}"
+        assert await told(house, "eve", script, record=True) == "Unknown"
+    assert await texts(house, "eve") == ["INFO FOR USER nobody"]
 
 
 async def test_an_owner_is_not_told_where_others_stood(house: Running) -> None:
