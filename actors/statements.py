@@ -13,7 +13,7 @@ can be, and says then where and when it was.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +46,8 @@ LATER_SECONDS: Final = 1.0
 """How often it is tried to commit what could not be."""
 LAST_SECONDS: Final = 1.0
 """How long a node that stops waits for who leads to have what it carries there."""
+Places = tuple[Ids, ...]
+"""What an entry has touched, all of it."""
 _NOT_KEPT: Final = "entries of the statement log were not kept"
 
 
@@ -55,8 +57,9 @@ class _Allowance:
 
     left: float
     since_us: int
-    more: int = 0
-    """That came since the last one that was kept."""
+    more: Counter[Places]
+    """That came since the last one that was kept, of each place: the number is told to whoever owns
+    that."""
 
 
 class Statements:
@@ -113,7 +116,7 @@ class Statements:
         """
         places = ((),) if tx.withdrawn else self._rights.places(tx)
         code = "" if refusal is None else refusal.code
-        more = self._admit(("statement", caller.user, code, places))
+        more = self._admit(("statement", caller.user, code, places), places)
         if more is None:
             return
         origin = Origin(request, caller.surface, caller.address)
@@ -125,8 +128,8 @@ class Statements:
     ) -> None:
         """Keep an entry of an operation on keys that a right was missing for. Where it came from is
         asked in a turn of its own: before its answer a request may have no name yet."""
-        places: tuple[Ids, ...] = (ids_of(space.database),)
-        more = self._admit(("statement", user, refusal.code, places))
+        places: Places = (ids_of(space.database),)
+        more = self._admit(("statement", user, refusal.code, places), places)
         if more is None:
             return
         generation = self._committer.generation
@@ -157,7 +160,10 @@ class Statements:
         with self._committer.begin() as tx:
             places = self._rights.home(tx, name)
             known = users.is_taken(tx, name)
-        more = self._admit((action, network(address) if refused else name, refused, places))
+        # Those refused of all places together: by whether one more is kept, which the sequence
+        # shows to everybody, nobody learns whether there is a user of that name, and where.
+        kind = (action, network(address), refused) if refused else (action, name, places)
+        more = self._admit(kind, places)
         if more is None:
             return
         entry = Entry(AUDIT, "", address, None, None, places, action, refused or None)
@@ -165,32 +171,33 @@ class Statements:
 
     def did(self, action: str) -> None:
         """Keep an entry of the audit trail of what whoever runs the node has had it do."""
-        more = self._admit((action,))
+        more = self._admit((action,), ((),))
         if more is not None:
             entry = Entry(AUDIT, "", "local", None, None, ((),), action)
             self._add("", "command", None, None, entry, more)
 
-    def _admit(self, kind: tuple[object, ...]) -> int | None:
-        """How many like it were not kept since the last that was; None: this one is not either.
+    def _admit(self, kind: tuple[object, ...], places: Places) -> int | None:
+        """How many like it, on the same places, were not kept since the last that was; None: this
+        one is not either.
 
-        :param kind: what makes one like another; the place is part of it, for the number is told to
-            whoever owns that
+        :param kind: what makes one like another, of which so many are kept
         """
         now_us = self._runtime.clock.monotonic_us()
         allowance = self._allowances.get(kind)
         if allowance is None:
             if len(self._allowances) >= REMEMBERED:
                 self._allowances.popitem(last=False)
-            allowance = self._allowances[kind] = _Allowance(BURST, now_us)
+            allowance = self._allowances[kind] = _Allowance(BURST, now_us, Counter())
         self._allowances.move_to_end(kind)
         allowance.left = min(BURST, allowance.left + (now_us - allowance.since_us) / 1_000_000)
         allowance.since_us = now_us
         if allowance.left < 1:
-            allowance.more += 1
+            if len(allowance.more) >= REMEMBERED and places not in allowance.more:
+                allowance.more.clear()
+            allowance.more[places] += 1
             return None
         allowance.left -= 1
-        more, allowance.more = allowance.more, 0
-        return more
+        return allowance.more.pop(places, 0)
 
     def _add(
         self,
@@ -283,7 +290,7 @@ class Statements:
 
 def _entry(
     origin: Origin,
-    places: tuple[Ids, ...],
+    places: Places,
     place: tuple[str | None, str | None],
     audited: bool,
     refusal: Refusal | None,

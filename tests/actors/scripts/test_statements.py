@@ -370,6 +370,10 @@ async def test_what_was_not_kept_is_counted_for_each_place(
         "GRANT READ ON TABLE account TO guest; GRANT READ ON TABLE shop.main.thing TO guest"
     )
 
+    clock = house.node.doors.clock
+    at = clock.monotonic_us()
+    monkeypatch.setattr(type(clock), "monotonic_us", lambda _self: at)
+
     async def turned_away(name: str) -> None:
         with pytest.raises(SignInRefused):
             await ask(house.node.sessions, SignIn(name, "wrong horse", "http", "192.0.2.7:1"))
@@ -378,11 +382,36 @@ async def test_what_was_not_kept_is_counted_for_each_place(
         assert await told(house, "guest", "USE bank.vip; DELETE account:1") == "NotAllowed"
         await turned_away("vip")
     assert await told(house, "guest", "DELETE thing:1") == "NotAllowed"
+    at += 1_000_000
     await turned_away("own")
     mine = await told(house, "dan", "INFO FOR AUDIT LIMIT 2")
     assert {(e["user"], e["refused"], e["more"]) for e in mine} == {
         ("guest", "NotAllowed", 0), ("own", "SignInRefused", 0)
     }  # fmt: skip
+
+
+async def test_of_sign_ins_that_are_refused_nobody_learns_who_there_is(
+    house: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the sequence, which everybody is shown: whether one more is kept must not rest on the
+    place of a user."""
+    monkeypatch.setattr(statements, "BURST", 1)
+    clock, committer = house.node.doors.clock, house.node.committer
+    at = clock.monotonic_us()
+    monkeypatch.setattr(type(clock), "monotonic_us", lambda _self: at)
+    grown = []
+    for name in ("nobody", "dan", "mem", "root", "none"):
+        before = committer.committed
+        with pytest.raises(SignInRefused):
+            await ask(house.node.sessions, SignIn(name, "wrong horse", "http", "192.0.2.7:1"))
+        await asyncio.sleep(0)
+        grown.append(committer.committed - before)
+    assert grown == [1, 0, 0, 0, 0]
+    at += 1_000_000
+    with pytest.raises(SignInRefused):
+        await ask(house.node.sessions, SignIn("dan", "wrong horse", "http", "192.0.2.7:1"))
+    (kept,) = await told(house, "dan", "INFO FOR AUDIT LIMIT 1")
+    assert (kept["user"], kept["more"]) == ("dan", 1)  # of its own place alone
 
 
 async def test_a_node_that_takes_no_changes_refuses_all_the_same(house: Running) -> None:
