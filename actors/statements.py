@@ -227,10 +227,19 @@ class Statements:
             with self._committer.begin() as tx:
                 try:
                     by = By(noted.user, noted.surface)
-                    self._committer.commit(tx, by, noted.statement, noted.reason, noted.entry)
+                    promise = self._committer.commit(
+                        tx, by, noted.statement, noted.reason, noted.entry
+                    )
                 except Refusal as refusal:
                     self._hold(waiting[number:], str(refusal))
                     return
+            self._committer.when_released(promise, partial(self._committed, noted))
+
+    def _committed(self, noted: Noted, lost: BaseException | None) -> None:
+        """What was committed is on the disk; or it was taken back, as far as is known, and waits
+        again: an entry is rather there twice than lost."""
+        if lost is not None:
+            self._hold([noted], str(lost))
 
     def _distrust_places(self) -> None:
         """As `Backlog.distrust_places`, also of what waits for its turn of the loop."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -259,19 +260,27 @@ class Trail:
             try:
                 for act, outcome, more in waiting:
                     self._append(tx, act, outcome, more, None, None)
-                self._committer.commit(tx, NODE, reason="the trails of vaults")
+                promise = self._committer.commit(tx, NODE, reason="the trails of vaults")
             except Refusal as refusal:
-                # What they say stands in the node's own output then, as far as it is not too much:
-                # anybody may ask for a vault.
-                for act, outcome, _ in waiting:
-                    self.sparing.warning(
-                        "an entry of a vault's trail was not kept",
-                        action=act.action,
-                        outcome=outcome,
-                        vault="" if act.vault is None else act.vault.path,
-                        user="" if act.caller is None else act.caller.user,
-                        why=refusal.code,
-                    )
+                self._committed(waiting, refusal)
+                return
+        self._committer.when_released(promise, partial(self._committed, waiting))
+
+    def _committed(self, entries: list[tuple[Act, str, int]], lost: BaseException | None) -> None:
+        """Entries have had their commit. What they say stands in the node's own output where they
+        had none, or it was taken back, as far as it is not too much: anybody may ask for a
+        vault."""
+        if lost is None:
+            return
+        for act, outcome, _ in entries:
+            self.sparing.warning(
+                "an entry of a vault's trail was not kept",
+                action=act.action,
+                outcome=outcome,
+                vault="" if act.vault is None else act.vault.path,
+                user="" if act.caller is None else act.caller.user,
+                why=lost.code if isinstance(lost, Refusal) else str(lost),
+            )
 
     def _count(self, kind: tuple[object, ...]) -> _Count:
         now_us = self._runtime.clock.monotonic_us()

@@ -273,6 +273,30 @@ def test_a_full_disk_reveals_nothing(logbook: Logbook) -> None:
     played(main)
 
 
+def test_what_a_full_disk_takes_back_of_a_trail_is_said(logbook: Logbook) -> None:
+    logbook.allow("disk")
+    logbook.allow("not kept")
+
+    async def main() -> None:
+        machine = Machine()
+        async with machine.node() as node:
+            await set_up(node)
+            await define_users(node)
+            await value(node, "GRANT INFO ON VAULT v TO mo")
+            before = len(await trail(node))
+            machine.disk.plan = lambda kind, path: (
+                Fault(errno.ENOSPC) if kind == "append" and path.endswith(".storelog") else None
+            )
+            answer = await run(node, "REVEAL 'k' FROM VAULT v", caller=called("mo"))
+            assert isinstance(answer.refusal, NotAllowed)
+            await asyncio.sleep(0.1)
+            machine.disk.plan = None
+            assert len(await trail(node)) == before
+            assert logbook.names().count("an entry of a vault's trail was not kept") == 1
+
+    played(main)
+
+
 def test_a_node_that_takes_no_writes_reveals_nothing(logbook: Logbook) -> None:
     logbook.allow("sealed, and not recorded")
 

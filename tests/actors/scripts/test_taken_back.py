@@ -12,7 +12,8 @@ import pytest
 
 import storage.ledger
 from actors.node import Node
-from protocol.errors import DiskFull, Unknown
+from protocol.errors import DiskFull, NotAllowed, Unknown
+from protocol.requests import Caller
 from storage import keys
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
@@ -285,5 +286,32 @@ def test_a_key_expires_though_its_delete_was_taken_back() -> None:
         disk.plan = None
         await asyncio.sleep(20)
         assert held(node, keys.ENTRY) == 0
+
+    played(main)
+
+
+@pytest.mark.parametrize("left_over", [False, True])
+def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(left_over: bool) -> None:
+    """It had been taken into a commit by then. What a full disk does not let go of is likewise
+    nothing that is there, as long as the node runs."""
+
+    def stuck(operation: str, path: str) -> Fault | None:
+        refused = operation in ("append", "truncate") and path.endswith(".storelog")
+        return Fault(errno.EDQUOT, after_bytes=40) if refused else None
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE USER bob ROLE viewer ON DATABASE a.b PASSWORD 'correct horse'")
+        bob = Caller("bob", "viewer", "a", "b", "wire", "192.0.2.9:1")
+        disk.plan = stuck if left_over else full
+        for number in range(3):
+            answer = await run(node, f"CREATE t:{number}", caller=bob)
+            assert isinstance(answer.refusal, NotAllowed)
+            await asyncio.sleep(0.05)
+        assert len(node.statements.backlog) == 3
+        disk.plan = None
+        await until(lambda: not node.statements.backlog)
+        kept = await value(node, "INFO FOR AUDIT OF bob")
+        assert [one["statement"] for one in kept] == [f"CREATE t:{n}" for n in (2, 1, 0)]
+        assert {one["node"] for one in kept} == {node.roles.node_id}
 
     played(main)
