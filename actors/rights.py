@@ -202,6 +202,10 @@ class Rights:
         """Whether a caller holds all of these verbs on something."""
         return verbs <= self.standing(tx, caller).holds(thing)
 
+    def sees(self, tx: Transaction, caller: Caller, thing: Thing) -> bool:
+        """Whether a caller may know that something is there."""
+        return self.standing(tx, caller).sees(thing)
+
     # --- what has no name -----------------------------------------------------------------------
 
     def store(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
@@ -362,7 +366,7 @@ class Rights:
         found = find(tx, database, name)
         if found is None or not who.sees(found):
             raise absent(kind, f"{database.path}.{name}")
-        tx.remember(at, found, *_declared_of(found))
+        tx.remember(at, found, *_DECLARED[type(found)](found))
         who.check(found, verbs)
         return found
 
@@ -564,18 +568,12 @@ def _sees_way_to(who: Standing, thing: Table | Space | Topic | Function | Vault)
     return who.sees(database.namespace) and who.sees(database) and who.sees(thing)
 
 
-def _declared_of(thing: Table | Space | Topic | Function | Vault) -> tuple[bytes, ...]:
-    """What the way by names to something rests on."""
-    if type(thing) is Table:
-        return catalog.declared_of_table(thing)
-    if type(thing) is Topic:
-        return topics.declared_of_topic(thing)
-    if type(thing) is Function:
-        return functions.declared_of_function(thing)
-    if type(thing) is Vault:
-        return vaults.declared_of_vault(thing)
-    assert type(thing) is Space
-    return catalog.declared_of_space(thing)
+_DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
+    Table: catalog.declared_of_table, Topic: topics.declared_of_topic,
+    Function: functions.declared_of_function, Vault: vaults.declared_of_vault,
+    Space: catalog.declared_of_space,
+}  # fmt: skip
+"""What the way by names to something rests on."""
 
 
 def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:

@@ -43,7 +43,8 @@ def _keep(run: Execution, statement: Any, name: str, refusal: Refusal) -> None:
         named = None
     act = Act(word.group().lower(), run.caller, vault, named, None, None, run.request.request)
     trail = run.services.vaults.trail
-    if isinstance(refusal, NotAllowed):
+    # Who is refused another right, on the database, may see nothing of the vault all the same.
+    if isinstance(refusal, NotAllowed) and run.rights.sees(run.transaction, run.caller, vault):
         trail.refused(act, refusal)
     else:
         trail.unseen(act)

@@ -109,6 +109,21 @@ def test_who_sees_no_vault_makes_no_commit() -> None:
                     await unseal(node, PASSPHRASE, ("a", "b", name), called("vi", "viewer"))
             await asyncio.sleep(90)
             assert node.committer.committed == sequence
+            # What else they may not do there is kept as that, and the same for both.
+            await value(node, "GRANT READ ON TABLE t TO mo")
+            for script in (
+                "ALTER VAULT {} SET COMMENT 'c'", "DROP VAULT {}", "ROTATE VAULT {}",
+                "WRITE 'k' IN VAULT {} VALUE 1", "ERASE 'k' FROM VAULT {}", "LIST FROM VAULT {}",
+                "INFO FOR AUDIT OF VAULT {}",
+            ):  # fmt: skip
+                grown = []
+                for name in ("nothing", "v"):
+                    sequence = node.committer.committed
+                    answer = await run(node, script.format(name), caller=called("mo"))
+                    assert isinstance(answer.refusal, Unknown | NotAllowed)
+                    await asyncio.sleep(1)
+                    grown.append(node.committer.committed - sequence)
+                assert grown[0] == grown[1], script
             await write(node, "k", 1)
             await asyncio.sleep(1)
             outcomes = [(one["user"], one["action"], one["outcome"]) for one in await trail(node)]
