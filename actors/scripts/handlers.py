@@ -48,6 +48,7 @@ class When(Enum):
     BARE = "without a reader"
     AS_READER = "as a reader"
     TELLS = "with ON CHANGE into a topic"
+    BRINGS = "with DEAD LETTER"
     UNNAMED = "where it names no vault"
 
 
@@ -116,6 +117,7 @@ _ASKS: Final[dict[When, Callable[[Any], bool]]] = {
     When.BARE: lambda statement: statement.reader is None,
     When.AS_READER: lambda statement: statement.reader is not None,
     When.TELLS: lambda statement: statement.topic is not None,
+    When.BRINGS: lambda statement: _named(statement, "dead_letter") is not None,
     When.UNNAMED: lambda statement: statement.vault is None,
 }
 

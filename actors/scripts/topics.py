@@ -49,6 +49,8 @@ from storage.topics import START, Place, Topic
 _CONSUMES: Final = [Need(TakeMessages.needs, Kind.TOPIC, ("topic",))]
 _DEFINES_GROUP: Final = [
     Need(DEFINE, Kind.TOPIC, ("topic",)),
+    # Whoever reads the other one gets the messages of this: by a short deadline all of them.
+    Need(READ, Kind.TOPIC, ("topic",), When.BRINGS),
     Need(WRITE, Kind.TOPIC, ("dead_letter",)),
 ]
 

@@ -99,6 +99,7 @@ def nobody(text: str) -> Row:
 
 
 WRITES_AND_READS: Final = "READ, WRITE"
+DEFINES_AND_READS: Final = "READ, DEFINE"
 
 ROWS: Final[dict[str, list[Row]]] = {
     # --- records
@@ -245,11 +246,19 @@ ROWS: Final[dict[str, list[Row]]] = {
     "DropReader": [of("DROP READER r ON q", "CONSUME", ON_Q)],
     "DefineGroup": [
         of("DEFINE GROUP h ON q DEADLINE 1m", "DEFINE", ON_Q),
-        of("DEFINE GROUP h ON q DEADLINE 1m DEAD LETTER dead", "DEFINE", ON_Q, given=False),
+        of(
+            "DEFINE GROUP h ON q DEADLINE 1m DEAD LETTER dead",
+            "",
+            ON_Q,
+            both=DEFINES_AND_READS,
+            given=False,
+        ),
     ],
     "AlterGroup": [
         of("ALTER GROUP g ON q SET IN FLIGHT 5", "DEFINE", ON_Q),
-        of("ALTER GROUP g ON q SET DEAD LETTER dead", "DEFINE", ON_Q, given=False),
+        of(
+            "ALTER GROUP g ON q SET DEAD LETTER dead", "", ON_Q, both=DEFINES_AND_READS, given=False
+        ),
     ],
     "DropGroup": [of("DROP GROUP g ON q", "DEFINE", ON_Q)],
     "Take": [of("TAKE FROM q AS g", "CONSUME", ON_Q)],

@@ -310,6 +310,25 @@ async def test_what_goes_into_another_topic_needs_write_there(here: Running) -> 
         assert refusal.detail["needs"] == "WRITE ON TOPIC shop.main.dead"
 
 
+async def test_what_brings_messages_elsewhere_needs_read_of_them(here: Running) -> None:
+    """Who may DEFINE a group, and write into a topic of one's own, would get them all there."""
+    await here.values("DEFINE TOPIC dead; PUBLISH INTO t VALUE 'canary'")
+    granted, eve = Granted(here.node), await declare(here.node, "eve", "member")
+    for verb, topic in ((Verb.DEFINE, "t"), (Verb.READ, "dead"), (Verb.WRITE, "dead")):
+        granted.grant("eve", verb, "shop", "main", topic, kind="topic")
+    for statement in (
+        "DEFINE GROUP h ON t DEADLINE 1ms DELIVERIES 1 DEAD LETTER dead",
+        "ALTER GROUP g ON t SET DEADLINE 1ms, DELIVERIES 1, DEAD LETTER dead",
+    ):
+        refusal = (await here.answer(statement, caller=eve)).refusal
+        assert isinstance(refusal, NotAllowed), statement
+        assert refusal.detail["needs"] == "READ ON TOPIC shop.main.t"
+    alone = "ALTER GROUP g ON t SET DEADLINE 1h, DEAD LETTER NONE; DEFINE GROUP i ON t DEADLINE 1s"
+    assert (await here.answer(alone, caller=eve)).refusal is None
+    granted.grant("eve", Verb.READ, "shop", "main", "t", kind="topic")
+    assert (await here.answer(statement, caller=eve)).refusal is None
+
+
 async def test_a_node_that_is_not_writable_still_reads(here: Running) -> None:
     await here.values("PUBLISH INTO t VALUE 1; DEFINE READER r ON t; DEFINE TOPIC u;"
                       " DEFINE NODE ROLES serving")  # fmt: skip
