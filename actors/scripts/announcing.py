@@ -10,11 +10,12 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from actors.messages.operations import telling
+from actors.untold import untold
 from language import tree
 from language.blame import of_record, told
 from protocol import limits
 from protocol.binary import unpack_object
-from protocol.errors import BadRequest, Refusal
+from protocol.errors import BadRequest, Refusal, TooLarge
 from protocol.rights import WRITE
 from protocol.text import format_record
 from protocol.values import RecordId, Value, identical
@@ -92,6 +93,8 @@ class _Announcer:
         except Refusal as refusal:
             told(refusal, f"ON CHANGE of {self._table.name}")
             if not self._run.may_read(self._table):
+                if isinstance(refusal, TooLarge):  # it says how large the record was before
+                    raise untold(refusal, self._table.name) from None
                 raise
             raise of_record(refusal, record) from refusal.__cause__
 

@@ -25,7 +25,7 @@ from language.rows import Objects
 from language.select import SelectPlan, plan_select
 from language.writes import Write, diff, plan_data
 from protocol.binary import unpack_object
-from protocol.errors import BadRequest, Refusal, TypeRefused
+from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
 from protocol.rights import READ, WRITE, Verbs
 from protocol.text import format_record
 from protocol.values import (
@@ -310,7 +310,10 @@ def put(
     try:
         return _put(run, changes, table, record, stored, data)
     except Refusal as refusal:
-        raise of_record(refusal, record) if run.may_read(table) else refusal from None
+        if run.may_read(table):
+            raise of_record(refusal, record) from None
+        # How large it grew says how large it was.
+        raise untold(refusal, table.name) if isinstance(refusal, TooLarge) else refusal from None
 
 
 def _put(

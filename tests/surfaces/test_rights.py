@@ -538,6 +538,32 @@ async def told_to_a_writer(house: House) -> list[str]:
     return found
 
 
+async def test_who_only_writes_learns_no_size(house: House) -> None:
+    """A record that grew too large, or what is published of its change, says how large it was."""
+    await house.admit("eve", "member")
+    await house.here.values(
+        "DEFINE TOPIC small LARGEST 200; DEFINE TABLE loud ON CHANGE PUBLISH INTO small;"
+        f" CREATE loud:1 SET a = '{'s' * 60}'"
+    )
+    granted = Granted(house.here.node)
+    for kind, name in (("table", "box"), ("table", "loud"), ("topic", "small")):
+        granted.grant("eve", Verb.WRITE, "shop", "main", name, kind=kind)
+    large = f"SET m = [{', '.join(['$x'] * 9)}] RETURN NONE"
+    told = [
+        (await house.http("eve", f"UPSERT {record} {large}", {"x": "x" * 1_000_000})).error
+        for record in ("box:1", "box:7")
+    ]
+    assert [one["code"] for one in told] == ["TooLarge", "TooLarge"]
+    assert told[0]["message"] == told[1]["message"]
+    longer = f"UPDATE loud:1 SET b = '{'y' * 100}'"
+    published = (await house.http("eve", longer)).error
+    assert published["code"] == "TooLarge"
+    for one in (*told, published):
+        assert "size" not in one["detail"], one
+    granted.grant("eve", Verb.READ, "shop", "main", "loud")
+    assert "size" in (await house.http("eve", longer)).error["detail"]
+
+
 async def test_a_failed_index_shows_no_value_to_who_may_not_read(house: House) -> None:
     here = house.here
     await house.admit("eve", "member")
