@@ -290,7 +290,6 @@ class Execution:
 
     def begin_wait(self, queue: Queue, for_us: int) -> Wait:
         """Have the statement at hand wait for so long at most, if it has to."""
-        self.need_newest()  # of what is released later nobody would tell it
         until_us = self.services.clock.monotonic_us() + for_us
         self.wait = Wait(queue, until_us, self.turn.wake)
         return self.wait

@@ -477,7 +477,9 @@ def _wait(run: Execution, expression: tree.Expression, of: Of, queue: Callable[[
     if run.wait is None:
         run.check_may_wait()
         for_us = waiting(run.evaluate(expression))
+        run.need_newest()  # of what is released later nobody would tell it, at any of its looks
         return run.begin_wait(queue(), for_us)
+    run.need_newest()
     if run.wait.queue.of != of:
         raise Unknown("what this waited for was dropped")
     return run.wait

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from actors.commits.promises import Stall as NothingReleased
 from actors.node import Node
 from actors.runtime import ask
 from protocol.errors import Cancelled, StatementTimeout, UnknownOutcome
@@ -240,6 +241,41 @@ def test_what_is_extended_in_the_script_that_took_it_keeps_the_longer_time() -> 
         assert await acked(node, extended) == 1
 
     played(main)
+
+
+@pytest.mark.parametrize(
+    "wakes", ["PUBLISH INTO empty VALUE 2", "DEFINE NODE ROLES serving, writable"]
+)
+def test_a_read_that_waits_is_woken_while_nothing_is_released(wakes: str) -> None:
+    """It looked at what was released, which was older than what had woken it, and looked again at
+    once, with no turn for anybody, until its time was over."""
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        committer = node.committer
+        await value(node, "DEFINE TOPIC empty")
+        reading = asked(node, "READ FROM empty AFTER 0 WAIT 10s")
+        while not any(run.progress.waiting for run in node.running):
+            await asyncio.sleep(0)
+        stall = Stall(node)
+        writing = [asked(node, "PUBLISH INTO q VALUE 1")]
+        while committer.committed == committer.released_upto:
+            await asyncio.sleep(0)
+        committer.stall = NothingReleased(shows_all=True)
+        for script in dict.fromkeys((wakes, "PUBLISH INTO empty VALUE 2")):
+            before = committer.committed
+            writing.append(asked(node, script))
+            while committer.committed == before:
+                await asyncio.sleep(0)
+            for _ in range(10):  # turns in which it looks
+                await asyncio.sleep(0)
+        committer.stall = None
+        stall.end()
+        answer = await reading
+        (found,) = cast(list[dict[str, Any]], answer.results[-1].value)
+        assert found["value"] == 2
+        await asyncio.gather(*writing)
+
+    played(main, "real")
 
 
 # --- what comes while the disk has what is due ----------------------------------------------------
