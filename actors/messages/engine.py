@@ -186,6 +186,8 @@ class MessageEngine:
         done: list[Asked] = []
         with self.committer.begin() as tx:
             refused = self._perform_some(tx, queue, done)
+            if not done:
+                return  # all of them were ended, or are held back
             if refused is None:
                 refused = self._commit(tx, by, done)
         if refused is None:
@@ -221,7 +223,7 @@ class MessageEngine:
             self._waiting -= 1
             if asked.over:
                 continue
-            if self._held_back and _sender(asked) in self._held_back:
+            if self._held_back and _keeps_order(asked) and _sender(asked) in self._held_back:
                 self._hold_back(asked)
                 continue
             done.append(asked)
@@ -353,7 +355,8 @@ class MessageEngine:
         if not self._barred:
             self.committer.barriers.tell_gone(self._barrier_gone)
         self._barred.append(asked)
-        self._held_back.add(_sender(asked))
+        if _keeps_order(asked):
+            self._held_back.add(_sender(asked))
         self._let_rest(asked, None)
 
     def _let_rest(self, asked: Asked, until_us: int | None) -> None:
@@ -440,6 +443,12 @@ def _sender(asked: Asked) -> tuple[str, str, Surface]:
     """The connection that it came by, about: its user, address and surface."""
     caller = asked.caller
     return caller.user, caller.address, caller.surface
+
+
+def _keeps_order(asked: Asked) -> bool:
+    """Whether it is done in the order in which its connection has sent it. Not so one that waits
+    for messages: it may have the turn of its line, and keep all others there from looking."""
+    return asked.wait_in_line is None
 
 
 def _is_short(operation: MessageOperation) -> bool:

@@ -346,6 +346,23 @@ def barrier(node: Node) -> Place:
     return place
 
 
+async def held_by_id(node: Node) -> tuple[Place, Operated]:
+    """A barrier that stands in the way of one publish alone, to another topic; and that publish,
+    held back."""
+    await value(node, "DEFINE TOPIC ids DEDUP 10m")
+    with node.committer.begin() as tx:
+        database = catalog.database(tx, catalog.namespace(tx, "a"), "b")
+        topic = topics.topic(tx, database, "ids")
+    reads = Reads()
+    reads.add_key(topic.ids + b"x")
+    place = Place(node.committer.barriers, "test", reads, lambda: None)
+    node.committer.barriers.join(place)
+    held = do(node, PublishMessages("ids", ["held"], id="x"))
+    while not held.asked.rests:
+        await asyncio.sleep(0.01)
+    return place, held
+
+
 def test_a_barrier_holds_operations_back_in_their_order() -> None:
     async def main(node: Node, _disk: SimulatedDisk) -> None:
         place = barrier(node)
@@ -372,16 +389,8 @@ def test_a_barrier_holds_operations_back_in_their_order() -> None:
 
 def test_what_is_sent_behind_what_a_barrier_holds_back_does_not_overtake_it() -> None:
     async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE TOPIC ids DEDUP 10m")
-        with node.committer.begin() as tx:
-            place = catalog.database(tx, catalog.namespace(tx, "a"), "b")
-            topic = topics.topic(tx, place, "ids")
-        reads = Reads()
-        reads.add_key(topic.ids + b"x")
-        barrier = Place(node.committer.barriers, "test", reads, lambda: None)
-        node.committer.barriers.join(barrier)
+        barrier, first = await held_by_id(node)
         other = replace(ANA, address="192.0.2.2:5000")
-        first = do(node, PublishMessages("ids", ["first"], id="x"))
         second = do(node, PublishMessages("ids", ["second"]))
         others = Operated(node, PublishMessages("ids", ["others"]), other, ("a", "b"))
         assert (await others)["position"] == 1, "nobody else is held back"
@@ -389,6 +398,62 @@ def test_what_is_sent_behind_what_a_barrier_holds_back_does_not_overtake_it() ->
         await asyncio.sleep(1)
         barrier.leave()
         assert [(await one)["position"] for one in (first, second, third)] == [2, 3, 4]
+
+    played(main)
+
+
+def test_a_take_that_waits_is_not_held_back_with_its_connection() -> None:
+    """It was put aside when its turn came, and kept it: nobody in its line heard of anything."""
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        first = take(node, wait_us=5 * SECOND)
+        other = replace(ANA, address="192.0.2.2:5000")
+        waiting = TakeMessages("q", "g", wait_us=5 * SECOND)
+        second = Operated(node, waiting, other, ("a", "b"))
+        while not (first.asked.rests and second.asked.rests):
+            await asyncio.sleep(0.01)
+        place, held = await held_by_id(node)
+        third = replace(ANA, address="192.0.2.3:5000")
+        for number, taking in enumerate((first, second)):
+            published = Operated(node, PublishMessages("q", [number]), third, ("a", "b"))
+            await published
+            assert [each["value"] for each in await taking] == [number]
+        late = take(node)
+        await asyncio.sleep(1)
+        assert place.stands and not held.told and not late.told, "what was sent behind it waits"
+        place.leave()
+        await held
+        assert await late == []
+
+    played(main)
+
+
+def test_a_take_that_waits_is_answered_in_its_time_while_its_connection_is_held_back() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        taking = take(node, wait_us=5 * SECOND)
+        while not taking.asked.rests:
+            await asyncio.sleep(0.01)
+        place, held = await held_by_id(node)
+        assert await taking == []
+        assert place.stands and not held.told
+        place.leave()
+        await held
+
+    played(main)
+
+
+def test_operations_that_were_all_ended_before_they_were_run_need_no_log() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        _place, held = await held_by_id(node)
+        ended, behind = publish(node, 1), publish(node, 2)
+        ended.asked.end(Cancelled("gone"))
+        node.committer.lose(OSError(errno.EIO, "gone"))
+        turn_ends(node)
+        assert behind.asked.rests, "it waits behind what is held back"
+        for one in (held, behind):
+            one.asked.end(Cancelled("gone"))
+        for one in (ended, held, behind):
+            assert type(await outcome(one)) is Cancelled
 
     played(main)
 
