@@ -46,8 +46,9 @@ assert _HEAD.size == SEQUENCE_BYTES + _TAIL.size == 17
 _LOCK: Final = 1
 _LARGE: Final = 2
 
-_NOTED: Final = 64
-"""Of what one listing passed over; one would do, and the rest is the sweep's."""
+LAPSED_NOTED: Final = 64
+"""Of what one listing, or one transaction of a script, passed over, about. One would do, for its
+removal takes the log past the time of all of them; the rest is the sweep's."""
 
 
 @dataclass(slots=True)
@@ -346,7 +347,7 @@ class Keys(Entries):
             for stored, value in pairs:
                 expires_us = _HEAD.unpack_from(value)[1]
                 if expires_us and expires_us <= now_us:
-                    if len(self.lapsed) < _NOTED:
+                    if len(self.lapsed) < LAPSED_NOTED:
                         self.lapsed.append(stored[at:])
                     continue
                 part.append(stored[at:].decode())

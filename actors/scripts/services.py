@@ -81,7 +81,7 @@ class Spaces(Protocol):
     def expiring(self, space: Space, at_us: int) -> None:
         """A key that was written expires at that log time."""
 
-    def remove_expired(self, space: Space, names: list[bytes]) -> int:
+    def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> int:
         """Remove keys that were passed over as expired; what the answer must wait for."""
 
     def dropped(self, what: Namespace | Database | Space) -> None:

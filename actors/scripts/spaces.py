@@ -38,7 +38,7 @@ from protocol.spaces import (
 from protocol.values import MICROSECOND, NONE, Value, type_name
 from storage import catalog
 from storage.catalog import Database, Space
-from storage.spaces import Keys
+from storage.spaces import LAPSED_NOTED, Keys
 
 
 @handles(tree.DefineSpace, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
@@ -196,13 +196,45 @@ def _afterwards(run: Execution, space: Space, keys: Keys) -> None:
     """What has to be done once the transaction has committed."""
     if not (keys.locked or keys.lapsed or keys.soonest_us):
         return
-    spaces = run.services.spaces
+    first = run.afterwards[0] if run.afterwards else None
+    if not isinstance(first, _Afterwards):
+        first = _Afterwards(run)
+        run.afterwards.insert(0, first)
+    first.add(space, keys)
 
-    def follow_up() -> None:
-        keys.settle()
-        if keys.soonest_us:
-            spaces.expiring(space, keys.soonest_us)
-        if keys.lapsed:
-            run.depends_on(spaces.remove_expired(space, keys.lapsed))
 
-    run.afterwards.append(follow_up)
+class _Afterwards:
+    """What all statements on keys of one transaction leave to be done once that has committed. That
+    is done in one go, with no turn for others: a loop over a million keys leaves no more than one.
+    """
+
+    def __init__(self, run: Execution) -> None:
+        self._run = run
+        self._locked: list[Keys] = []
+        self._soonest: dict[int, tuple[int, Space]] = {}
+        """By the ids of spaces: when the first key that was written there expires."""
+        self._lapsed: list[tuple[Space, list[bytes]]] = []
+        self._noted = 0
+        """How many keys stand in `_lapsed`."""
+
+    def add(self, space: Space, keys: Keys) -> None:
+        """What one more statement leaves."""
+        if keys.locked:
+            self._locked.append(keys)
+        at_us = keys.soonest_us
+        if at_us:
+            known = self._soonest.get(space.id)
+            if known is None or at_us < known[0]:
+                self._soonest[space.id] = at_us, space
+        if keys.lapsed and self._noted < LAPSED_NOTED:
+            self._lapsed.append((space, keys.lapsed))
+            self._noted += len(keys.lapsed)
+
+    def __call__(self) -> None:
+        for keys in self._locked:
+            keys.settle()
+        spaces = self._run.services.spaces
+        for at_us, space in self._soonest.values():
+            spaces.expiring(space, at_us)
+        if self._lapsed:
+            self._run.depends_on(spaces.remove_expired(self._lapsed))

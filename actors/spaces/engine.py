@@ -233,7 +233,7 @@ class Spaces:
                 work.saw(tx.saw)
             work.answers[number] = {"keys": found}
             if keys.lapsed:
-                work.saw(self.remove_expired(work.space, keys.lapsed))
+                work.saw(self.remove_expired([(work.space, keys.lapsed)]))
         work.answer()
 
     def _listed(self, task: asyncio.Task[None]) -> None:
@@ -250,11 +250,12 @@ class Spaces:
 
     # --- what has expired -----------------------------------------------------------------------
 
-    def remove_expired(self, space: Space, names: list[bytes]) -> int:
-        """Remove keys that a read passed over because they had expired; the sequence that its
-        answer must wait for, 0 for none. See `storage/spaces.py`."""
+    def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> int:
+        """Remove keys of spaces that a read passed over because they had expired, in one commit;
+        the sequence that its answer must wait for, 0 for none. See `storage/spaces.py`."""
         with self.committer.begin() as tx:
-            Keys(tx, space).remove_expired(names)
+            for space, names in lapsed:
+                Keys(tx, space).remove_expired(names)
             tx.passes = True  # a read says that they are gone: they may not come back
             try:
                 return self.committer.commit(tx, NODE, reason=EXPIRED).sequence

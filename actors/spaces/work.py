@@ -108,7 +108,7 @@ class Work(Waiter):
         if len(self.answers) < len(self.operations) and not self._is_full(0):
             self._change(until_us)
         if self._lapsed:
-            self.saw(self._spaces.remove_expired(self.space, list(self._lapsed)))
+            self.saw(self._spaces.remove_expired([(self.space, list(self._lapsed))]))
         if self._room is not None:
             # Only now: what a barrier stood in the way of will read it all again.
             self._room.left -= self._read_bytes

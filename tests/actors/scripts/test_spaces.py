@@ -123,6 +123,28 @@ async def test_expiry_and_keep(node: Running) -> None:
     assert await node.value("GET 'k' FROM c") is NONE
 
 
+async def test_a_script_that_passes_over_expired_keys_removes_them_in_one_commit(
+    node: Running,
+) -> None:
+    """Each of its statements made a commit of its own, all of them in one go."""
+    await node.values("DEFINE SPACE d")
+    at = await node.value("RETURN time::now() + 500ms")
+    for name in "cd":
+        put = f"SET type::string($i) IN {name} VALUE $i EXPIRE AT $at"
+        await node.values(f"FOR $i IN 0..300 {{ {put} }}", {"at": at})
+    node.node.spaces.rest()  # nobody sweeps
+    while await node.value("RETURN time::now()") < at:
+        await asyncio.sleep(0.01)
+    before = node.node.committer.committed
+    gets = "; ".join(f"LET ${name} = GET type::string($i) FROM {name}" for name in "cd")
+    answer = await node.answer(f"FOR $i IN 0..300 {{ {gets} }}; RETURN [$c, $d]", {})
+    assert answer.refusal is None and answer.results[-1].value == [NONE, NONE]
+    assert node.node.committer.committed == before + 1
+    assert node.node.committer.released_upto == before + 1, "and that it has gone lasts"
+    left = [(await node.value(f"INFO FOR SPACE {name}"))["keys"] for name in "cd"]
+    assert left == [0, 0]
+
+
 async def test_keys_and_values_may_be_parameters_or_computed(node: Running) -> None:
     parameters = {"k": "user:1", "v": {"at": Decimal("1.50")}, "ttl": timedelta(minutes=1)}
     await node.values("SET $k IN c VALUE $v EXPIRE $ttl", parameters)
