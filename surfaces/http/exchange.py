@@ -120,7 +120,8 @@ class Link(Protocol):
 class Exchange(HTTPConnection):
     """One request and its answer.
 
-    :ivar body: the whole body, once it has arrived
+    :ivar body: the whole body, once it has arrived; before that what has come of it in one piece
+    :ivar parts: what has come of a body in several pieces: one buffer, whatever they were cut into
     :ivar discard: the body is read and thrown away, because the answer does not need it
     :ivar refusal: set when the answer was decided by the head alone
     :ivar since: when the request began to run, on the loop's clock
@@ -137,7 +138,7 @@ class Exchange(HTTPConnection):
         self.route: Route | None = None
         self.refusal: Refusal | None = None
         self.delegate: HTTPMessageDelegate | None = None
-        self.chunks: list[bytes] = []
+        self.parts: bytearray | None = None
         self.bytes_in = 0
         self.bytes_held = 0
         self.waits_with = 0

@@ -283,19 +283,26 @@ class Reading:
             raise TooLarge(
                 f"the body is over {exchange.body_limit} bytes", limit=exchange.body_limit
             )
-        if not exchange.discard:
-            exchange.chunks.append(chunk)
-            exchange.hold(len(chunk))
+        if exchange.discard:
+            return
+        # Pieces on their own would take many times what is counted: a client cuts them as it likes.
+        if exchange.parts is not None:
+            exchange.parts += chunk
+        elif exchange.body:
+            exchange.parts = bytearray(exchange.body)
+            exchange.parts += chunk
+            exchange.body = b""
+        else:
+            exchange.body = chunk
+        exchange.hold(len(chunk))
 
     def on_message_complete(self) -> None:
         """The request is whole: it waits for its turn."""
         exchange, self.receiving = self.receiving, None
         assert exchange is not None
         self.body_since = 0.0
-        chunks = exchange.chunks
-        if chunks:
-            exchange.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            exchange.chunks = []
+        if exchange.parts is not None:
+            exchange.body, exchange.parts = bytes(exchange.parts), None
         exchange.complete = True
         exchange.waits_with = REQUEST_BYTES + self._head_bytes + len(self._target)
         self._head_bytes, self._target = 0, b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tracemalloc
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -156,6 +157,43 @@ class TestWhoHasNotSignedIn:
             await until(lambda: surface.requests.of("root") > 20_000)
             await user.send(large[30_000:])
             assert (await user.answer()).json["results"][0]["value"] == 7
+
+
+class TestBodiesInPieces:
+    """A body takes about what is counted of it, whatever it is cut into."""
+
+    @pytest.mark.parametrize("cut", ["chunks", "writes"])
+    async def test_two_bytes_at_a_time(self, surface: HttpSurface, cut: str) -> None:
+        size = 60_000
+        head = request("POST", "/session", content_type="application/json")
+        declared = b"Transfer-Encoding: chunked"
+        if cut == "writes":
+            declared = b"Content-Length: %d" % (size + 1)
+        head = head.replace(b"Content-Length: 0", declared)
+        async with await Raw.connect(surface.address[1]) as raw:
+            await until(lambda: surface.connections)
+            connection = only(surface, raw)
+            await raw.send(head)
+            await until(lambda: connection.receiving)
+            receiving = connection.receiving
+            assert receiving is not None
+            tracemalloc.start()
+            try:
+                before, _ = tracemalloc.get_traced_memory()
+                if cut == "chunks":
+                    await raw.send(b"2\r\nab\r\n" * (size // 2))
+                else:
+                    for _ in range(size // 2):
+                        connection.data_received(b"ab")
+                await until(lambda: receiving.bytes_in == size)
+                await until(lambda: not connection.reading.kept)
+                after, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert receiving.bytes_held == size == surface.bodies_bytes
+            assert after - before < 4 * size
+            raw.writer.transport.abort()
+            await until(lambda: not surface.connections)
 
 
 class TestWhatAScriptWaitsWith:
