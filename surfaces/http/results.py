@@ -1,4 +1,5 @@
-"""Results of a script as bytes, JSON or msgpack, without holding the loop for long ones.
+"""Results of a script, and single values, as bytes, JSON or msgpack: long ones without holding the
+loop.
 
 A long answer is encoded in turns with everybody else's work. What a script of a few rows answers
 takes the short way.
@@ -14,7 +15,7 @@ import msgpack
 
 from protocol import binary, jsonvalues
 from protocol.requests import Result
-from protocol.values import Tick, is_large
+from protocol.values import Tick, Value, is_large
 from surfaces.http import answers
 from surfaces.turns import LongWork
 
@@ -84,6 +85,15 @@ async def encode(
     if not is_large([result.value for result in results], SMALL):
         return whole(form, results, others)
     return await work.run(lambda tick: _in_steps(form, results, others, tick))
+
+
+async def encode_value(value: Value, work: LongWork) -> bytes:
+    """A value as JSON text; a large one in turns with everybody else's work."""
+    if not is_large(value, SMALL):
+        return jsonvalues.dump(value)
+    parts: list[bytes] = []
+    await work.run(lambda tick: jsonvalues.dump_in_steps(value, tick, parts.append))
+    return b"".join(parts)
 
 
 def whole(form: Form, results: Sequence[Result], others: dict[str, Any]) -> bytes:

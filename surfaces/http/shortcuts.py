@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+from protocol import limits
 from protocol.errors import Refusal
 from protocol.spaces import GetKey, check_key
 from surfaces.http import answers
@@ -20,10 +21,10 @@ from surfaces.http.known import KnownHead
 from surfaces.http.queries import parameters
 from surfaces.http.shared import Http
 from surfaces.http.spaces import (
-    LONG_BODY,
     PATHS,
     WAYS,
     KeyRequest,
+    is_long,
     no_key,
     read_value,
     shown_value,
@@ -82,7 +83,7 @@ class Shortcuts:
             self._exchange(asked, connection, known, self._get)
             return True
         (answer,) = found
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Refusal) or is_long(answer):
             self._exchange(asked, connection, known, self._get)
             asked.told(found, None)
             return True
@@ -104,7 +105,8 @@ class Shortcuts:
     ) -> bool:
         """Have done what writes; its answer follows. False: it is for the other way."""
         surface = self._surface
-        if known.token is None or known.msgpack or not known.reads_value or len(body) > LONG_BODY:
+        counts = len(body) > limits.UNCOUNTED_BYTES
+        if known.token is None or known.msgpack or not known.reads_value or counts:
             return False
         path, _, query = target.partition(b"?")
         parts = path.split(b"/", 6)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -40,8 +41,9 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.text import format_duration, parse_duration
-from protocol.values import MICROSECOND, Tick, Value
-from surfaces.http import answers
+from protocol.values import MICROSECOND, Tick, Value, is_large, let_go
+from protocol.weights import weigh
+from surfaces.http import answers, results
 from surfaces.http.callers import caller
 from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange
@@ -89,7 +91,7 @@ class KeyDelegate(HTTPMessageDelegate):
         except Refusal as refusal:
             exchange.refuse(refusal)
             return
-        if type(given) is not Token or len(exchange.body) > LONG_BODY:
+        if type(given) is not Token or len(exchange.body) > limits.UNCOUNTED_BYTES:
             self._surface.spawn(self._sign_in())
             return
         try:
@@ -102,15 +104,14 @@ class KeyDelegate(HTTPMessageDelegate):
         self._exchange.finished()
 
     async def _sign_in(self) -> None:
-        """The way of a password, and of a long body, which is read in turns with others' work: who
-        the credential stands for is asked first."""
+        """The way of a password, and of a body that counts: who the credential stands for is asked
+        first."""
         exchange = self._exchange
         try:
             who = await caller(exchange)
             given: Given | None = None
-            if len(exchange.body) > LONG_BODY:
-                read = partial(read_value, self._head, exchange.body)
-                value = await self._surface.long_work.run(read)
+            if len(exchange.body) > limits.UNCOUNTED_BYTES:
+                value = await self._read_counted(who.user)
                 given = lambda: value  # noqa: E731
             if not exchange.done:
                 self._ask(who, given)
@@ -120,6 +121,23 @@ class KeyDelegate(HTTPMessageDelegate):
             raise
         except Exception as error:
             exchange.fail(error)
+
+    async def _read_counted(self, user: str) -> Value:
+        """The value of the body; a long one is read in turns with others' work. What it takes in
+        memory counts for its user until it is answered: it may wait for the disk, and be many times
+        what came."""
+        exchange, work = self._exchange, self._surface.long_work
+        exchange.own(user)
+        read = partial(read_value, self._head, exchange.body)
+        if len(exchange.body) <= LONG_BODY:
+            value = read()
+            exchange.weigh(weigh(value))
+            return value
+        value = await work.run(read)
+        weight = await work.run(partial(weigh, value))
+        if not exchange.done:
+            exchange.weigh(weight)
+        return value
 
     async def _refuse_signed_in(self, refusal: Refusal) -> None:
         """Nobody hears what is wrong with a request, or what there is not, without a credential
@@ -204,12 +222,33 @@ class KeyRequest:
             exchange.known = True
             if not exchange.connection.known:
                 _say_who(exchange)
+            if is_long(one):
+                exchange.connection.surface.spawn(self._tell_long(one))
+                return
             body, fields = self._show(one, exchange.msgpack)
             exchange.reply(200, body, answers.MSGPACK if exchange.msgpack else answers.JSON, fields)
         except Refusal as refusal:
             exchange.refuse(refusal)
         except Exception as error:
             exchange.fail(error)
+
+    async def _tell_long(self, found: Any) -> None:
+        """Answer with a value that is encoded, and let go, in turns with others' work."""
+        exchange = self.exchange
+        assert exchange is not None
+        work, msgpack = exchange.connection.surface.long_work, exchange.msgpack
+        try:
+            body = await work.run(partial(_long_value, found, msgpack))
+            if not exchange.done:
+                exchange.reply(200, body, answers.MSGPACK if msgpack else answers.JSON)
+        except Refusal as refusal:
+            exchange.refuse(refusal)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            exchange.fail(error)
+        held = [found.pop("value")]
+        await work.run(partial(let_go, held))
 
 
 def _say_who(exchange: Exchange) -> None:
@@ -332,10 +371,32 @@ def shown_value(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
         raise no_key()
     value, ttl = answer["value"], answer["ttl"]
     if msgpack:
-        lasts = None if ttl is None else format_duration(ttl)
-        return binary.pack({"value": value, "ttl": lasts}), b""
-    left = b"null" if ttl is None else b'"%s"' % format_duration(ttl).encode("ascii")
-    return b'{"value":%s,"ttl":%s}' % (jsonvalues.dump(value), left), b""
+        return binary.pack({"value": value, "ttl": _lasts(ttl)}), b""
+    return b'{"value":%s,"ttl":%s}' % (jsonvalues.dump(value), jsonvalues.dump(_lasts(ttl))), b""
+
+
+def is_long(answer: Any) -> bool:
+    """Whether an answer has a value that is encoded in turns with others' work."""
+    return type(answer) is dict and is_large(answer.get("value"), results.SMALL)
+
+
+def _long_value(answer: dict[str, Any], msgpack: bool, tick: Tick) -> bytes:
+    """As `shown_value`, for a large value."""
+    value, lasts = answer["value"], _lasts(answer["ttl"])
+    parts: list[bytes] = []
+    if msgpack:
+        parts += (results.MSGPACK.object_begin(2), binary.pack("value"))
+        binary.pack_in_steps(value, tick, parts.append)
+        parts += (binary.pack("ttl"), binary.pack(lasts))
+    else:
+        parts.append(b'{"value":')
+        jsonvalues.dump_in_steps(value, tick, parts.append)
+        parts.append(b',"ttl":%s}' % jsonvalues.dump(lasts))
+    return b"".join(parts)
+
+
+def _lasts(ttl: timedelta | None) -> str | None:
+    return None if ttl is None else format_duration(ttl)
 
 
 def _shown_lock(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:

@@ -17,7 +17,7 @@ from protocol import jsonvalues, limits
 from protocol.errors import BadRequest
 from protocol.requests import Caller, RunScript
 from protocol.text import format_datetime
-from protocol.values import LONG, Value, check_unicode
+from protocol.values import LONG, Tick, Value, check_unicode
 from protocol.vaults import (
     ChangePassphrase,
     Names,
@@ -26,7 +26,8 @@ from protocol.vaults import (
     Unseal,
     checked_names,
 )
-from surfaces.http import answers
+from protocol.weights import weigh
+from surfaces.http import answers, results
 from surfaces.http.callers import caller
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, parameters
@@ -106,9 +107,10 @@ class VaultDelegate(RunningDelegate):
             return
         answer = await self._asked(who, head, body)
         if not exchange.connection.closed:
-            exchange.reply(200, jsonvalues.encode_plain(answer), answers.JSON)
+            data = await results.encode_value(answer, self._surface.long_work)
+            exchange.reply(200, data, answers.JSON)
 
-    async def _asked(self, who: Caller, head: Head, body: bytes) -> dict[str, Any]:
+    async def _asked(self, who: Caller, head: Head, body: bytes) -> Value:
         parts = [decoded(part) for part in head.path.split("/")[2:]]
         if not parts:
             standings = await ask_now(self._surface.node.vaults, ShowVaults(who))
@@ -129,21 +131,32 @@ class VaultDelegate(RunningDelegate):
             raise BadRequest("either if or expect")
         text = way.text(_quoted(names[2]), given)
         reason = _string(given, "reason")
-        bound = {
-            name: jsonvalues.from_json(value)
-            for name, value in given.items()
-            if name not in ("reason", "if")
-        }
+        bound = await self._bound(given, len(body))
+        del found, given
         return await self._script(who, names, text, bound, reason)
 
     async def _read(self, body: bytes) -> Any:
+        """The body, tags not yet resolved; a long one is read in turns with others' work. What it
+        takes in memory counts for its user until it is answered."""
+        exchange, work = self._exchange, self._surface.long_work
         if not body:
             return {}
-        if len(body) <= LONG:
+        if len(body) <= limits.UNCOUNTED_BYTES:
             return jsonvalues.parse(body)
-        return await self._surface.long_work.run(partial(jsonvalues.parse, body))
+        if len(body) <= LONG:
+            found = jsonvalues.parse(body)
+            exchange.weigh(weigh(found))
+            return found
+        found = await work.run(partial(jsonvalues.parse, body))
+        exchange.weigh(await work.run(partial(weigh, found)))
+        return found
 
-    async def _list(self, who: Caller, names: Names, head: Head) -> dict[str, Any]:
+    async def _bound(self, given: dict[str, Any], size: int) -> dict[str, Value]:
+        """What the statement's text names, of a body of so many bytes."""
+        bind = partial(_values, given)
+        return bind(None) if size <= LONG else await self._surface.long_work.run(bind)
+
+    async def _list(self, who: Caller, names: Names, head: Head) -> Value:
         query = parameters(head.query, ("prefix", "after", "limit"))
         bound: dict[str, Value] = {
             "prefix": query.get("prefix", ""),
@@ -162,7 +175,7 @@ class VaultDelegate(RunningDelegate):
         text: str,
         bound: dict[str, Value],
         reason: str | None,
-    ) -> dict[str, Any]:
+    ) -> Value:
         run = RunScript(who, text, self._exchange.request, bound, names[0], names[1], reason=reason)
         self._running = True
         answer = await ask_now(self._surface.node.scripts, run)
@@ -170,9 +183,7 @@ class VaultDelegate(RunningDelegate):
         self._exchange.committed = answer.committed
         if answer.refusal is not None:
             raise without_place(answer.refusal, "committed")
-        found = jsonvalues.to_json(answer.results[-1].value)
-        assert isinstance(found, dict), "statements on vaults answer objects"
-        return found
+        return answer.results[-1].value
 
     async def _seals(
         self, who: Caller, names: Names | None, word: str, body: Any
@@ -194,6 +205,14 @@ class VaultDelegate(RunningDelegate):
             who, names, _string(given, "old"), _needed(given, "new"), rekey, request
         )
         return {"changed": True, "rewrapped": await ask_now(vaults, asked)}
+
+
+def _values(given: dict[str, Any], tick: Tick | None) -> dict[str, Value]:
+    return {
+        name: jsonvalues.from_json(value, tick)
+        for name, value in given.items()
+        if name not in ("reason", "if")
+    }
 
 
 def _quoted(name: str) -> str:

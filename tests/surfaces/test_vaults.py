@@ -13,6 +13,7 @@ import pytest
 from protocol.frames import Kind
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSPHRASE, PASSWORD
+from tests.surfaces.http.conftest import ticks as ticks
 from tests.surfaces.http.raw import Answer, Raw
 from tests.surfaces.served import Served, served
 
@@ -125,6 +126,27 @@ async def test_a_passphrase_of_its_own_over_http(house: House) -> None:
 async def test_bodies_that_are_none(house: House, path: str, body: Any) -> None:
     await house.node.here.unseal()
     assert await house.code("POST", path, body) == "BadRequest"
+
+
+async def test_large_values_take_turns_and_count(house: House, ticks: list[int]) -> None:
+    await house.well("POST", "/vault/passphrase", {"new": PASSPHRASE})
+    await house.well("POST", "/vault/unseal", {"passphrase": PASSPHRASE})
+    value = [{"n": n} for n in range(20_000)]
+    requests = house.node.http.requests
+    requests.most = 64 * len(value)
+    assert await house.code("POST", f"{VAULT}/write", {"id": "k", "value": value}) == "Busy"
+    requests.most = 1024 * len(value)
+    ticks.clear()
+    assert await house.well("POST", f"{VAULT}/write", {"id": "k", "value": value}) == {
+        "written": True, "version": 1,
+    }  # fmt: skip
+    read, weighed, bound = ticks
+    assert min(read, weighed, bound) > 10
+    ticks.clear()
+    found = await house.well("POST", f"{VAULT}/reveal", {"id": "k"})
+    assert found.pop("at") and found == {"id": "k", "value": value, "version": 1}
+    assert len(ticks) == 1 and ticks[0] > 10
+    assert not requests.total
 
 
 async def test_paths_that_are_none(house: House) -> None:

@@ -15,6 +15,7 @@ from actors.node import Node
 from actors.settings import FirstOwner, NodeSettings
 from surfaces.http.shared import Deadlines, HttpSettings
 from surfaces.http.surface import HttpSurface
+from surfaces.turns import LongWork
 from tests.nodes import CHEAP
 from tests.surfaces.http.raw import Raw, request
 
@@ -62,6 +63,29 @@ async def serve(node: Node) -> AsyncIterator[Serve]:
 async def surface(serve: Serve) -> HttpSurface:
     """A surface with its usual ceilings."""
     return await serve()
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often each long work gave others their turn, in the order they began."""
+    run = LongWork.run
+    counts: list[int] = []
+
+    async def counted(self: LongWork, work: Callable[[Callable[[], None]], Any]) -> Any:
+        number = len(counts)
+        counts.append(0)
+
+        def ticking(tick: Callable[[], None]) -> Any:
+            def counting() -> None:
+                counts[number] += 1
+                tick()
+
+            return work(counting)
+
+        return await run(self, ticking)
+
+    monkeypatch.setattr(LongWork, "run", counted)
+    return counts
 
 
 @pytest.fixture

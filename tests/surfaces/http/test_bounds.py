@@ -9,6 +9,7 @@ import tracemalloc
 from contextlib import AsyncExitStack
 from functools import partial
 
+import msgpack
 import pytest
 
 from actors.node import Node
@@ -16,6 +17,7 @@ from protocol import limits
 from surfaces.holdings import NOBODY
 from surfaces.http.connection import Connection
 from surfaces.http.surface import HttpSurface
+from tests.actors.scripts.test_stalled_disk import Stall
 from tests.surfaces.http.conftest import LONG, script, until
 from tests.surfaces.http.raw import Raw, request
 
@@ -224,6 +226,34 @@ class TestWhatAScriptWaitsWith:
             )
             assert (await raw.answer()).error["code"] == "Busy"
         await raw.send(script("RETURN 1", bearer))
+        assert (await raw.answer()).status == 200
+
+
+class TestWhatAKeyWaitsWith:
+    """A cache value counts as what it was read into too, until its operation is answered."""
+
+    @pytest.mark.parametrize("count", [5_000, 20_000])
+    async def test_behind_a_disk_that_stalls(
+        self, surface: HttpSurface, raw: Raw, node: Node, bearer: str, count: int
+    ) -> None:
+        await raw.send(
+            script("DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE SPACE s", bearer)
+        )
+        assert (await raw.answer()).status == 200
+        body = msgpack.packb([{}] * count)
+        fields = {"authorization": bearer, "content_type": "application/msgpack"}
+        stall = Stall(node)
+        try:
+            await raw.send(request("PUT", "/kv/n/d/s/key/k", body, **fields))
+            await until(lambda: surface.requests.of("root") >= 64 * count)
+        finally:
+            stall.end()
+        assert (await raw.answer()).json == {"written": True}
+        assert not surface.requests.total
+        surface.requests.most = 64 * count
+        await raw.send(request("PUT", "/kv/n/d/s/key/k", body, **fields))
+        assert (await raw.answer()).error["code"] == "Busy"
+        await raw.send(request("PUT", "/kv/n/d/s/key/k", msgpack.packb("v" * count), **fields))
         assert (await raw.answer()).status == 200
 
 

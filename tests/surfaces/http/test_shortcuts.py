@@ -231,7 +231,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     [
         ("", b"'v'", "text/plain"), ("", b"42", "text/plain; charset=utf-8"),
         ("", b'{"a": {"$dt": "2026-01-01T00:00:00Z"}}', "application/json"),
-        ("?expire=1h", b"[1, 'two']", "Text/Plain"), ("", b"'" + b"x" * 9000 + b"'", "text/plain"),
+        ("?expire=1h", b"[1, 'two']", "Text/Plain"), ("", b"'" + b"x" * 4000 + b"'", "text/plain"),
     ],
 )  # fmt: skip
 async def test_a_value_is_put_as_on_the_long_way(

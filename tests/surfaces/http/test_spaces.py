@@ -17,6 +17,7 @@ from actors.runtime import ask
 from protocol import limits
 from protocol.binary import pack, unpack
 from protocol.errors import CATALOGUE
+from protocol.jsonvalues import to_json
 from protocol.requests import Caller, RunScript
 from protocol.values import RecordId
 from surfaces.http.surface import HttpSurface
@@ -260,6 +261,25 @@ async def test_a_long_body_is_read_in_turns_and_refused_as_a_short_one_is(
         await raw.ask("PUT", f"{BASE}/key/k", body, authorization="Bearer no", **JSON),
         "SessionEnded",
     )
+
+
+async def test_a_long_value_is_answered_in_turns_and_as_a_short_one_is(
+    tell: Tell, ticks: list[int]
+) -> None:
+    plain = [{"n": n, "t": {"$dec": "1.50"}} for n in range(10_000)]
+    says(await tell("PUT", "key/k?expire=1h", json.dumps(plain).encode(), **JSON), written=True)
+    for accept in ("application/json", "application/msgpack"):
+        for _ in range(3):  # the head is known from the second on
+            ticks.clear()
+            answer = await tell("GET", "key/k", accept=accept)
+            found = answer.json if accept.endswith("json") else unpack(answer.body)
+            assert found.keys() == {"value", "ttl"} and isinstance(found["ttl"], str)
+            assert (found["value"] if accept.endswith("json") else to_json(found["value"])) == plain
+            assert ticks[0] > 100
+    ticks.clear()
+    says(await tell("PUT", "key/k", b"[1, 2]", **JSON), written=True)
+    says(await tell("GET", "key/k"), value=[1, 2], ttl=None)
+    assert not ticks
 
 
 # --- paths ----------------------------------------------------------------------------------------
