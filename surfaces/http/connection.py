@@ -327,9 +327,13 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def leave(self) -> None:
-        """The surface is stopping: who has a socket is told."""
+        """The surface is stopping: who has a socket is told, and who sends a request of which not
+        all has come, behind what waits. None of that is done, so there is nothing to wait for."""
         if self.stream is not None:
             self.stream.leave()
+        elif self.reading.receiving is not None and not self.closed:
+            self.end_with(self.surface.admission.leaving())
+            self._pump()
 
     def _has_room(self) -> None:
         if self.stream is None:
@@ -349,8 +353,7 @@ class Connection(asyncio.Protocol):
             return False
         if self.stream is not None and self.stream.parting:
             return True
-        waiting = self.current or self.queue or self.reading.receiving
-        return bool(waiting or self.outgoing.unsent)
+        return bool(self.current or self.queue or self.outgoing.unsent)
 
     def check(self, now: float) -> None:
         """Enforce the deadlines; called for every connection a few times a second."""

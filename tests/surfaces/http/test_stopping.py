@@ -11,7 +11,7 @@ from actors.node import Node
 from surfaces.http.shared import HttpSettings
 from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import LONG, Serve, script, until
-from tests.surfaces.http.raw import Raw
+from tests.surfaces.http.raw import Raw, request
 
 FINISHES = json.dumps({"script": LONG, "timeout": "300ms"})
 
@@ -53,6 +53,57 @@ async def test_pipelined_requests_that_were_there_are_answered(
         last = await raw.answer()
         assert last.json["results"][0]["value"] == 2
         assert last.fields["connection"] == "close"
+        assert await draining == 0
+
+
+@pytest.mark.parametrize("comes", ["before", "meanwhile"])
+@pytest.mark.parametrize("who", ["nobody", "somebody"])
+async def test_a_request_that_has_not_come_whole_is_not_waited_for(
+    serve: Serve, node: Node, bearer: str, comes: str, who: str
+) -> None:
+    """Half a body, of nobody even, held up every stop for as long as a body may take."""
+    surface = await serve()
+    half = request("POST", "/session", b" " * 100, content_type="application/json")[:-50]
+    if who == "somebody":
+        half = script("RETURN 1;" + " " * 200_000, bearer)[:-50]
+    port = surface.address[1]
+    async with await Raw.connect(port) as busy, await Raw.connect(port) as raw:
+        await busy.send(script(FINISHES, bearer, content_type="application/json"))
+        await until(lambda: len(node.running))
+        if comes == "before":
+            await raw.send(half)
+            await until(lambda: any(one.receiving for one in surface.connections))
+        else:
+            assert (await raw.ask("GET", "/health")).status == 200
+        surface.stop_accepting()
+        draining = asyncio.create_task(surface.drain(seconds=3600))
+        if comes == "meanwhile":
+            await until(lambda: surface.stopping)
+            await raw.send(half)
+        if comes == "before" or who == "somebody":
+            refused = await raw.answer()
+            assert (refused.status, refused.error["code"]) == (503, "Draining")
+            assert refused.fields["connection"] == "close"
+        assert (await busy.answer()).error["code"] == "StatementTimeout"
+        assert await draining == 0
+        await surface.close()
+
+
+async def test_half_a_request_behind_one_that_runs_is_told_behind_its_answer(
+    serve: Serve, node: Node, bearer: str
+) -> None:
+    surface = await serve()
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(
+            script(FINISHES, bearer, content_type="application/json")
+            + script("RETURN 2;" + " " * 50, bearer)[:-50]
+        )
+        await until(lambda: len(node.running))
+        await until(lambda: any(one.receiving for one in surface.connections))
+        surface.stop_accepting()
+        draining = asyncio.create_task(surface.drain(seconds=3600))
+        assert (await raw.answer()).error["code"] == "StatementTimeout"
+        assert (await raw.answer()).error["code"] == "Draining"
         assert await draining == 0
 
 
