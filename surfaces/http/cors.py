@@ -16,8 +16,16 @@ from protocol.requests import NodeStatus
 from surfaces.http.head import Head
 from surfaces.http.hosts import is_foreign
 
-REQUEST_FIELDS: Final = b"Authorization, Content-Type, Accept, Store-Namespace, Store-Database"
-ANSWER_FIELDS: Final = b"Store-Request, Store-Version, Store-Seq, Store-Fence, Retry-After"
+REQUEST_FIELDS: Final = (
+    b"Authorization, Content-Type, Accept, Store-Namespace, Store-Database, Store-After,"
+    b" Store-Current, Store-Record"
+)
+"""What a page may send: all that a route reads."""
+ANSWER_FIELDS: Final = (
+    b"Store-Request, Store-Version, Store-Seq, Store-Fence, Store-Backup-Form, Digest,"
+    b" Content-Disposition, Retry-After"
+)
+"""What a page may read of an answer, beside what browsers let it anyway."""
 PREFLIGHT_SECONDS: Final = 600
 """How long a browser may keep the answer to its question."""
 

@@ -159,6 +159,7 @@ _SCRIPT_HEADERS: Final = [
         ("Store-Database", STRING, "where the script starts, when the body does not say"),
         ("Store-After", INTEGER, "the `after` of a body that does not say it"),
         ("Store-Current", {"type": "boolean"}, "the `current` of a body that does not say it"),
+        ("Store-Record", {"type": "boolean"}, "the `record` of a body that does not say it"),
     )
 ]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import surfaces.http
 from actors.node import Node
+from surfaces.http.cors import ANSWER_FIELDS, REQUEST_FIELDS
+from surfaces.http.openapi import OPERATIONS
 from tests.nodes import running
 from tests.surfaces.http.conftest import PASSWORD, script
 from tests.surfaces.http.raw import Answer, Raw
@@ -51,7 +55,8 @@ async def test_a_declared_origin_reads_answers_and_refusals(raw: Raw, bearer: st
                 assert cors(answer) == {
                     "access-control-allow-origin": origin,
                     "access-control-expose-headers":
-                        "Store-Request, Store-Version, Store-Seq, Store-Fence, Retry-After",
+                        "Store-Request, Store-Version, Store-Seq, Store-Fence, Store-Backup-Form,"
+                        " Digest, Content-Disposition, Retry-After",
                 }  # fmt: skip
     page = await raw.ask("GET", "/health", origin=APP)
     assert cors(page)["access-control-allow-origin"] == APP
@@ -72,6 +77,28 @@ async def test_a_browser_asks_first(raw: Raw, bearer: str) -> None:
     assert "access-control-allow-credentials" not in said
     other = await raw.ask("OPTIONS", "/script", origin="https://evil.example", **asked)
     assert other.status == 204 and cors(other) == {}
+
+
+def listed(fields: bytes) -> set[str]:
+    """The names in a list of fields."""
+    return set(fields.decode().split(", "))
+
+
+def test_pages_may_send_and_read_every_field_there_is() -> None:
+    """What a route reads of a head, what one adds to its answer, and what the page names."""
+    code = "".join(path.read_text() for path in Path(surfaces.http.__file__).parent.glob("*.py"))
+    read = {name.title() for name in re.findall(r'b"(store-[a-z-]+)"', code)}
+    said = set(re.findall(r'(Store-[A-Za-z-]+)(?=: |":)', code))
+    documented = (Path(__file__).parents[3] / "docs/http.md").read_text()
+    named = set(re.findall(r"`(Store-[A-Za-z-]+)", documented))
+    _, _, table = documented.partition("| field of the answer | |\n")
+    of_backups = set(re.findall(r"^\| `([A-Za-z-]+)`", table.partition("\n\n")[0], re.MULTILINE))
+    assert len(read) == 5 and len(said) == 5 and len(of_backups) == 3, "nothing was found"
+    assert read <= listed(REQUEST_FIELDS)
+    assert said | of_backups <= listed(ANSWER_FIELDS)
+    assert named <= read | said
+    script = OPERATIONS["POST", "/script"]["parameters"]
+    assert {one["name"] for one in script} == read
 
 
 async def test_only_tokens_from_there(raw: Raw, bearer: str) -> None:
