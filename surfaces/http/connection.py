@@ -377,8 +377,8 @@ class Connection(asyncio.Protocol):
         elif reading.receiving is not None:
             allowed = deadlines.body_s + reading.receiving.bytes_in / limits.BODY_SECONDS_BYTES
             since = reading.body_since
-            if self._reading_paused:
-                reading.body_since = now  # it is the node that does not read on
+            if self._reading_paused or reading.uninvited:
+                reading.body_since = now  # it is the node that does not read on, or has not asked
             elif since and now - since >= allowed:
                 self.end_with(RequestTimeout("the body did not arrive in time"))
                 self._pump()

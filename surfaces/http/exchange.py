@@ -271,7 +271,11 @@ class Exchange(HTTPConnection):
         if self.headers_sent:
             self.connection.abort()
         else:
-            self.refuse(Failed(f"the node failed on this request; its log has {self.request}"))
+            self.refuse(self.failed())
+
+    def failed(self) -> Failed:
+        """What the client is told of a bug."""
+        return Failed(f"the node failed on this request; its log has {self.request}")
 
     # --- both -----------------------------------------------------------------------------------
 

@@ -130,6 +130,12 @@ class Reading:
             held += self._head_bytes + self.receiving.bytes_held
         return held
 
+    @property
+    def uninvited(self) -> bool:
+        """Whether the client waits to be asked for a body, and has sent none of it."""
+        exchange = self.receiving
+        return exchange is not None and exchange.wants_continue and not exchange.bytes_in
+
     def take(self, data: bytes) -> None:
         """Parse what came, as far as requests may wait."""
         if self.kept:
@@ -272,7 +278,7 @@ class Reading:
                 and not small
                 and (exchange.route.credential == "required")
             )
-            self._expect_body(exchange, head.fields.get(b"expect"), head.length)
+            self._expect_body(exchange, head)
 
     def on_body(self, chunk: bytes) -> None:
         """Some of the body."""
@@ -371,16 +377,18 @@ class Reading:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _expect_body(self, exchange: Exchange, expect: bytes | None, length: int) -> None:
-        if length > exchange.body_limit:
+    def _expect_body(self, exchange: Exchange, head: Head) -> None:
+        if head.length > exchange.body_limit:
             raise TooLarge(
-                f"the body is {length} bytes, at most {exchange.body_limit} are read here",
+                f"the body is {head.length} bytes, at most {exchange.body_limit} are read here",
                 limit=exchange.body_limit,
             )
+        expect = head.fields.get(b"expect")
         if expect is not None:
             if expect.lower() != b"100-continue":
                 raise BadRequest("the only expectation that is met is 100-continue")
-            exchange.wants_continue = True
+            # A client of HTTP/1.0 knows no 100: it would take that for its answer.
+            exchange.wants_continue = head.version != "HTTP/1.0"
 
     def _note_head(self, read: int) -> None:
         """A head is incomplete at the end of a read of so many bytes."""
@@ -417,6 +425,10 @@ class Reading:
         except Refusal as refusal:
             if self.receiving is exchange:
                 self._link.end_with(refusal)
+        except Exception as error:  # or it would be judged again and again, and never answered
+            exchange.report(error)
+            if self.receiving is exchange:
+                self._link.end_with(exchange.failed())
         finally:
             self.judging = False
             self.body_since = self._surface.loop.time()  # the client's time goes on from here

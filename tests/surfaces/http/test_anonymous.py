@@ -226,6 +226,32 @@ async def test_a_bug_behind_a_judged_credential_cuts_its_connection(
     monkeypatch.undo()
 
 
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_bug_that_judges_a_credential_answers_its_request(
+    surface: HttpSurface, monkeypatch: pytest.MonkeyPatch, logbook: Logbook, asks: bool
+) -> None:
+    logbook.allow("request failed")
+    judged: list[Exchange] = []
+
+    async def broken(exchange: Exchange) -> Caller:
+        judged.append(exchange)
+        assert len(judged) < 10, "it is judged again and again"
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(reading, "caller", broken)
+    fields = {"authorization": "Bearer x", "content_type": "text/plain"}
+    head = request("POST", "/script", **fields, **({"expect": "100-continue"} if asks else {}))
+    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(head + (b"" if asks else bytes(100_000)))
+        answer = await raw.answer()
+        assert (answer.status, answer.error["code"]) == (500, "Failed")
+        assert judged[0].request in answer.error["message"]
+        assert await raw.rest() == b""
+    assert len(judged) == 1
+    assert logbook.names().count("request failed") == 1
+
+
 async def test_a_connection_whose_deadlines_fail_leaves_the_others_theirs(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:

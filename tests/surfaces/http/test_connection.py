@@ -94,6 +94,19 @@ async def test_a_body_is_asked_for(raw: Raw, bearer: str) -> None:
     assert (await raw.answer()).json["results"][0]["value"] == 7
 
 
+async def test_a_body_is_not_asked_for_over_http_1_0(
+    surface: HttpSurface, raw: Raw, bearer: str
+) -> None:
+    """RFC 9110, 10.1.1: a client of 1.0 would take the 100 for its answer."""
+    data = script("RETURN 7;", bearer, expect="100-continue").replace(b"HTTP/1.1", b"HTTP/1.0")
+    head, _, body = data.partition(b"\r\n\r\n")
+    await raw.send(head + b"\r\n\r\n")
+    await until(lambda: any(one.receiving for one in surface.connections))
+    await raw.send(body)
+    answer = await raw.answer()
+    assert answer.status == 200 and answer.json["results"][0]["value"] == 7
+
+
 async def test_a_body_is_not_asked_for_when_the_head_is_refused(raw: Raw) -> None:
     data = request("POST", "/script", b"RETURN 7;", expect="100-continue")
     await raw.send(data.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")

@@ -63,6 +63,24 @@ async def test_half_a_body(serve: Serve, bearer: str) -> None:
         assert await raw.rest() == b""
 
 
+async def test_a_body_that_was_not_asked_for_yet_is_not_late(serve: Serve, bearer: str) -> None:
+    surface = await serve(deadlines=only())
+    first = json.dumps({"script": LONG, "timeout": "500ms"}).encode()
+    head = script("RETURN 7;", bearer, expect="100-continue").partition(b"\r\n\r\n")[0]
+    async with await Raw.connect(surface.address[1]) as raw:
+        fields = {"authorization": bearer, "content_type": "application/json"}
+        await raw.send(request("POST", "/script", first, **fields) + head + b"\r\n\r\n")
+        await until(lambda: any(one.receiving for one in surface.connections))
+        (connection,) = surface.connections
+        for times in (2, 4):
+            connection.check(surface.loop.time() + times * KEPT)
+        assert (await raw.answer()).error["code"] == "StatementTimeout"
+        assert (await raw.answer()).status == 100
+        connection.check(surface.loop.time() + 6 * KEPT)
+        late = await raw.answer()
+        assert (late.status, late.error["code"]) == (408, "RequestTimeout")
+
+
 async def test_idle_between_requests(serve: Serve) -> None:
     surface = await serve(deadlines=only(idle_s=SHORT))
     async with await Raw.connect(surface.address[1]) as raw:
