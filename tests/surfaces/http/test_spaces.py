@@ -272,7 +272,7 @@ async def test_a_long_value_is_answered_in_turns_and_as_a_short_one_is(
         for _ in range(3):  # the head is known from the second on
             ticks.clear()
             answer = await tell("GET", "key/k", accept=accept)
-            found = answer.json if accept.endswith("json") else unpack(answer.body)
+            found: Any = answer.json if accept.endswith("json") else unpack(answer.body)
             assert found.keys() == {"value", "ttl"} and isinstance(found["ttl"], str)
             assert (found["value"] if accept.endswith("json") else to_json(found["value"])) == plain
             assert ticks[0] > 100
