@@ -36,6 +36,8 @@ class Member(FakeNode):
         """What it has done that changes something."""
         self.refuses: Refusal | None = None
         """What it says to every script, once."""
+        self.loses: Refusal | None = None
+        """What it says to an operation on messages that it has done, once."""
         self.surface: WireSurface
         self.address = ""
 
@@ -115,6 +117,12 @@ class Member(FakeNode):
     ) -> FakeOperation:
         if self.leads:
             self.done.append(type(operation).__name__)
+            if self.loses is not None:
+                lost, self.loses = self.loses, None
+                self.answer_of(operation)
+                asked = FakeOperation(told)
+                asyncio.get_running_loop().call_soon(asked.tell, None, lost)
+                return asked
             asked = super().messages(request, caller, place, operation, told, timeout_us, room)
             self.shows = self.cluster.seq = asked.written = self.cluster.seq + 1
             return asked
@@ -126,10 +134,15 @@ class Member(FakeNode):
         return asked
 
     def answer_of(self, operation: MessageOperation) -> dict[str, Any]:
-        if not isinstance(operation, PublishMessages) or operation.many:
+        if not isinstance(operation, PublishMessages):
             return super().answer_of(operation)
+        first = len(self.cluster.published) + 1
         self.cluster.published += operation.values
-        return {"position": len(self.cluster.published), "duplicate": False}
+        if len(self.cluster.published) == self.cluster.moves_at:
+            self.cluster.leader = self.cluster.members[1]
+        if operation.many:
+            return {"first": first, "last": len(self.cluster.published)}
+        return {"position": first, "duplicate": False}
 
     async def vaults(self, asked: Any) -> Any:
         if not self.leads:
@@ -153,6 +166,8 @@ class Cluster:
         self.named: Member | None = None
         """Whom the others take for the leader, where that is another."""
         self.published: list[Any] = []
+        self.moves_at: int | None = None
+        """Once so many are published the second member leads."""
         self.turned_away = 0
         """Operations on messages that were asked of one who does not lead."""
         self.turns_away: int | None = None

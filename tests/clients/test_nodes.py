@@ -287,6 +287,27 @@ async def test_a_publisher_that_finds_nobody_refuses_all(three: Cluster) -> None
     assert three.published == [-1]
 
 
+async def test_a_publisher_sends_nothing_again_that_may_have_been_appended(three: Cluster) -> None:
+    async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
+        three.members[0].loses = UnknownOutcome("the node leads no more", sequence=11)
+        asked = [publisher.publish(n) for n in range(20)]
+        asked.append(publisher.publish(20, key="k"))  # stands behind them
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert three.published == [*range(20)], "what may have been appended was appended twice"
+    assert [type(one) for one in outcomes] == [errors.UnknownOutcome] * 21
+
+
+async def test_what_is_sent_one_by_one_keeps_its_place_through_a_failover(three: Cluster) -> None:
+    """A part of it was done: what is left of it has its place all the same."""
+    async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
+        await publisher.publish(-1)
+        three.moves_at = 4
+        asked = [publisher.publish(n if n != 8 else 2**70) for n in range(16)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert three.published == [-1, *range(8), *range(9, 16)]
+    assert [type(one).__name__ for one in outcomes].count("Published") == 15
+
+
 # --- what is asked again --------------------------------------------------------------------------
 
 

@@ -160,6 +160,30 @@ async def test_one_refused_message_keeps_no_other_from_its_place(topic: AsyncTop
     assert [one.value async for one in topic.messages()] == ["a", "b", "c", "d", "e"]
 
 
+@pytest.mark.parametrize("count", [2, 20])
+async def test_one_that_can_not_be_sent_keeps_no_other_from_its_place(
+    topic: AsyncTopic, count: int
+) -> None:
+    naive = datetime(2026, 1, 1)
+    values = [*range(count), naive, *range(count, 2 * count)]
+    async with topic.publisher() as publisher:
+        outcomes = await asyncio.gather(
+            *(publisher.publish(one) for one in values),
+            publisher.publish("late", delay=float("inf")),
+            publisher.publish("last", key="k"),
+            return_exceptions=True,
+        )
+        await publisher.drained()
+    assert [isinstance(one, ValueError) for one in outcomes] == [
+        *(one is naive for one in values), True, False,
+    ]  # fmt: skip
+    found = [message async for message in topic.messages()]
+    assert [one.value for one in found] == [*range(2 * count), "last"]
+    assert [one.position for one in outcomes if not isinstance(one, BaseException)] == [
+        one.position for one in found
+    ]
+
+
 async def test_duplicates_are_told_one_by_one(topic: AsyncTopic) -> None:
     async with topic.publisher() as publisher:
         outcomes = await asyncio.gather(*(publisher.publish(n, id=f"{n % 3}") for n in range(6)))

@@ -10,7 +10,8 @@ class Row:
     asked again waits until each of the others was answered or waits likewise. Then the first of
     those leaves, alone, and finds out where to; once it has its outcome all others do.
 
-    What stands before one that was done is not asked again: it has lost its place.
+    What stands before one that was done is not asked again: it has lost its place. One of which a
+    part was done has it still.
 
     :param count: how many there are
     """
@@ -28,7 +29,7 @@ class Row:
         self._under_way.discard(number)
         self._let_go(all_of_them=False)
         await waits
-        return number > self._last_done
+        return number >= self._last_done
 
     def done(self, number: int) -> None:
         """As `Place.done`."""

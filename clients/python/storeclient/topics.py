@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from storeclient.answers import Answer
 from storeclient.batches import Batches
-from storeclient.errors import Refused, StoreError
+from storeclient.errors import OutcomeUnknown, Refused, StoreError
 from storeclient.groups import AsyncGroup
 from storeclient.messages import Ask, Message, Run, given, message_fields
 from storeclient.names import quote_name
@@ -199,8 +199,9 @@ class AsyncPublisher:
             positions = await asyncio.gather(*(publisher.publish(one) for one in work))
 
     Messages are appended in the order of the calls, also while another node takes the lead. Each
-    has its own outcome: one that is refused keeps no other from its place. So one that a node has
-    refused, while one behind it was appended, is not sent again.
+    has its own outcome: one that is refused, or can't be sent, keeps no other from its place. So
+    one that a node has refused, while one behind it was appended, is not sent again; nor is what
+    may have been appended.
     """
 
     def __init__(self, topic: AsyncTopic, batch: int, linger: Seconds) -> None:
@@ -234,8 +235,7 @@ class AsyncPublisher:
             places = Row(len(now)).places
             for found in await asyncio.gather(*map(self._part, now, places)):
                 outcomes += found
-            lost = [one for one in outcomes if isinstance(one, StoreError)]
-            broken = next((one for one in lost if not isinstance(one, Refused)), None)
+            broken = next((one for one in outcomes if _is_broken(one)), None)
             if broken is not None:  # nothing is known of the rest
                 return outcomes + [broken] * (len(batch) - len(outcomes))
         return outcomes
@@ -254,9 +254,12 @@ class AsyncPublisher:
         fields = {"values": [one.value for one in part]}
         try:
             found = await self._topic._ask("publish", fields, place=place)
-        except Refused:  # which of them it was: each by itself
+        except (Refused, TypeError, ValueError) as error:
+            if _is_broken(error):  # UnknownOutcome: all of them may have been appended
+                return [error] * len(part)
+            # One is refused, or can't be sent, and none was appended: each by itself.
             return [await self._alone(one, place) for one in part]
-        except StoreError as error:
+        except Exception as error:
             return [error] * len(part)
         place.done()
         return [Published(position) for position in range(found["first"], found["last"] + 1)]
@@ -264,7 +267,7 @@ class AsyncPublisher:
     async def _alone(self, message: ToPublish, place: Place) -> Published | Exception:
         try:
             found = await self._topic._ask("publish", _fields(message), place=place)
-        except StoreError as error:
+        except Exception as error:  # its own outcome, whatever it is
             return error
         place.done()
         return Published(found["position"], found["duplicate"])
@@ -305,6 +308,12 @@ def _parts(batch: Sequence[ToPublish]) -> list[list[ToPublish]]:
         size = TOGETHER if is_plain and len(run) >= LONG_RUN else 1
         parts += [run[begin : begin + size] for begin in range(0, len(run), size)]
     return parts
+
+
+def _is_broken(outcome: Published | Exception) -> bool:
+    """Whether nothing is known of what was sent, or nothing can be sent."""
+    known = isinstance(outcome, Refused) and not isinstance(outcome, OutcomeUnknown)
+    return isinstance(outcome, StoreError) and not known
 
 
 def _is_plain(message: ToPublish) -> bool:
