@@ -268,6 +268,12 @@ def trusted(tx: Transaction, replica: Replica) -> list[str]:
     return [one for one in replica.certificates if revocations.find(tx, one) is None]
 
 
+def is_shut_out(tx: Transaction, replica: Replica) -> bool:
+    """Whether all that a row's node could show was revoked. One that has shown nothing so far is
+    not."""
+    return bool(replica.certificates) and not trusted(tx, replica)
+
+
 def _without_revoked(tx: Transaction, replica: Replica) -> Replica:
     """The row with those of its certificates that are trusted."""
     left = trusted(tx, replica)

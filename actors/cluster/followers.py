@@ -111,7 +111,7 @@ def wanted(
     the set hold. One of them at a time: each change is an answer of its own. All of them together
     where none may go alone: one who stayed would have to know of the policy that lets them go.
 
-    :param trusted: the nodes that the rows of the cluster name: others are no members
+    :param trusted: the nodes that belong to the cluster, by its rows: others are no members
     """
     recent = followers.recent(now_us, behind_us) & trusted
     leaving = [

@@ -272,23 +272,24 @@ class Leadership:
     # --- the set ----------------------------------------------------------------------------------
 
     def keeps_out(self, nodes: frozenset[str], is_over: Callable[[], bool]) -> None:
-        """Rule 2: some nodes go, whatever they say, and don't come in before their rows are gone.
+        """Rule 2: some nodes go, whatever they say, and don't come in before their rows are gone or
+        their certificates are revoked.
 
-        :param is_over: whether what drops the rows has ended. Committed, and the rows are gone in
-            that moment; or not, and they stay, and the nodes are taken in again
+        :param is_over: whether what lets them go has ended. Committed, and they belong here no more
+            in that moment; or not, and they are taken in again
         """
         self._unwanted.append((nodes, is_over))
         self.news.set()
 
     def _wants(self, trusted: frozenset[str]) -> frozenset[str]:
-        """Those nodes of which rows say that they belong here, and which nobody takes out."""
+        """Those nodes that belong here, and which nobody takes out."""
         self._unwanted = [one for one in self._unwanted if not one[1]()]
         return trusted.difference(*(nodes for nodes, _ in self._unwanted))
 
     def asks(self, trusted: frozenset[str]) -> tuple[int, frozenset[str]] | None:
         """The set to ask for now, and the revision that it is conditional on; None: nothing.
 
-        :param trusted: nodes that rows name
+        :param trusted: nodes that belong here: `Member.nodes`
         """
         leading = self._leading
         trusted = self._wants(trusted)

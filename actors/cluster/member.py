@@ -269,9 +269,11 @@ class Member:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Those that rows name."""
+        """Those that belong here by what is committed: rows name them, and what they show was not
+        revoked. The link of one that was is there until that is released, and its row stays."""
         with self._committer.begin() as tx:
-            return frozenset(row.node for row in replicas.every(tx) if row.node is not None)
+            rows = [row for row in replicas.every(tx) if not replicas.is_shut_out(tx, row)]
+        return frozenset(row.node for row in rows if row.node is not None)
 
     def note_faults(self, faults: tuple[str, ...]) -> None:
         """See what is known to be wrong with where the nodes agree."""

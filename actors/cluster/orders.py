@@ -40,11 +40,11 @@ class TakeLead(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class TakeOut(Request[None]):
-    """Rule 2: nodes are going to be dropped, and leave the set before."""
+    """Rule 2: nodes are going to be let go, and leave the set before."""
 
     nodes: frozenset[str]
     is_over: Callable[[], bool]
-    """Whether what drops them has ended, one way or the other."""
+    """Whether what lets them go has ended, one way or the other."""
 
 
 @dataclass(frozen=True, slots=True)

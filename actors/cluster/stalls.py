@@ -51,7 +51,7 @@ def stall(
     """Why nothing is released; None: all goes on, or will in a moment.
 
     :param recent: who was heard of within BEHIND
-    :param trusted: nodes that rows name: those outside of the set may come back into it
+    :param trusted: nodes that belong here: those outside of the set may come back into it
     :param name: what to call a node by its id
     :param is_late: whether something has been on the disk here for so long that it should have been
         released: who is silent should have left the set by then

@@ -100,6 +100,29 @@ def test_whose_next_certificate_is_revoked_is_treated_as_of_the_one_that_it_show
     played(main)
 
 
+def test_whose_certificate_was_revoked_is_not_asked_back_as_long_as_its_link_is_there() -> None:
+    """Its row names it still, and it acknowledges what it is sent until it is cut off."""
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        c, committer = trio.named("c"), leader.runs.committer
+        await shown(leader, "12" * 32, c)
+        await leader.value(f"REVOKE CERTIFICATE {'12' * 32}")
+
+        def holds_all() -> bool:
+            leadership = leader.runs.member.leadership
+            assert leadership is not None
+            return c.id in leadership.followers.holding(committer.committed)
+
+        await trio.until(holds_all)
+        await trio.named("d").kill()
+        await trio.in_sync("a", "b")
+        named = f"PEER 'c:1' NODE '{c.id}' ROLES {ROLES}"
+        await leader.value(f"DEFINE REPLICA OVERWRITE c {named}")
+        await trio.in_sync("a", "b", "c")
+
+    played(main, count=4)
+
+
 def test_its_row_is_the_last_to_go() -> None:
     async def main(_trio: Trio, leader: Machine) -> None:
         await leader.value("DROP REPLICA b; DROP REPLICA c")
