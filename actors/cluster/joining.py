@@ -65,7 +65,9 @@ log = structlog.get_logger("cluster")
 
 READ_BYTES: Final = limits.MIB
 FIRST_PAUSE_SECONDS: Final = 1.0
-PASSING: Final = frozenset({"Busy", "DiskFull", "Draining", "LogPruned", "NotWritable"})
+PASSING: Final = frozenset(
+    {"Busy", "DiskFull", "Draining", "LogPruned", "NotWritable", "UnknownOutcome"}
+)
 """What another node refuses with that it, or one beside it, may not refuse with later."""
 
 

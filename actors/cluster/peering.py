@@ -165,12 +165,12 @@ class Peering:
         :raises TooManyTries: too many were tried from there
         :raises AlreadyExists, BadRequest, TooLarge: as `join_tokens.redeem`
         :raises WrongKey: the token would open something, but not to who has that key
+        :raises UnknownOutcome: it is not known whether it was used: who asks again is told
         :raises Refusal: this node commits nothing
         """
-        pinned = self.trust.of(certificate)
-        if pinned is not None and pinned.node == asked.node:
-            # Its answer was lost. Who has the key of what the row names is who used the token.
-            return Redeemed(self._store, pinned.row, self.node)
+        known = await self._redeemed_before(asked.node, certificate)
+        if known is not None:
+            return Redeemed(self._store, known, self.node)
         attempt = await self._tries.begin(_TRIED, address)
         try:
             row = await self._redeemed(asked, certificate, expires, address)
@@ -187,6 +187,18 @@ class Peering:
             attempt.end()
         log.info("a node has joined", row=row, node=asked.node, address=address)
         return Redeemed(self._store, row, self.node)
+
+    async def _redeemed_before(self, node: str, certificate: str) -> str | None:
+        """The row of a node that comes again with what it has shown, once that is released: its
+        answer was lost. Who has the key of what a row names is who used the token. None: there is
+        none."""
+        with self._committer.begin() as tx:
+            for row in replicas.every(tx):
+                if row.node == node and certificate in replicas.trusted(tx, row):
+                    seen = self._committer.commit(tx, PEERS)
+                    await self._committer.released_in_time(seen)
+                    return row.name
+        return None
 
     async def _redeemed(
         self, asked: Redeem, certificate: str, expires: datetime, address: str

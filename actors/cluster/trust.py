@@ -2,7 +2,8 @@
 has revoked.
 
 It is made of the rows as they stand, anew whenever a declaration has changed, and those who hold
-links are told then: whoever was trusted by a row that is gone is let go at once.
+links are told then: whoever was trusted by a row that is gone is let go at once. Who is declared is
+trusted once that is released.
 
 A node whose own rows are older than a token, or are not there yet, trusts what that token names, by
 its fingerprint, as long as it has not heard that it was revoked.
@@ -11,7 +12,7 @@ its fingerprint, as long as it has not heard that it was revoked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from actors.commits import Committer, FellBehind, Follower
 from protocol.doors import Clock
 from protocol.values import instant
 from storage import join_tokens, replicas, revocations
+from storage.replicas import Replica
 from storage.transactions import Transaction
 
 
@@ -43,8 +45,10 @@ class Trust:
         self._committer = committer
         self._store = store
         self._clock = clock
-        self._version = self._told = (0, -1)
-        """Of the declarations: as they were last read here, and as they were last told of."""
+        self._version = (0, -1, -1)
+        """Of the declarations as they were last read here, and up to where they were released."""
+        self._told = (0, -1)
+        """The version that was last told of."""
         self._pinned: dict[str, Pinned] = {}
         self._rows: dict[str, str] = {}
         """By the id of a node, the name of its row."""
@@ -82,8 +86,13 @@ class Trust:
         return self._rows.get(node)
 
     def awaits_unknown(self) -> bool:
-        """Whether somebody may come whom nobody knows: there is a join token that can be used."""
+        """Whether somebody may come whom nobody knows: there is a join token that can be used, or
+        whose use is not released. Who has used it may come again."""
         with self._committer.begin() as tx:
+            usable = join_tokens.any_usable(tx, self._store)
+        if usable or self._committer.ledger.catalog_version <= self._committer.released_upto:
+            return usable
+        with self._committer.begin_shown() as tx:
             return join_tokens.any_usable(tx, self._store)
 
     # --- what changes -----------------------------------------------------------------------------
@@ -137,19 +146,32 @@ class Trust:
         return self._committer.generation, self._committer.ledger.catalog_version
 
     def _refresh(self) -> None:
-        version = self._declared
-        if version == self._version:
+        """Read the declarations, if they are others than were read last. What is on its way to be
+        released takes trust at once, and gives none before it is: it may be taken back."""
+        generation, declared = self._declared
+        released = min(declared, self._committer.released_upto)
+        if self._version == (version := (generation, declared, released)):
             return
         with self._committer.begin() as tx:
             self._revoked, rows = _revoked(tx), replicas.every(tx)
-            self._rows = {row.node: row.name for row in rows if row.node is not None}
-            self._pinned = {
-                fingerprint: Pinned(row.name, row.node, expires)
-                for row in rows
-                for fingerprint, expires in row.certificates.items()
-                if fingerprint not in self._revoked
-            }
+        self._rows = {row.node: row.name for row in rows if row.node is not None}
+        pinned = _pinned(rows, self._revoked)
+        if released < declared:
+            with self._committer.begin_shown() as tx:
+                shown = _pinned(replicas.every(tx), _revoked(tx))
+            pinned = {one: pinned[one] for one in pinned.keys() & shown.keys()}
+        self._pinned = pinned
         self._version = version
+
+
+def _pinned(rows: Sequence[Replica], revoked: frozenset[str]) -> dict[str, Pinned]:
+    """Who is trusted by some rows, by fingerprint."""
+    return {
+        fingerprint: Pinned(row.name, row.node, expires)
+        for row in rows
+        for fingerprint, expires in row.certificates.items()
+        if fingerprint not in revoked
+    }
 
 
 def _revoked(tx: Transaction) -> frozenset[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from actors.cluster.trust import Trust
 from actors.commits import NODE
+from actors.commits.committer import released_at_once
 from protocol.errors import NotWritable
 from storage import replicas, revocations
 from tests.nodes import Running, running
@@ -75,6 +76,30 @@ async def test_strangers_are_awaited_while_a_token_opens_something(node: Told) -
     assert not node.trust.awaits_unknown()
 
 
+async def test_what_is_declared_counts_once_it_is_released(node: Told) -> None:
+    """Nobody is let in by what may be taken back, however much more is on its way behind it."""
+    committer = node.here.node.committer
+    released = committer.released_upto
+    committer.releasable = lambda _durable: released
+    waits = [
+        asyncio.ensure_future(node.here.value(statement))
+        for statement in (
+            f"DEFINE REPLICA n3 PEER 'n3:1' CERTIFICATE '{OTHER}'",
+            "DEFINE NAMESPACE later",
+        )
+    ]
+    while committer.durable_upto < released + 2:
+        await asyncio.sleep(0.005)
+    assert node.trust.of(OTHER) is None and node.trust.of(ONE) is not None
+    released += 1
+    committer.release_more()
+    assert node.trust.of(OTHER) is not None
+    committer.releasable = released_at_once
+    committer.release_more()
+    await asyncio.gather(*waits)
+    assert node.trust.of(OTHER) is not None
+
+
 async def hides_nothing(node: Told) -> None:
     """Somebody asks while a revocation is on its way to the disk."""
     committer = node.here.node.committer
@@ -96,7 +121,7 @@ async def test_planted_one_that_does_is_caught(node: Told, monkeypatch: pytest.M
 
     def hiding(trust: Trust) -> None:
         read(trust)
-        trust._told = trust._version
+        trust._told = trust._version[:2]
 
     monkeypatch.setattr(Trust, "_refresh", hiding)
     with pytest.raises(AssertionError):

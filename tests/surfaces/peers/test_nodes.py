@@ -15,8 +15,9 @@ import pytest
 
 from actors.cluster.peering import accept_nobody
 from actors.cluster.trust import Trust
+from actors.commits.committer import released_at_once
 from actors.doors import Doors, SystemClock, system_doors
-from protocol.errors import BadRequest, NotWritable, SignInRefused, WrongKey
+from protocol.errors import BadRequest, NotWritable, SignInRefused, UnknownOutcome, WrongKey
 from protocol.links import (
     VERSION,
     AskWay,
@@ -195,6 +196,50 @@ async def test_who_did_not_hear_the_answer_asks_again(leader: Linked) -> None:
     who, invitation = joiner(), await leader.token()
     first = await redeem(who, invitation)
     assert await redeem(who, invitation) == first
+
+
+async def test_who_asks_again_is_answered_and_linked_once_it_is_released(leader: Linked) -> None:
+    """A joiner that was answered never brings its token again, and what is not released may be
+    taken back."""
+    who, invitation = joiner(), await leader.token()
+    committer = leader.here.node.committer
+    upto = committer.released_upto
+    committer.releasable = lambda _durable: upto  # a follower is silent
+    first, again = (asyncio.ensure_future(redeem(who, invitation)) for _ in range(2))
+    while committer.committed == upto:
+        await asyncio.sleep(0.005)
+    third = asyncio.ensure_future(redeem(who, invitation))
+    async with listening(who) as surface:
+        with pytest.raises(LinkClosed):
+            await surface.connect(at(leader.surface), [leader.shown])
+    assert not (first.done() or again.done() or third.done())
+    committer.releasable = released_at_once
+    committer.release_more()
+    answers = await asyncio.gather(first, again, third)
+    assert [one.row for one in answers] == ["n2"] * 3 and committer.committed == upto + 1
+    async with link(leader, who) as (_, theirs):
+        assert theirs.peer.row == "n2"
+
+
+async def test_who_asks_again_hears_that_it_was_taken_back(leader: Linked) -> None:
+    who, invitation = joiner(), await leader.token()
+    committer = leader.here.node.committer
+    upto = committer.released_upto
+    committer.releasable = lambda _durable: upto
+    first = asyncio.ensure_future(redeem(who, invitation))
+    while committer.committed == upto:
+        await asyncio.sleep(0.005)
+    again = asyncio.ensure_future(leader.here.node.peering.redeem(
+        asked(who, invitation), who.shown.fingerprint, who.shown.expires, "127.0.0.1"
+    ))  # fmt: skip
+    await asyncio.sleep(0)
+    assert not again.done()
+    await committer.begin_following(NotWritable("another leads", leader=[]))
+    for one in (first, again):
+        with pytest.raises(UnknownOutcome):
+            await one
+    row = await leader.row("n2")
+    assert row["waits"] and row["token_expires"] is not None
 
 
 async def test_what_was_dropped_or_replaced_opens_nothing(leader: Linked) -> None:
