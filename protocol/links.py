@@ -17,7 +17,7 @@ A reader takes what has more fields than it knows, so that a later version may a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -45,6 +45,13 @@ PlaceTold = Annotated[tuple[Annotated[int, Meta(ge=0, le=2**32 - 1)], ...], Meta
 Flags = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 FrameTold = tuple[Sequence, Sequence, Sequence, Flags, bytes]
 """A frame as it stands in the log, in clear: sequence, epoch, time, flags, body."""
+
+
+def _check_utc(moment: datetime | None) -> None:
+    """:raises ValueError: a moment without a zone, which compares with no other, or of another than
+    UTC, which may have none there"""
+    if moment is not None and moment.utcoffset() != timedelta(0):
+        raise ValueError("a moment is said in UTC")
 
 
 class Hello(Struct, tag=True, array_like=True, frozen=True):
@@ -238,6 +245,9 @@ class Renew(Struct, tag=True, array_like=True, frozen=True):
     """Its fingerprint."""
     expires: datetime
 
+    def __post_init__(self) -> None:
+        _check_utc(self.expires)
+
 
 class Renewed(Struct, tag=True, array_like=True, frozen=True):
     """It may be shown from now on."""
@@ -290,6 +300,9 @@ class Way(Struct, tag=True, array_like=True, frozen=True):
     """Where other nodes reach who leads."""
     pins: Annotated[list[Id], Meta(max_length=2)] = []
     """The fingerprints of which that one shows one."""
+
+    def __post_init__(self) -> None:
+        _check_utc(self.since)
 
     @property
     def leader(self) -> Leads | None:

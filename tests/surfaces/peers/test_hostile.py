@@ -11,11 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from weakref import WeakSet
 
+import msgspec
 import pytest
 from OpenSSL import SSL
 
 from protocol import limits
 from protocol.links import (
+    PREFIX_BYTES,
     VERSION,
     Attach,
     Hello,
@@ -277,6 +279,12 @@ async def attached(node: Node) -> Bare:
     return bare
 
 
+def said(*fields: object) -> bytes:
+    """The bytes of a message that no node makes."""
+    body = msgspec.msgpack.encode(fields)
+    return len(body).to_bytes(PREFIX_BYTES, "big") + body
+
+
 LONG = (2**32 - 1).to_bytes(4, "big")
 BROKEN = {
     "four gibibytes": (LONG + b"x", "4294967295 bytes is announced"),
@@ -289,6 +297,15 @@ BROKEN = {
     "nothing": (b"\0\0\0\0", "are no message"),
     "a wrong type": (b"\0\0\0\x0b\x94\xa6Frames\xa11\xa12\x90", "are no message"),
     "without end": (b"\0\0\x40\0" + b"\x91" * 0x4000, "are no message"),
+    "a renewal until a moment without a zone": (
+        said("Renew", "ab" * 32, "2027-01-01T00:00:00"),
+        "are no message",
+    ),
+    "a way since one": (said("Way", ["http://x:1"], "2027-01-01T00:00:00"), "are no message"),
+    "a moment that UTC does not have": (
+        said("Renew", "ab" * 32, "0001-01-01T00:00:00+14:00"),
+        "are no message",
+    ),
 }
 
 
