@@ -2,8 +2,9 @@
 
 What a peer makes the node hold is bounded: one message that is not whole, of no more than its
 ceiling; whole ones that nobody has received, up to `limits.LINK_BUFFER_BYTES` and the last of them,
-then nothing more is read; what it has not taken, up to `limits.LINK_UNSENT_BYTES`. Time is bounded
-too: for the handshake, for a message that has begun, for a peer that takes nothing.
+then nothing more is read; what it has not taken, up to `limits.LINK_UNSENT_BYTES`. One that is not
+known has one message, of `limits.LINK_UNKNOWN_BYTES`: with anything behind it the connection ends.
+Time is bounded too: for the handshake, for a message that has begun, for a peer that takes nothing.
 
 Whatever is wrong with what a peer says ends the connection with a line in the log. The peer hears
 nothing but the end.
@@ -43,8 +44,8 @@ class Connection(asyncio.Protocol):
     """One end. It is a `protocol.links.Link` once `know` has been called.
 
     :param made: told that it is there
-    :param is_known: asked once the handshake is done, before anything is read: whether its messages
-        may be as long as any
+    :param is_known: asked once the handshake is done, before anything is read: whether it may say
+        more than one short message before it has greeted
     :param failed: told why a connection ended that did not do so as it should
     :param left: told that it is over
     """
@@ -66,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._left = left
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._reader = MessageReader(limits.LINK_UNKNOWN_BYTES)
+        self._reader = MessageReader()
         self._judged = False
         """Whether it was asked if the peer is known."""
         self._heard: deque[tuple[Message, int]] = deque()
@@ -128,7 +129,7 @@ class Connection(asyncio.Protocol):
         if not self._judged and self.shown is not None:
             self._judged = True
             if self._is_known(self.shown):
-                self._reader.bytes_max = limits.LINK_MESSAGE_BYTES
+                self._reader.trust()
         if said:
             self._reader.feed(said)
             self._hear()
@@ -180,6 +181,7 @@ class Connection(asyncio.Protocol):
     def know(self, peer: Peer) -> None:
         """The peer has greeted: this is a link now."""
         self._peer = peer
+        self._reader.trust()  # its row may have come since it was judged
 
     @property
     def known(self) -> Peer | None:
@@ -329,6 +331,7 @@ class Connection(asyncio.Protocol):
                 self._heard.append(found)
                 self._heard_bytes += found[1]
         except BadMessage as error:
+            self._reader.forget()
             self.fail(str(error))
             return
         if self._heard_bytes > limits.LINK_BUFFER_BYTES and not self._unread:

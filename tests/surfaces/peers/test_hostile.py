@@ -27,6 +27,7 @@ from protocol.links import (
     Redeem,
     Redeemed,
     Refused,
+    encode,
 )
 from storage.peer_identity import Identity
 from surfaces.peers import surface as surfaces
@@ -478,6 +479,68 @@ async def a_stranger_with_a_token(node: Node) -> None:
     await bare.close()
 
 
+async def says_more(node: Node, more: bytes) -> None:
+    """A stranger that has brought a token, and says more while it waits for its answer."""
+    answered, asked = asyncio.Event(), asyncio.Event()
+
+    async def redeem(_: Redeem, *_of: object) -> Redeemed:
+        asked.set()
+        await answered.wait()
+        return Redeemed(STORE, "n2", "node-b")
+
+    node.peering.redeem = redeem  # type: ignore[method-assign, assignment]
+    bare = await stranger(node)
+    (connection,) = node.surface._connections
+    await bare.say(Redeem(VERSION, "n2.secret", "node-x"))
+    await asked.wait()
+    await bare.say(more)
+    await node.ended(bare, "more than the one message that may be")
+    assert not connection._heard and not connection._reader.begun
+    answered.set()
+
+
+async def a_stranger_that_says_two_things(node: Node) -> None:
+    await says_more(node, encode(ATTACH))
+
+
+async def a_stranger_that_says_many(node: Node) -> None:
+    await says_more(node, encode(Attach([(0, 0, b"")] * 3_000, 0, 0, 0)) * 20)
+
+
+async def a_stranger_with_nothing_that_is_a_message(node: Node) -> None:
+    """It is not looked at: what is no message would be told as that."""
+    await says_more(node, BROKEN["no message"][0])
+
+
+async def a_stranger_that_begins_another(node: Node) -> None:
+    await says_more(node, b"\0")
+
+
+async def a_stranger_that_says_it_all_at_once(node: Node) -> None:
+    bare = await stranger(node)
+    await bare.say(encode(Redeem(VERSION, "n2.secret", "node-x")) + encode(ATTACH))
+    await node.ended(bare, "more than the one message that may be")
+
+
+async def one_that_is_declared_before_it_greets(node: Node) -> None:
+    """It is a stranger no more: its link has no other bounds than another."""
+    shown = identity("x")
+    node.peering.trust.awaits = True
+    bare = await Bare.connect(node.surface, shown)
+    (connection,) = node.surface._connections
+    while not connection._judged:
+        await asyncio.sleep(0.005)
+    node.peering.knows(shown)
+    await bare.say(HELLO)
+    assert isinstance(await bare.hear(), Hello)
+    await bare.say(ATTACH)
+    link = await node.peering.accepted.get()
+    assert await link.receive() == ATTACH
+    await bare.say(Part(0, bytes(limits.MIB)))
+    assert await link.receive() == Part(0, bytes(limits.MIB))
+    await bare.close()
+
+
 async def a_stranger_where_no_token_is_out(node: Node) -> None:
     await untrusted(node, identity("x"), "nobody who is trusted shows")
 
@@ -487,6 +550,12 @@ STRANGERS: list[Scenario] = [
     a_stranger_that_attaches,
     a_stranger_with_a_long_message,
     a_stranger_with_a_token,
+    a_stranger_that_says_two_things,
+    a_stranger_that_says_many,
+    a_stranger_with_nothing_that_is_a_message,
+    a_stranger_that_begins_another,
+    a_stranger_that_says_it_all_at_once,
+    one_that_is_declared_before_it_greets,
     a_stranger_where_no_token_is_out,
 ]
 
@@ -694,6 +763,9 @@ PLANTED: dict[str, tuple[Any, str, Any, Scenario]] = {
     "who is linked stays": (PeerSurface, "judge", lambda *_: None, revoked_while_linked),
     "strangers may say much": (
         MessageReader, "next", _next_without_bounds, a_stranger_with_a_long_message
+    ),
+    "strangers may say many things": (
+        PeerSurface, "_is_known", lambda *_: True, a_stranger_that_says_two_things
     ),
     "nobody is cut": (Connection, "_look_at_taking", lambda *_: None, a_slow_reader),
     "a crowd stays": (limits, "PEER_UNKNOWN_OF_ADDRESS", 1_000, a_silent_crowd),
