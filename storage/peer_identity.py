@@ -8,12 +8,16 @@ fingerprint, or not at all.
 |---|---|
 | `key`, `certificate` | what is shown, PEM |
 | `next_key`, `next_certificate` | what will be, where the first is about to run out |
+| `late_key`, `late_certificate` | what is, where a start found that both had run out |
+
+What has run out by this node's clock stays until others have seen what is shown in its place: a
+clock that is ahead for a while takes nothing that they know.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
@@ -31,8 +35,8 @@ from storage.directory import StoreDirectory
 from storage.faults import StoreDamaged
 
 LASTS: Final = timedelta(days=limits.PEER_CERTIFICATE_DAYS)
-EARLIER: Final = timedelta(days=1)
-"""So long before it was made one is valid already, for nodes whose clocks are behind."""
+BEGINS: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Since when each is valid: whatever clock it was made by, and for nodes whose clock is behind."""
 SERIAL_BYTES: Final = 16
 
 
@@ -80,6 +84,15 @@ class Identities:
 
     shown: Identity
     next: Identity | None = None
+    late: Identity | None = None
+    """In the file alone: made because the others had run out by this node's clock."""
+
+    def by(self, now: datetime) -> Identities | None:
+        """What is shown by now, and next; None: all have run out."""
+        if self.shown.expires > now:
+            return Identities(self.shown, self.next)
+        rest = (one for one in (self.next, self.late) if one is not None and one.expires > now)
+        return next((Identities(one) for one in rest), None)
 
 
 def make(node: str, now: datetime, rng: Rng) -> Identity:
@@ -95,7 +108,7 @@ def make(node: str, now: datetime, rng: Rng) -> Identity:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(int.from_bytes(rng.bytes(SERIAL_BYTES), "big") or 1)
-        .not_valid_before(now - EARLIER)
+        .not_valid_before(BEGINS)
         .not_valid_after(now + LASTS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -103,6 +116,26 @@ def make(node: str, now: datetime, rng: Rng) -> Identity:
     plain = serialization.NoEncryption()
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     return Identity(made.public_bytes(pem).decode(), key.private_bytes(pem, pkcs8, plain).decode())
+
+
+def of_now(directory: StoreDirectory, node: str, now: datetime, rng: Rng) -> Identities:
+    """What the node of a directory shows by now. Where it has none yet, or all have run out, one is
+    made, and durable on return: nobody takes one that has run out, and a new one can be declared.
+
+    :param node: its id
+    :raises StoreDamaged, StoreTooNew: as `load`
+    :raises OSError: as the disk says
+    """
+    kept = load(directory)
+    if kept is None:
+        made = Identities(make(node, now, rng))
+        save(directory, made)
+        return made
+    if (found := kept.by(now)) is not None:
+        return found
+    late = make(node, now, rng)
+    save(directory, replace(kept, late=late))
+    return Identities(late)
 
 
 def given(certificate: bytes, key: bytes, now: datetime) -> Identity:
@@ -135,14 +168,14 @@ def load(directory: StoreDirectory) -> Identities | None:
         return None
     stored = directory.read(path)
     try:
-        found = [
-            Identity(str(stored[f"{which}certificate"]), str(stored[f"{which}key"]))
-            for which in ("", "next_")
+        found = {
+            which: Identity(str(stored[f"{which}certificate"]), str(stored[f"{which}key"]))
+            for which in ("", "next_", "late_")
             if f"{which}key" in stored
-        ]
-        if not all(one.fits for one in found):
+        }
+        if not all(one.fits for one in found.values()):
             raise ValueError("another's key")
-        return Identities(*found)
+        return Identities(found[""], found.get("next_"), found.get("late_"))
     except (KeyError, ValueError, TypeError):
         raise StoreDamaged(f"{path} holds no certificate, or not its key") from None
 
@@ -152,6 +185,8 @@ def save(directory: StoreDirectory, identities: Identities) -> None:
     stored = _named("", identities.shown)
     if identities.next is not None:
         stored |= _named("next_", identities.next)
+    if identities.late is not None:
+        stored |= _named("late_", identities.late)
     directory.write(directory.peer_file, stored)
 
 

@@ -57,7 +57,7 @@ from storage.directory import COPIED, is_joining
 from storage.faults import CopyFailed, StoreNotSealed
 from storage.join_tokens import Invitation
 from storage.joining import JoiningDirectory, Parts, Source
-from storage.peer_identity import Identities, Identity
+from storage.peer_identity import Identity
 from storage.reserve import NO_ROOM
 from storage.sealing import Key, name_of
 
@@ -136,12 +136,8 @@ async def join(
 
 def _identity(joining: JoiningDirectory, doors: Doors) -> Identity:
     """The certificate of the node, which a new one makes: before it is trusted it is durable."""
-    found = peer_identity.load(joining.directory)
-    if found is None:
-        now = instant(doors.clock.wall_us())
-        found = Identities(peer_identity.make(str(joining.now.node), now, doors.rng))
-        peer_identity.save(joining.directory, found)
-    return found.shown
+    node, now = str(joining.now.node), instant(doors.clock.wall_us())
+    return peer_identity.of_now(joining.directory, node, now, doors.rng).shown
 
 
 class Joiner:

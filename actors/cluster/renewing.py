@@ -76,14 +76,7 @@ class IdentityActor(ThreadActor):
         """:raises StoreDamaged: the file is not what was written
         :raises OSError: as the disk says"""
         now = instant(self.runtime.clock.wall_us())
-        found = peer_identity.load(self._directory)
-        if found is not None and found.next is not None and found.shown.expires <= now:
-            found = Identities(found.next)
-        if found is None or found.shown.expires <= now:
-            # Nobody takes one that has expired: a new one can at least be declared.
-            found = Identities(peer_identity.make(message.node, now, self._rng))
-            peer_identity.save(self._directory, found)
-        return found
+        return peer_identity.of_now(self._directory, message.node, now, self._rng)
 
     @handles(PrepareIdentity)
     def prepare(self, message: PrepareIdentity) -> Identities:
@@ -96,8 +89,10 @@ class IdentityActor(ThreadActor):
 
     @handles(SaveIdentities)
     def save(self, message: SaveIdentities) -> None:
-        """:raises OSError: as the disk says"""
-        peer_identity.save(self._directory, message.identities)
+        """:raises StoreDamaged: the file is not what was written
+        :raises OSError: as the disk says"""
+        if peer_identity.load(self._directory) != message.identities:
+            peer_identity.save(self._directory, message.identities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +161,8 @@ class RenewingActor(LoopActor):
             return
         for one in (has.shown, has.next):
             if one is not None and one.fingerprint not in row.certificates:
-                await self._have_known(one, is_shown=one is has.shown)
+                await self._have_known(one, has.shown)
+        await self._settle(has)
         await self._step(has)
 
     def _come(self, shown: Identity) -> None:
@@ -193,18 +189,23 @@ class RenewingActor(LoopActor):
             assert made.next is not None
             log.info("the next certificate is made", fingerprint=made.next.fingerprint)
 
-    async def _have_known(self, one: Identity, *, is_shown: bool) -> None:
+    async def _have_known(self, one: Identity, shown: Identity) -> None:
         """Have a certificate of this node put into its row."""
         try:
             with self._committer.begin() as tx:
                 row = self._row_in(tx)
                 if row is None:
                     return
+                if shown.fingerprint in row.certificates:
+                    # Of three the row would have the first and the last.
+                    row = replicas.shown(
+                        tx, row, self._peering.node, shown.fingerprint, shown.expires
+                    )
                 replicas.renew(tx, row, one.fingerprint, one.expires)
                 promise = self._committer.commit(tx, NODE, reason=_REASON)
             await self._committer.released(promise)
         except NotWritable:
-            if is_shown:
+            if one is shown:
                 log.warning(
                     "this node's row names another certificate than it shows: no other node will"
                     " link with it",
@@ -231,6 +232,14 @@ class RenewingActor(LoopActor):
         elif not isinstance(answer, Renewed):
             raise LinkClosed(f"the leader said {type(answer).__name__} to a certificate")
 
+    async def _settle(self, has: Identities) -> None:
+        """Keep nothing of before, once others have seen what is shown and know nothing else."""
+        row = self._own_row()
+        if self._peering.is_given or row is None:
+            return
+        if tuple(row.certificates) == (has.shown.fingerprint,):
+            await ask(self._file.ref, SaveIdentities(has))
+
     async def _step(self, has: Identities) -> None:
         """Show the next one, once it is known and it is time."""
         peering, row = self._peering, self._own_row()
@@ -238,10 +247,14 @@ class RenewingActor(LoopActor):
             return
         if not peering.is_given and has.shown.expires - self._now >= SHOWN:
             return
-        if not peering.is_given:
+        # Half a month has gone by in one step, or a clock has: others may know the first one alone.
+        is_sudden = not peering.is_given and has.shown.expires <= self._now
+        if not peering.is_given and not is_sudden:
             await ask(self._file.ref, SaveIdentities(Identities(has.next)))
         peering.show(Identities(has.next))
         log.info("another certificate is shown to other nodes", fingerprint=has.next.fingerprint)
+        if is_sudden:
+            return
         with suppress(NotWritable), self._committer.begin() as tx:
             shown, own = has.next, self._row_in(tx)
             if own is not None and shown.fingerprint in own.certificates:

@@ -7,6 +7,7 @@ import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from protocol.links import (
     Peer,
     Refused,
 )
+from storage import peer_identity
 from storage.backups.copying import Copied
 from storage.backups.making import World
 from storage.directory import StoreDirectory
@@ -55,12 +57,14 @@ from storage.faults import CopyFailed, StoreNotSealed, StoreUnfinished
 from storage.join_tokens import Invitation, Where
 from storage.joining import JoiningDirectory, Source
 from storage.memory import MemoryEngine
+from storage.peer_identity import Identities, Identity
 from storage.reigns import Reign, whole
 from storage.rocks import RocksEngine
 from storage.sealing import Key, key_of
 from tests.actors.cluster.pipes import Alter, End, Pipes, as_it_is, linked
 from tests.logbook import Logbook
 from tests.nodes import Running, running
+from tests.surfaces.peers.parts import identity
 
 PIN = "ab" * 32
 KEY, OTHER_KEY = key_of(bytes(range(32))), key_of(bytes(32))
@@ -561,6 +565,26 @@ async def test_who_forgot_the_key_comes_again_with_it(tmp_path: Path) -> None:
 async def test_a_key_for_a_store_in_clear(tmp_path: Path, leader: Leader) -> None:
     with pytest.raises(StoreNotSealed, match="Join without --key-file"):
         await new(tmp_path, leader, key=KEY).join()
+
+
+async def test_who_joins_shows_what_it_would_serve_with(tmp_path: Path) -> None:
+    """A node that is copied anew has a certificate, and one that comes next."""
+    now = datetime.now(UTC)
+    has = Identities(
+        identity("first", now - timedelta(days=366), now - timedelta(days=1)),
+        identity("next", now - timedelta(days=31), now + timedelta(days=334)),
+    )
+    path, doors = str(tmp_path / "new"), system_doors()
+    with closing(JoiningDirectory.begin(path, doors.fs, doors.clock, doors.rng)) as begun:
+        peer_identity.save(begun.directory, has)
+    shown: list[Identity] = []
+
+    def links_of(_node: str, own: Identity) -> Any:
+        shown.append(own)
+
+    with pytest.raises(BadRequest, match="needs a join token"):
+        await joining.join(doors, path, None, None, lambda *_: None, links_of)
+    assert shown == [has.next]
 
 
 # --- disks that are full --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -495,6 +495,105 @@ async def test_it_is_renewed_a_month_ahead_and_shown_half_a_month_later(
         assert await until(1) == both[1:] == [one.shown]
     async with linked(tmp_path / "x", doors=replace(system_doors(), clock=clock)) as one:
         assert [one.shown] == both[1:]
+
+
+DAY_US = 86_400_000_000
+
+
+async def test_a_start_whose_clock_is_ahead_takes_nothing_that_others_know(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    logbook.allow("another node|clock")
+    clock = Ahead()
+    doors = replace(system_doors(), clock=clock)
+    async with linked(tmp_path / "x", doors=doors) as one:
+        first, node = one.shown, one.here.node.peering.node
+        await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{node}'")
+        while (await one.row("n1"))["certificate"] != first:
+            await asyncio.sleep(0.005)
+    clock.ahead_us = 365 * DAY_US
+    async with linked(tmp_path / "x", doors=doors) as one:
+        late = one.here.node.peering.shown
+        assert late.fingerprint != first
+        while len((await one.cluster())["trusted"]) < 2:
+            await asyncio.sleep(0.005)
+    async with linked(tmp_path / "x", doors=doors) as one:
+        assert one.shown == late.fingerprint, "each start shows the same"
+    clock.ahead_us = 0
+    async with linked(tmp_path / "x", doors=doors) as one:
+        assert one.shown == first
+        assert late.parsed.not_valid_before_utc < datetime.now(UTC), "it may have been declared"
+        assert first in {each["certificate"] for each in (await one.cluster())["trusted"]}
+
+
+async def test_a_clock_that_runs_ahead_takes_nothing_that_others_know(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    logbook.allow("another node|clock")
+    clock = Ahead()
+    doors = replace(system_doors(), clock=clock)
+    async with linked(tmp_path / "x", doors=doors) as one:
+        first, peering = one.shown, one.here.node.peering
+        await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{peering.node}'")
+        while (await one.row("n1"))["certificate"] != first:
+            await asyncio.sleep(0.005)
+        clock.ahead_us = 366 * DAY_US
+        peering.renew_soon()
+        while one.shown == first:
+            await asyncio.sleep(0.005)
+    clock.ahead_us = 0
+    async with linked(tmp_path / "x", doors=doors) as one:
+        assert one.shown == first
+        assert first in {each["certificate"] for each in (await one.cluster())["trusted"]}
+
+
+async def test_one_that_was_made_late_is_trusted_until_the_next_is_shown(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    """The row of a leader has the one that has run out too: nobody has seen the other one."""
+    logbook.allow("another node|clock")
+    clock = Ahead()
+    doors = replace(system_doors(), clock=clock)
+    async with linked(tmp_path / "x", doors=doors) as one:
+        node = one.here.node.peering.node
+        await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{node}'")
+        while (await one.row("n1"))["certificate"] is None:
+            await asyncio.sleep(0.005)
+    clock.ahead_us = 365 * DAY_US
+    async with linked(tmp_path / "x", doors=doors) as one:
+        late, peering = one.shown, one.here.node.peering
+        while peering.trust.of(late) is None:
+            await asyncio.sleep(0.005)
+        clock.pass_days(340)
+        peering.renew_soon()
+        while peering.identities is None or peering.identities.next is None:
+            await asyncio.sleep(0.005)
+        following = peering.identities.next.fingerprint
+        while peering.trust.of(following) is None:
+            await asyncio.sleep(0.005)
+        assert one.shown == late and peering.trust.of(late) is not None
+
+
+async def test_what_others_have_seen_is_what_a_start_finds(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    """A clock that is right again shows nothing that they know no more."""
+    logbook.allow("another node|clock")
+    clock = Ahead()
+    doors = replace(system_doors(), clock=clock)
+    async with linked(tmp_path / "x", doors=doors) as one:
+        first = one.shown
+    clock.ahead_us = 365 * DAY_US
+    async with linked(tmp_path / "x", doors=doors) as one:
+        late = one.shown
+        await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{late}'")
+        directory = one.here.node.store.parts.directory
+        while (kept := peer_identity.load(directory)) is None or kept.late is not None:
+            await asyncio.sleep(0.005)
+        assert kept.shown.fingerprint == late != first
+    clock.ahead_us = 0
+    async with linked(tmp_path / "x", doors=doors) as one:
+        assert one.shown == late
 
 
 async def test_a_follower_has_its_leader_put_the_next_one_into_its_row(
