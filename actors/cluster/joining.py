@@ -25,6 +25,7 @@ from actors.doors import Doors
 from protocol import limits
 from protocol.doors import File, Fs, Room
 from protocol.errors import (
+    CATALOGUE,
     BackupCorrupt,
     BackupCut,
     BadRequest,
@@ -65,10 +66,13 @@ log = structlog.get_logger("cluster")
 
 READ_BYTES: Final = limits.MIB
 FIRST_PAUSE_SECONDS: Final = 1.0
-PASSING: Final = frozenset(
-    {"Busy", "DiskFull", "Draining", "LogPruned", "NotWritable", "UnknownOutcome"}
-)
-"""What another node refuses with that it, or one beside it, may not refuse with later."""
+PASSING: Final = frozenset(code for code, refusal in CATALOGUE.items() if refusal.retry) | {
+    "LogPruned",
+    "NotWritable",
+    "UnknownOutcome",
+}
+"""What another node refuses with that it, or one beside it, may not refuse with later. What became
+of a token whose outcome is unknown is found out by bringing it again."""
 
 
 class NotGiven(Exception):

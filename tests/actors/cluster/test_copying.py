@@ -28,12 +28,18 @@ from protocol import limits
 from protocol.doors import Room
 from protocol.errors import (
     CATALOGUE,
+    AuditRefused,
     BadRequest,
     Busy,
+    Conflict,
     DiskFull,
     LogPruned,
+    NotEnoughReplicas,
+    NotWritable,
     Refusal,
     SignInRefused,
+    TooManyTries,
+    UnknownOutcome,
     WrongKey,
 )
 from protocol.links import (
@@ -486,8 +492,16 @@ async def test_the_answer_to_a_token_is_lost(
     await check(joined, copied)
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [Busy, NotWritable, NotEnoughReplicas, UnknownOutcome, Conflict, AuditRefused, TooManyTries],
+)
 async def test_a_leader_that_can_not_take_a_token_yet(
-    tmp_path: Path, leader: Leader, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+    refusal: type[Refusal],
+    tmp_path: Path,
+    leader: Leader,
+    logbook: Logbook,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     logbook.allow("the copy failed")
     redeem, left = Pipes.redeem, [2]
@@ -495,7 +509,7 @@ async def test_a_leader_that_can_not_take_a_token_yet(
     async def busy(pipes: Pipes, *asked: Any) -> Any:
         left[0] -= 1
         if left[0] >= 0:
-            raise Busy("later")
+            raise refusal("later")
         return await redeem(pipes, *asked)
 
     monkeypatch.setattr(Pipes, "redeem", busy)
@@ -774,5 +788,5 @@ async def test_a_node_that_can_not_be_brought_up_to_date(
 
 def test_codes_that_pass() -> None:
     """Each is one that there is."""
-    assert CATALOGUE.keys() >= joining.PASSING
+    assert CATALOGUE.keys() >= joining.PASSING >= {"Busy", "NotEnoughReplicas", "Conflict"}
     assert issubclass(LogPruned, Refusal)
