@@ -111,7 +111,7 @@ def place_of(fs: Fs, path: str) -> Place:
 async def join(
     doors: Doors,
     path: str,
-    token: str | None,
+    token: Callable[[], str | None],
     key: Key | None,
     tick: Tick,
     links_of: Callable[[str, Identity], Links],
@@ -119,23 +119,33 @@ async def join(
 ) -> Copied:
     """Make a directory a copy of the store that other nodes have, from wherever it is.
 
-    :param token: what brings it in; None: it was used already
+    :param token: reads what brings it in; None: there is none. Asked where none was redeemed yet:
+        whoever goes on needs none, and what it was may be gone
     :param key: what the store is sealed with; None: it is not
     :param links_of: makes the links of a node, which is told by its id and by what it shows
     :param given: that; None: the node makes its own
-    :raises BadRequest: the token is none, or there is none and it is needed
+    :raises BadRequest: the token is none, or there is none and it is needed. Of a new directory
+        nothing is made then
     :raises NotJoined: the directory holds something. Nothing was changed
     :raises WrongKey, StoreNotSealed, StoreDamaged, StoreLocked, StoreOpenToOthers: it can't be
         taken
     :raises Refusal, StoreFault, EngineFailed, OSError: as `Joiner.join`
     """
     fs, clock, rng = doors.fs, doors.clock, doors.rng
-    invitation = None if token is None else join_tokens.read(token)
+    begun = is_joining(fs, path)
+    invitation = None if begun else _invitation(token)
     world = World(fs, clock, rng, doors.open_engine, doors.open_in_memory, tick, key=key)
     with closing(JoiningDirectory.begin(path, fs, clock, rng, key)) as joining:
+        if begun and joining.now.store is None:
+            invitation = _invitation(token)
         node = str(joining.now.node)
         links = links_of(node, given or _identity(joining, doors))
         return await Joiner(joining, links, world).join(invitation)
+
+
+def _invitation(token: Callable[[], str | None]) -> Invitation | None:
+    given = token()
+    return None if given is None else join_tokens.read(given)
 
 
 def _identity(joining: JoiningDirectory, doors: Doors) -> Identity:

@@ -4,6 +4,7 @@ stands by itself, or beside what serves the store then."""
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from ssl import SSLContext
 
 import structlog
@@ -97,7 +98,6 @@ async def _joined(
         return Dialler(lambda: shown, lambda: hello, _Nobody(doors.clock), sparing)
 
     try:
-        token = _token(invitation, doors)
         with stages(console) as shown:
 
             def tick(stage: str, done: int, total: int) -> None:
@@ -105,6 +105,7 @@ async def _joined(
                 if far is not None:
                     far(stage, done, total)
 
+            token = partial(_token, invitation, doors)
             return await copy_store(doors, directory, token, key, tick, links_of, given)
     except START_FAULTS as fault:
         raise NotOpened(reason(directory, fault)) from fault

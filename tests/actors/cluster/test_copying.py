@@ -597,7 +597,7 @@ async def test_who_joins_shows_what_it_would_serve_with(tmp_path: Path) -> None:
         shown.append(own)
 
     with pytest.raises(BadRequest, match="needs a join token"):
-        await joining.join(doors, path, None, None, lambda *_: None, links_of)
+        await joining.join(doors, path, lambda: None, None, lambda *_: None, links_of)
     assert shown == [has.next]
 
 
