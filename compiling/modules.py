@@ -80,6 +80,7 @@ MODULES: Final = (
     "storage.messages",
     "storage.moments",
     "storage.present",
+    "storage.races",
     "storage.reads",
     "storage.records",
     "storage.spaces",

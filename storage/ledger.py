@@ -18,11 +18,9 @@ validation and its place in flight no other can slip in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from protocol import limits
 from protocol.doors import Clock, Rng
 from protocol.errors import Conflict
 from storage import effects, keys, lineage, statements
@@ -31,11 +29,11 @@ from storage.effects import SEQUENCE_BYTES, Attribution, Effect
 from storage.engine import Batch, Engine, View
 from storage.frames import NO_DIGEST, Frame
 from storage.histories import LogEnd
-from storage.keys import Range
 from storage.layers import InFlight, Layer, apply_writes
 from storage.lineage import Lineage
 from storage.lookups import Lookups
 from storage.moments import Moment
+from storage.races import Races
 from storage.replay import Folding, Replay, stands_alone
 from storage.transactions import Transaction
 
@@ -49,19 +47,6 @@ PREPARE_KEYS: Final = 2_048
 
 class StateUnusable(Exception):
     """State and log don't belong together: the one can't be brought up to the other."""
-
-
-@dataclass(slots=True)
-class _Change:
-    """Which keys a commit changed, for transactions that paused before it."""
-
-    sequence: int
-    keys: frozenset[bytes]
-    ordered: list[bytes]
-    ranges: list[Range]
-    catalog: bool
-    """Whether a declaration is among them."""
-    declared: Collection[bytes]
 
 
 class Ledger:
@@ -122,9 +107,7 @@ class Ledger:
         self.heard: Callable[[Layer], None] | None = None
         """Hears of each commit as it goes in flight, whichever node has made it; None: nobody wants
         to. Short, and raises nothing."""
-        self._changes: deque[_Change] = deque()
-        self._changed_keys = 0
-        self._forgotten = 0
+        self.races = Races()
         self.barrier: Barrier | None = None
         """The one that stands."""
         self._part_of: list[bytes] = []
@@ -237,15 +220,14 @@ class Ledger:
             is `barred`, and may try again when `barrier` has gone
         """
         assert not tx.ended, "a transaction is committed once"
-        own = tx.own
         try:
-            if not (own.writes or own.ranges or tx.adds or attribution.entry):
+            if not (_changes_something(tx) or attribution.entry):
                 return tx.saw if tx.saw > self._released else 0
             if self.barrier is not None and self.barrier.holds_back(tx):
                 tx.barred = True
                 raise Conflict("what it changes is kept still until another transaction has ended")
             if tx.paused:
-                self._validate(tx)
+                self.races.validate(tx)
             else:
                 assert tx.sequence == self._committed, "control was given away without a pause"
             return self._commit(tx, attribution)
@@ -284,7 +266,7 @@ class Ledger:
         self._committed = sequence
         self._frame_time = time
         if others_paused:
-            self._remember(layer)
+            self.races.remember(layer)
         if layer.catalog:
             self.lookups.changed(sequence, layer.declared, layer.ranges)
             if self.lookups.users_since == sequence:
@@ -322,16 +304,23 @@ class Ledger:
         self._time = max(self._time, self._frame_time)
 
     def prepare(self, tx: Transaction) -> Iterator[None]:
-        """Encode the changes of a large transaction before its commit, in steps of about a
-        millisecond, so that the commit itself is short. Between the steps control may be given
-        away, after a `pause`; nothing more may be changed."""
+        """Do before the commit of a transaction what takes long where it is large or has paused, in
+        steps of about a millisecond: encode its changes, and compare what it has read with what
+        others have committed since. Between the steps control may be given away, after a `pause`;
+        nothing more may be changed.
+
+        :raises Conflict: as `commit`
+        """
         chunks = [effects.encode_some(tx.first_effects())]
         late = frozenset(tx.late_keys())
         for part in tx.own.in_steps(PREPARE_KEYS):
             rows = [row for row in part if row[0] not in late] if late else part
             chunks.append(effects.encode_some(_write_effects(tx, rows)))
-            yield
+            if len(part) == PREPARE_KEYS:
+                yield
         tx.prepared = chunks
+        if _changes_something(tx):
+            yield from self.races.compare(tx)
 
     def _sums(self, tx: Transaction) -> list[Effect]:
         """Counters that were added to, as what they now say: put, and told as effects."""
@@ -486,11 +475,10 @@ class Ledger:
         self._committed = self._durable = upto
         while self._since > upto + 1 and self._epochs:
             self._since, self.epoch = self._epochs.pop()
-        while self._changes and self._changes[-1].sequence > upto:
-            self._changed_keys -= len(self._changes.pop().keys)
-        self._forgotten = min(self._forgotten, upto)
+        self.races.withdraw(upto)
         for tx in self._paused.values():
             tx.withdrawn = tx.withdrawn or tx.sequence > upto
+            tx.reads.compared = min(tx.reads.compared, upto)
         self.lookups.withdraw(upto)
         self._folding.forget()
 
@@ -507,53 +495,11 @@ class Ledger:
         """A paused transaction has ended: forget what only it could ask for."""
         del self._paused[id(tx)]
         oldest = min((other.sequence for other in self._paused.values()), default=self._committed)
-        changes = self._changes
-        while changes and changes[0].sequence <= oldest:
-            self._changed_keys -= len(changes.popleft().keys)
+        self.races.forget(oldest)
 
-    def _remember(self, layer: Layer) -> None:
-        changed = frozenset(layer.writes)
-        self._changes.append(
-            _Change(
-                layer.sequence,
-                changed,
-                layer.ordered(),
-                layer.ranges,
-                layer.catalog,
-                layer.declared,
-            )
-        )
-        self._changed_keys += len(changed)
-        while self._changed_keys > limits.REMEMBERED_KEYS:
-            oldest = self._changes.popleft()
-            self._changed_keys -= len(oldest.keys)
-            self._forgotten = oldest.sequence
 
-    def _validate(self, tx: Transaction) -> None:
-        if tx.withdrawn:
-            raise Conflict("a commit that this transaction had seen was taken back")
-        if tx.sequence < self._forgotten:
-            raise Conflict("the transaction ran for too long beside others that write")
-        for change in reversed(self._changes):
-            if change.sequence <= tx.sequence:
-                break
-            if change.catalog and tx.reads.rest_on(change.declared, change.ranges):
-                raise Conflict("a declaration changed that the transaction had looked up")
-            if tx.reads_changed(change.keys, change.ordered) or any(
-                tx.reads_range_changed(start, end) for start, end in change.ranges
-            ):
-                raise Conflict("another commit changed what this transaction had read")
-
-    def is_untouched(self, tx: Transaction, wanted: Collection[bytes]) -> bool:
-        """Whether it is sure that no commit has changed any of some keys since `tx` paused."""
-        if tx.withdrawn or tx.sequence < self._forgotten:
-            return False
-        for change in reversed(self._changes):
-            if change.sequence <= tx.sequence:
-                break
-            if change.ranges or not change.keys.isdisjoint(wanted):
-                return False
-        return True
+def _changes_something(tx: Transaction) -> bool:
+    return bool(tx.own.writes or tx.own.ranges or tx.adds)
 
 
 def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]) -> list[Effect]:

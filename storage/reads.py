@@ -8,8 +8,9 @@ last is not remembered again: an UPDATE scans its table, and then reads each rec
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
 from protocol import limits
 from storage.keys import RECORD_PREFIX_BYTES, Range
@@ -19,26 +20,36 @@ from storage.lookups import Lookup, rest_on
 class Reads:
     """Keys and ranges that were looked at."""
 
-    __slots__ = ("_end", "_keys", "_ranges", "_start", "looked")
+    __slots__ = ("_end", "_ends", "_keys", "_ranges", "_start", "_starts", "compared", "looked")
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()
         self._ranges: set[Range] = set()
         self._start = self._end = b""
         """The range scanned last."""
+        self._starts: list[bytes] = []
+        self._ends: list[bytes] = []
+        """The ranges joined and in order, once somebody has asked: `_in_order`."""
         self.looked: set[Lookup] = set()
+        self.compared = 0
+        """The newest commit that all keys and ranges were compared with; 0: some with none. See
+        `races.py`."""
 
     def add_key(self, key: bytes) -> None:
         """Remember a point read."""
         if self._start <= key < self._end:
             return
+        if key in self._keys:
+            return
         self._keys.add(key)
+        self.compared = 0
         if len(self._keys) > limits.READ_KEYS:
             self._widen()
 
     def add_keys(self, keys: Collection[bytes]) -> None:
         """Remember some point reads."""
         self._keys.update(keys)
+        self.compared = 0
         if len(self._keys) > limits.READ_KEYS:
             self._widen()
 
@@ -53,24 +64,50 @@ class Reads:
     def add_range(self, start: bytes, end: bytes) -> None:
         """Remember a scan."""
         self._start, self._end = start, end
-        self._ranges.add((start, end))
-        self._bound()
+        if (start, end) not in self._ranges:
+            self._ranges.add((start, end))
+            self._bound()
 
     def _bound(self) -> None:
+        self.compared = 0
+        self._starts.clear()
         if len(self._ranges) > limits.READ_RANGES:
-            self._ranges = _joined(self._ranges)
+            self._ranges = set(_joined(self._ranges))
             if len(self._ranges) > limits.READ_RANGES // 2:
                 self._ranges = _widened(self._ranges)
 
-    def touch(self, changed: frozenset[bytes], ordered: list[bytes]) -> bool:
+    def touch(self, changed: AbstractSet[bytes], ordered: list[bytes]) -> bool:
         """Whether any of these keys was read; `ordered` are the same keys, sorted."""
-        if not self._keys.isdisjoint(changed):
+        if not changed.isdisjoint(self._keys):
             return True
-        for start, end in self._ranges:
+        if not (self._ranges and ordered):
+            return False
+        starts, ends = self._in_order()
+        if ordered[-1] < starts[0] or ordered[0] >= ends[-1]:
+            return False
+        if len(ordered) < len(starts):
+            for key in ordered:
+                at = bisect_right(starts, key) - 1
+                if at >= 0 and key < ends[at]:
+                    return True
+            return False
+        for start, end in zip(starts, ends, strict=True):
             at = bisect_left(ordered, start)
             if at < len(ordered) and ordered[at] < end:
                 return True
         return False
+
+    def looks(self, ordered: list[bytes]) -> int:
+        """At how many keys or ranges `touch` looks, about."""
+        return min(len(ordered), len(self._ranges) + len(self._keys))
+
+    def _in_order(self) -> tuple[list[bytes], list[bytes]]:
+        """Where the ranges begin, and where they end, joined and in order. There are some."""
+        if not self._starts:
+            joined = _joined(self._ranges)
+            self._starts = [start for start, _ in joined]
+            self._ends = [end for _, end in joined]
+        return self._starts, self._ends
 
     def rest_on(self, declared: Collection[bytes], ranges: list[Range]) -> bool:
         """Whether any look-up rests on declarations that changed, or were deleted by ranges.
@@ -112,12 +149,12 @@ def _widened(ranges: set[Range]) -> set[Range]:
     return set(found.values())
 
 
-def _joined(ranges: set[Range]) -> set[Range]:
-    """The same ranges with those that overlap or meet made one."""
+def _joined(ranges: set[Range]) -> list[Range]:
+    """The same ranges with those that overlap or meet made one, in order."""
     joined: list[Range] = []
     for start, end in sorted(ranges):
         if joined and start <= joined[-1][1]:
             first, last = joined.pop()
             start, end = first, max(last, end)
         joined.append((start, end))
-    return set(joined)
+    return joined

@@ -206,7 +206,7 @@ class Transaction:
             if any(layer.touches(wanted) for layer in self._frozen):
                 return False
             # What no commit has touched since the view was taken is in it as it is now.
-            get, now = self._view.get, self._ledger.is_untouched(self, wanted)
+            get, now = self._view.get, self._ledger.races.is_untouched(self, wanted)
         absent = now and self._engine.none_in(min(wanted), max(wanted) + b"\0")
         if absent or all(get(key) is None for key in wanted):
             self._reads.add_keys(wanted)
@@ -497,14 +497,6 @@ class Transaction:
     def froze(self, layer: Layer) -> bool:
         """Whether it reads through a layer that was in flight when it paused."""
         return layer in self._frozen
-
-    def reads_changed(self, keys_changed: frozenset[bytes], ordered: list[bytes]) -> bool:
-        """Whether anything read is among keys that changed, also given in order."""
-        return self._reads.touch(keys_changed, ordered)
-
-    def reads_range_changed(self, start: bytes, end: bytes) -> bool:
-        """Whether anything read lies in a range that was deleted."""
-        return self._reads.touch_range(start, end)
 
     def first_effects(self) -> list[Effect]:
         """What its frame says before anything else: what goes by ranges, and what was built."""

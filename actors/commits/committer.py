@@ -205,7 +205,8 @@ class Committer(Promises):
         return read_released(self.ledger)
 
     def prepare(self, transaction: Transaction) -> Iterator[None]:
-        """Encode what a large transaction changes, in steps; nothing more may be changed then."""
+        """Do what takes long of the commit of a transaction that is large or has paused, in steps;
+        nothing more may be changed then. :raises Conflict: as `commit`"""
         return self.ledger.prepare(transaction)
 
     def commit(

@@ -523,7 +523,7 @@ class ScriptRun(Execution):
 
     def _commit(self, first: int, end: int) -> None:
         transaction = self.transaction
-        if transaction.size > LARGE_BYTES:
+        if transaction.size > LARGE_BYTES or (transaction.size and transaction.paused):
             for _ in self.services.committer.prepare(transaction):
                 self.tick()
         # Of a moment that is new too: without its answer nobody would know its name.

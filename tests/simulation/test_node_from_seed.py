@@ -16,7 +16,7 @@ import pytest
 import storage.ledger
 from actors.commits import Committer
 from actors.scripts.transactions import ScriptRun
-from storage import carried, effects, indexes, keys, records, replay
+from storage import carried, effects, indexes, keys, races, records, replay
 from storage.appends import Append
 from storage.derived import Kept
 from storage.frames import Frame, Placed
@@ -199,7 +199,7 @@ def _forget_range(_reads: Reads, _start: bytes, _end: bytes) -> None:
     pass
 
 
-def _validate_nothing(_ledger: Ledger, _tx: Transaction) -> None:
+def _validate_nothing(_reads: Reads, _change: Any) -> None:
     pass
 
 
@@ -305,7 +305,7 @@ def _forgets_the_end(rows: MessageRows, exactly: bool = True) -> tuple[int, int]
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a key that was read is not validated": (Reads, "add_key", _forget_key),
     "a range that was read is not validated": (Reads, "add_range", _forget_range),
-    "nothing is validated": (Ledger, "_validate", _validate_nothing),
+    "nothing is validated": (races, "_require_unread", _validate_nothing),
     "a count is kept wrong": (records, "delete", _delete_uncounted),
     "an answer does not wait for what it saw": (ScriptRun, "_release", _release_without_saw),
     "a replay forgets range deletes": (replay, "fold", _replay_no_range),

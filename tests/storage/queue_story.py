@@ -194,16 +194,17 @@ class Story:
     def _end(self, running: Running) -> None:
         self.open.remove(running)
         tx = running.tx
-        if self.random.random() < 0.2:
-            for _ in self.ledger.prepare(tx):
-                pass
         others = self.ledger.committed > running.began
         wrote = bool(tx.size)
         try:
+            if self.random.random() < 0.2:
+                for _ in self.ledger.prepare(tx):
+                    pass
             self.ledger.commit(tx, BY)
         except Conflict:
             assert tx.paused, "a conflict without anybody beside it"
             assert others, "a conflict without another commit"
+            tx.release()
             self.conflicts += 1
             return
         # What only reads has seen one state, as it was when it began.

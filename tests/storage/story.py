@@ -350,8 +350,15 @@ class Story:
             del running.view[key]
 
     def _prepare(self, running: Running) -> None:
-        for _ in self.ledger.prepare(running.tx):
-            pass
+        since = self.changes[running.tx.sequence + 1 :]
+        try:
+            for _ in self.ledger.prepare(running.tx):
+                pass
+        except Conflict:
+            lost = any(one.touches(*read) for one in since for read in running.reads)
+            assert running.tx.paused and running.ops and lost, "a conflict without a reason"
+            self.conflicts += 1
+            self._release(running)
 
     # --- ending ---------------------------------------------------------------------------------
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from protocol import limits
 from protocol.errors import Busy, Conflict
-from storage import catalog, effects, keys, layers, ledger, replay
+from storage import catalog, effects, keys, layers, ledger, races, replay
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
 from storage.frames import Frame
 from storage.histories import LogEnd
 from storage.ledger import Ledger, StateUnusable
 from storage.memory import MemoryEngine
+from storage.reads import Reads
 from storage.state_hash import state_hash
 from tests.simulation.doors import START_US, ManualClock, SeededRng
 from tests.storage.books import BY, Book, digests
@@ -142,9 +144,9 @@ def test_a_view_is_let_go_with_its_transaction(book: Book) -> None:
     tx = book.begin()
     tx.pause()
     put(book, 1)
-    assert len(book.ledger._changes) == 1
+    assert len(book.ledger.races) == 1
     tx.release()
-    assert len(book.ledger._changes) == 0
+    assert len(book.ledger.races) == 0
     with pytest.raises(AssertionError, match="closed view"):
         tx.get(key(1))
 
@@ -156,7 +158,7 @@ def test_changes_remembered_are_bounded(book: Book, monkeypatch: pytest.MonkeyPa
     reader.pause()
     for number in range(1, 30):
         put(book, number)
-    assert book.ledger._changed_keys <= 10
+    assert book.ledger.races.keys <= 10
     slow.put(key(0), b"")
     with pytest.raises(Conflict, match="too long"):
         book.commit(slow)
@@ -173,6 +175,138 @@ def test_conflicts_name_no_reason_where_there_is_none(book: Book) -> None:
     put(book, 2, 9, 20)
     tx.put(key(5), b"")
     assert book.commit(tx) == 3
+
+
+def test_who_paused_is_compared_in_steps_before_its_commit(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And in the commit with what came since alone, however many there were."""
+    monkeypatch.setattr(races, "COMPARE_LOOKS", 10)
+    touch, looked = Reads.touch, 0
+
+    def counted(self: Reads, *changed: Any) -> bool:
+        nonlocal looked
+        looked += 1
+        return touch(self, *changed)
+
+    monkeypatch.setattr(Reads, "touch", counted)
+    slow = book.begin()
+    for number in range(100, 200, 2):
+        list(slow.scan(key(number), key(number + 1)))
+    slow.pause()
+    for number in range(50):
+        put(book, number, number + 1_000)
+    slow.put(key(2_000), b"")
+    each = []
+    for _ in book.ledger.prepare(slow):
+        each.append(looked)
+        looked = 0
+    assert sum(each) + looked == 50 and max(each) < 5
+    looked = 0
+    put(book, 1)
+    book.commit(slow)
+    assert looked == 1
+
+
+@pytest.mark.parametrize("race", ["before", "after", "read later", "taken back"])
+def test_no_race_is_missed_by_comparing_before_the_commit(book: Book, race: str) -> None:
+    put(book, 1, 2, 101)
+    book.durable()
+    slow = book.begin()
+    list(slow.scan(key(0), key(10)))
+    slow.get(key(101))
+    slow.pause()
+    put(book, 1 if race == "before" else 20, 30)
+    put(book, 21)
+    slow.put(key(2_000), b"")
+    if race == "before":
+        with pytest.raises(Conflict):
+            list(book.ledger.prepare(slow))
+    else:
+        list(book.ledger.prepare(slow))
+    if race == "after":
+        put(book, 101)
+    elif race == "read later":
+        slow.get(key(30))
+    elif race == "taken back":
+        book.ledger.withdraw()
+        put(book, 1)
+    with pytest.raises(Conflict):
+        book.commit(slow)
+
+
+def test_what_only_reads_loses_nothing_by_comparing(book: Book) -> None:
+    put(book, 1)
+    reader = book.begin()
+    reader.get(key(1))
+    reader.pause()
+    put(book, 1)
+    list(book.ledger.prepare(reader))
+    book.commit(reader)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
+    book: Book, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr(races, "LARGE", 0)
+
+    class Wanted(list[bytes]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[bytes]:
+            self.looks += 1
+            return super().__iter__()
+
+    slow, book_races = book.begin(), book.ledger.races
+    put_first = Wanted([key(5), key(6)])
+    slow.pause()
+    for number in range(100, 130):
+        put(book, number)
+    assert book_races.is_untouched(slow, put_first)
+    assert large or put_first.looks == 1
+    late = book.begin()
+    late.pause()
+    put(book, 5)
+    assert not book_races.is_untouched(slow, put_first)
+    assert book_races.is_untouched(slow, [key(6)])
+    assert book_races.is_untouched(late, [key(100)])
+    book.ledger.withdraw()
+    put(book, 100)
+    assert book_races.is_untouched(book.begin(), [key(100)])
+    slow.release()
+    late.release()
+    assert not len(book_races) and not book_races._newest and not book_races.keys
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
+    book: Book, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr(races, "LARGE", 1)
+    first = book.begin()
+    first.pause()
+    put(book, 1, 2)
+    put(book, 2, 3)
+    book.durable()
+    second = book.begin()
+    second.pause()
+    put(book, 1, 3)
+    put(book, 3, 4)
+    asked = book.ledger.races
+    first.release()
+    untouched = [number for number in range(1, 5) if asked.is_untouched(second, [key(number)])]
+    assert (untouched, len(asked), asked.keys) == ([2], 2, 4)
+    third = book.begin()
+    third.pause()
+    put(book, 2, 3)
+    book.ledger.mark_durable(3, digests(book.frames, 3))
+    book.ledger.withdraw()
+    assert second.sequence == 2 and third.withdrawn
+    untouched = [number for number in range(1, 5) if asked.is_untouched(second, [key(number)])]
+    assert (untouched, len(asked), asked.keys) == ([2, 4], 1, 2)
 
 
 # --- to the engine ------------------------------------------------------------------------------

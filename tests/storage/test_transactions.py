@@ -15,6 +15,7 @@ from storage.engine import Batch
 from storage.layers import InFlight, Layer, Overlay
 from storage.ledger import Ledger
 from storage.moments import Moment
+from storage.races import Races
 from storage.reads import Reads
 from storage.sheets import Sheet
 from storage.transactions import Transaction
@@ -190,7 +191,8 @@ def records_in_flight_not_stamped(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_validated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "_validate", lambda self, tx: None)
+    patch.setattr(Races, "validate", lambda self, tx: None)
+    patch.setattr(Races, "compare", lambda self, tx: iter(()))
 
 
 def everything_conflicts(patch: pytest.MonkeyPatch) -> None:
@@ -202,7 +204,7 @@ def changes_forgotten_too_soon(patch: pytest.MonkeyPatch) -> None:
 
     def thaw(self: Ledger, tx: Transaction) -> None:
         real(self, tx)
-        self._changes.clear()
+        self.races.forget(self.committed)
 
     patch.setattr(Ledger, "thaw", thaw)
 
@@ -343,7 +345,7 @@ def absence_of_many_not_validated(patch: pytest.MonkeyPatch) -> None:
 
 
 def absence_of_many_is_that_of_now(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "is_untouched", lambda self, tx, wanted: True)
+    patch.setattr(Races, "is_untouched", lambda self, tx, wanted: True)
 
 
 def absence_of_many_ignores_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
