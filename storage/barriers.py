@@ -59,10 +59,9 @@ class Barrier:
         own = tx.own
         if own.catalog and _is_of_access(tx):
             return False
-        changed = frozenset(own.writes).union(tx.adds)
-        ordered = sorted(changed)
+        adds = frozenset(tx.adds)
         for reads in (self._before, self._holder.reads if self._holder else NOTHING):
-            if reads.touch(changed, ordered):
+            if reads.touch(own.writes.keys(), own.ordered()) or reads.touch(adds, sorted(adds)):
                 return True
             if own.catalog and reads.rest_on(own.declared, own.ranges):
                 return True
