@@ -34,6 +34,9 @@ COPIED: Final = 256
 """Writes of a layer that a scan copies when it begins; where there are more in its range it looks
 at them as it comes to them. A transaction may have 600 000, and scan for each row of a table."""
 
+_SAMPLES: Final = 16
+"""Keys of each run that are looked at to find where to cut all of them."""
+
 _by_key: Final = itemgetter(0)
 
 
@@ -86,6 +89,10 @@ class KeyOrder:
         ordered = [] if self._lent else self._sorted
         self._sorted = []
         return ordered
+
+    def knows(self, held: Mapping[bytes, object]) -> bool:
+        """Whether all keys are in order already. :param held: the dictionary"""
+        return not self._fresh and len(self._sorted) == len(held)
 
     def know(self, ordered: list[bytes]) -> None:
         """Somebody has put all keys in order already."""
@@ -226,6 +233,35 @@ class Layer:
             yield part
         if ordered is not None:
             self._order.know(ordered)
+
+    def put_in_order(self, step: int) -> Iterator[None]:
+        """Have the keys of all writes in order, so many at a time, so that `ordered` has nothing to
+        sort. Nothing is changed in between."""
+        order, writes = self._order, self.writes
+        if order.knows(writes):
+            return
+        runs: list[list[bytes]] = []
+        rows = iter(writes)
+        while run := list(islice(rows, step)):
+            run.sort()
+            runs.append(run)
+            yield
+        # Cut where about so many keys of all runs lie between two places.
+        some = sorted([key for run in runs for key in run[:: max(step // _SAMPLES, 1)]])
+        places = [*some[_SAMPLES::_SAMPLES], None]
+        ordered: list[bytes] = []
+        begins = [0] * len(runs)
+        for place in places:
+            between: list[bytes] = []
+            for at, run in enumerate(runs):
+                begin = begins[at]
+                end = len(run) if place is None else bisect_left(run, place, begin)
+                between += run[begin:end]
+                begins[at] = end
+            between.sort()
+            ordered += between
+            yield
+        order.know(ordered)
 
     def sheet(self, start: bytes, end: bytes) -> Sheet | None:
         """What it has in a range, as it is now; None when that is little: see `within`."""

@@ -318,6 +318,8 @@ class Ledger:
             chunks.append(effects.encode_some(_write_effects(tx, rows)))
             if len(part) == PREPARE_KEYS:
                 yield
+        if self.barrier is not None or len(self._paused) > tx.paused:
+            yield from tx.own.put_in_order(PREPARE_KEYS)  # they are compared with what it changes
         tx.prepared = chunks
         if _changes_something(tx):
             yield from self.races.compare(tx)

@@ -11,6 +11,7 @@ import pytest
 from protocol import limits
 from protocol.errors import Busy, Conflict
 from storage import catalog, effects, keys, layers, ledger, races, replay
+from storage.barriers import Barrier
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
 from storage.frames import Frame
@@ -233,6 +234,26 @@ def test_no_race_is_missed_by_comparing_before_the_commit(book: Book, race: str)
         put(book, 1)
     with pytest.raises(Conflict):
         book.commit(slow)
+
+
+@pytest.mark.parametrize("beside", ["nobody", "paused", "barrier"])
+def test_keys_are_put_in_order_in_steps_for_who_is_compared_with_them(
+    book: Book, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    monkeypatch.setattr(ledger, "PREPARE_KEYS", 40)
+    paused = book.begin()
+    if beside == "paused":
+        paused.pause()
+    elif beside == "barrier":
+        book.ledger.barrier = Barrier(Reads())
+    tx = book.begin()
+    for number in range(1_000):
+        tx.put(key(number * 7 % 1_000), b"")
+    steps = len(list(book.ledger.prepare(tx)))
+    assert tx.own._order.knows(tx.own.writes) == (beside != "nobody")
+    assert steps >= (25 if beside == "nobody" else 75)
+    assert tx.own.ordered() == [key(number) for number in range(1_000)]
+    book.commit(tx)
 
 
 def test_what_only_reads_loses_nothing_by_comparing(book: Book) -> None:
