@@ -18,16 +18,20 @@ Ranges that are deleted stand in the frame, those of entries too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from storage import index_rows, keys
 from storage.effects import SEQUENCE_BYTES, Derive
-from storage.indexes import BUILDING, FAILED, Entries, Index, Rows
+from storage.indexes import BUILDING, FAILED, Entries, Index, Rows, together
+from storage.layers import Layer
 from storage.transactions import Transaction
 
 Get = Callable[[bytes], bytes | None]
 """The value of a key as it was."""
+
+
+Answer = TypeVar("Answer")
 
 
 class Followed(NamedTuple):
@@ -45,9 +49,11 @@ class Kept:
         self._rows = Rows(indexes)
         self._all = [Entries(index, self._rows.heads) for index in indexes]
 
-    def follow(self, changed: Sequence[Followed], get: Get) -> dict[bytes, bytes | None]:
-        """The entries that change with some records, in the order in which they are to be written;
-        None: it goes."""
+    def follow(
+        self, changed: Sequence[Followed], get: Get
+    ) -> Generator[None, None, dict[bytes, bytes | None]]:
+        """Answers the entries that change with some records, in the order in which they are to be
+        written; None: it goes. In steps, of one index each."""
         before = [(one.key, one.before) for one in changed if one.before is not None]
         after = [(one.key, one.after) for one in changed if one.after is not None]
         old_columns, old_ids = self._columns(before)
@@ -55,6 +61,7 @@ class Kept:
         left: list[tuple[bytes, bytes]] = []
         entered: dict[bytes, bytes | None] = {}
         for entries in self._all:
+            yield
             old, old_count = entries.of_many(old_columns, old_ids)
             new, new_count = entries.of_many(new_columns, new_ids)
             if len(old) < old_count or len(new) < new_count:
@@ -67,13 +74,14 @@ class Kept:
         gone = [entry for entry, holder in left if _holds(get, entry, holder)]
         return {**dict.fromkeys(gone), **entered}
 
-    def of_range(self, tx: Transaction, derive: Derive) -> None:
+    def of_range(self, tx: Transaction, derive: Derive) -> Iterator[None]:
         """Put what the build of an index had put: the entries of a range of records as they are
-        after the frame."""
+        after the frame. In steps, as the build does."""
         for entries in self._all:
             if entries.index.entries == derive.prefix:
                 for pairs in tx.scan(derive.start, derive.end):
-                    tx.own.write_all(dict(entries.of_many(*self._columns(pairs))[0]))
+                    for some in together(pairs):
+                        yield from _put(tx.own, entries, *self._columns(some))
 
     def of_loaded(
         self, pairs: Sequence[tuple[bytes, bytes]], reached: Mapping[bytes, bytes]
@@ -123,6 +131,25 @@ class Kept:
             return {}
         row = self._rows.of_packed(value[SEQUENCE_BYTES:])
         return entries.of(row, key[keys.RECORD_PREFIX_BYTES :])
+
+
+def at_once(steps: Generator[None, None, Answer]) -> Answer:
+    """What steps answer where nobody waits meanwhile."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+
+
+def _put(
+    layer: Layer, entries: Entries, columns: list[list[object]], ids: list[bytes]
+) -> Iterator[None]:
+    for found, _ in entries.in_steps(columns, ids):
+        layer.write_all(found)
+        layer.size += sum(map(len, found)) + sum(map(len, found.values()))
+        yield
 
 
 def _holds(get: Get, entry: bytes, holder: bytes) -> bool:

@@ -16,10 +16,8 @@ of the old one. So what UNIQUE promised holds all the while.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from operator import itemgetter
 from typing import Final
 
@@ -31,12 +29,17 @@ from storage import catalog, index_rows, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import Pair
-from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Rows
+from storage.indexes import (
+    BUILDING,
+    FAILED,
+    READY,
+    REBUILDING,
+    Entries,
+    Index,
+    Rows,
+    together,
+)  # fmt: skip
 from storage.transactions import Transaction
-
-TOGETHER_BYTES: Final = 16 * limits.KIB
-"""Of the values of records that are visited together, between two questions whether it is enough.
-What a record makes for an index takes about as long as it has bytes there."""
 
 _key: Final = itemgetter(0)
 _value: Final = itemgetter(1)
@@ -150,16 +153,6 @@ def _check_paths(paths: Sequence[Path]) -> None:
 # --- building -------------------------------------------------------------------------------------
 
 
-def _parts(pairs: list[Pair]) -> Iterator[list[Pair]]:
-    """The pairs of a step of a scan, as many together as are small enough; at least one."""
-    ends = list(accumulate(map(len, map(_value, pairs))))
-    begun = before = 0
-    while begun < len(pairs):
-        end = max(bisect_right(ends, before + TOGETHER_BYTES), begun + 1)
-        yield pairs[begun:end]
-        begun, before = end, ends[end - 1]
-
-
 class _Visit:
     """Gives records that were there before an index their entries."""
 
@@ -174,7 +167,7 @@ class _Visit:
 
         :raises Duplicate, TooLarge: the next one can't have its entries
         """
-        for some in _parts(pairs):
+        for some in together(pairs):
             if self._together(some):
                 yield len(some), some[-1][0]
                 continue

@@ -22,9 +22,10 @@ can have it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import accumulate, product
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -95,6 +96,22 @@ _unstamped: Final = itemgetter(slice(SEQUENCE_BYTES, None))
 """A record's fields, packed, of its value as it is stored."""
 _LENGTHS: Final = [b"", *(bytes((length - 1,)) for length in range(1, limits.RECORD_ID_BYTES + 1))]
 """The value of an entry whose key ends with an id of so many bytes."""
+
+
+TOGETHER_BYTES: Final = 16 * limits.KIB
+"""Of the values of records that are looked at together, between two questions whether it is enough.
+What a record makes for an index takes about as long as it has bytes there."""
+_value: Final = itemgetter(1)
+
+
+def together(pairs: list[Pair]) -> Iterator[list[Pair]]:
+    """The pairs of a step of a scan, as many together as are small enough; at least one."""
+    ends = list(accumulate(map(len, map(_value, pairs))))
+    begun = before = 0
+    while begun < len(pairs):
+        end = max(bisect_right(ends, before + TOGETHER_BYTES), begun + 1)
+        yield pairs[begun:end]
+        begun, before = end, ends[end - 1]
 
 
 class _Linked(Exception):
@@ -234,18 +251,26 @@ class Entries:
         :param columns: as `Rows.of_many` reads them
         :raises TooLarge: as `of`
         """
-        if not ids:
-            return {}, 0
-        alike = self.of_alike(columns, ids)
-        if alike is not None:
-            return alike
         entries: dict[bytes, bytes] = {}
         count = 0
+        for some, made in self.in_steps(columns, ids):
+            count += made
+            entries.update(some)
+        return entries, count
+
+    def in_steps(
+        self, columns: list[list[Any]], ids: list[bytes]
+    ) -> Iterator[tuple[dict[bytes, bytes], int]]:
+        """As `of_many`, all in one go where the records are simple, else one after the other."""
+        if not ids:
+            return
+        alike = self.of_alike(columns, ids)
+        if alike is not None:
+            yield alike
+            return
         for number, id in enumerate(ids):
             one = self.of([column[number] for column in columns], id)
-            count += len(one)
-            entries.update(one)
-        return entries, count
+            yield one, len(one)
 
     def of_alike(
         self, columns: list[list[Any]], ids: list[bytes]

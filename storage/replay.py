@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from storage import derived, effects, keys
+from storage import derived, effects, indexes, keys
 from storage.derived import Followed, Kept
 from storage.effects import SEQUENCE_BYTES, Attribution, Derive, Effect
 from storage.engine import Batch, Engine
@@ -133,7 +133,7 @@ class Folding:
         for derive in derives:
             kept = self.kept(derive.start[: keys.RECORD_PREFIX_BYTES], lambda: tx)
             if kept is not None:
-                kept.of_range(tx, derive)
+                yield from kept.of_range(tx, derive)
                 layer.entries = layer.built = True
 
     def kept(self, prefix: bytes, begin: Callable[[], Transaction]) -> Kept | None:
@@ -147,21 +147,33 @@ class Folding:
 def _follow(kept: Kept, records: list[bytes], tx: Transaction) -> Iterator[None]:
     """Put the entries of records of one table: all that go, and over these all that come."""
     layer, found = tx.own, dict[bytes, bytes | None]()
-    for at in range(0, len(records), RECORDS_A_STEP):
-        some = records[at : at + RECORDS_A_STEP]
-        changed = [Followed(key, tx.beneath(key), layer.writes[key]) for key in some]
-        for entry, holder in kept.follow(changed, tx.beneath).items():
+    for changed in _together(records, tx):
+        entries = yield from kept.follow(changed, tx.beneath)
+        for entry, holder in entries.items():
             if holder is not None or found.get(entry) is None:
                 found[entry] = holder
-        if len(some) == RECORDS_A_STEP:
-            yield
     layer.entries = layer.entries or bool(found)
-    entries = iter(found.items())
-    while part := dict(islice(entries, ENTRIES_A_STEP)):
+    left = iter(found.items())
+    while part := dict(islice(left, ENTRIES_A_STEP)):
         layer.write_all(part)
         layer.size += sum(map(len, part))
         if len(part) == ENTRIES_A_STEP:
             yield
+
+
+def _together(records: list[bytes], tx: Transaction) -> Iterator[list[Followed]]:
+    """Records of one table before and after, as many as are looked at in one step."""
+    some: list[Followed] = []
+    size = 0
+    for key in records:
+        one = Followed(key, tx.beneath(key), tx.own.writes[key])
+        some.append(one)
+        size += len(one.before or b"") + len(one.after or b"")
+        if len(some) == RECORDS_A_STEP or size >= indexes.TOGETHER_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 class Replay:
@@ -221,7 +233,7 @@ class Replay:
                 Followed(key, None if key in self._made else get(key), value)
                 for key, value in records.items()
             ]
-            for entry, holder in kept.follow(changed, get).items():
+            for entry, holder in derived.at_once(kept.follow(changed, get)).items():
                 if holder is None:
                     batch.delete(entry)
                 else:

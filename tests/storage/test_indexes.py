@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +26,10 @@ from storage.effects import Effect
 from storage.engine import Pair
 from storage.histories import LogEnd
 from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Index, value_at
+from storage.layers import Layer
 from storage.ledger import Ledger
 from storage.memory import MemoryEngine
+from storage.replay import Folding
 from storage.transactions import Transaction
 from tests.actors.scripts import questions
 from tests.simulation.doors import SeededRng
@@ -114,7 +117,7 @@ def store() -> Store:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a few records are built in slices too."""
     monkeypatch.setattr(limits, "INDEX_AT_ONCE", 3)
-    monkeypatch.setattr(index_builds, "TOGETHER_BYTES", 30)
+    monkeypatch.setattr(indexes, "TOGETHER_BYTES", 30)
 
 
 # --- random histories -----------------------------------------------------------------------------
@@ -249,7 +252,7 @@ def run_history(seed: int) -> list[str]:
     """What is wrong after some step of a random history."""
     rng = Random(seed)
     with (
-        patch.object(index_builds, "TOGETHER_BYTES", rng.choice([30, 1_000])),
+        patch.object(indexes, "TOGETHER_BYTES", rng.choice([30, 1_000])),
         patch.object(storage.ledger, "SETTLE_KEYS", rng.choice([3, 4_096])),
         # Of every other history what builds have in flight is looked at by itself.
         patch.object(storage.layers, "_BUILT", seed % 2),
@@ -355,6 +358,14 @@ FAULTS = [
 ]
 
 
+def nothing_in_steps(
+    _kept: Any, _changed: Any, _get: Any
+) -> Generator[None, None, dict[bytes, bytes | None]]:
+    """No entries, for `derived.Kept.follow`."""
+    yield
+    return {}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = indexes.Keeper.keep
@@ -394,14 +405,14 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
             lambda self, column, ids: ({self._whole + id: b"\x09" for id in ids}, len(ids)),
         )
     if fault == "a build passes one over":
-        parts = index_builds._parts
+        parts = indexes.together
         monkeypatch.setattr(
-            index_builds, "_parts", lambda pairs: (some[-2:] for some in parts(pairs))
+            index_builds, "together", lambda pairs: (some[-2:] for some in parts(pairs))
         )
     if fault == "a replay derives nothing of changes":
-        monkeypatch.setattr(derived.Kept, "follow", lambda self, changed, get: {})
+        monkeypatch.setattr(derived.Kept, "follow", nothing_in_steps)
     if fault == "a replay derives nothing of builds":
-        monkeypatch.setattr(derived.Kept, "of_range", lambda self, tx, derive: None)
+        monkeypatch.setattr(derived.Kept, "of_range", lambda self, tx, derive: iter(()))
     if fault == "a replay leaves what another has claimed":
         monkeypatch.setattr(derived, "_holds", lambda tx, entry, holder: True)
     if fault == "a replay keeps what is left":
@@ -610,6 +621,32 @@ def test_a_build_goes_on_where_it_stopped(store: Store) -> None:
         assert index_builds.visited(tx, store.state("i")) > before
     store.build()
     assert store.state("i").state == READY and store.wrong() == []
+
+
+def test_who_follows_makes_entries_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a build as the build does, of records index by index: others have their turns between."""
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 100)
+    store.define("a", ("a",))
+    store.define("b", ("b",))
+    with store.begin() as tx:
+        for id in range(20):
+            put(tx, store.table(tx), id, {"tags": [id * 50 + n for n in range(50)]}, None)
+        store.commit(tx)
+    store.define("tags", ("tags",))
+    follower = Store()
+    *before, many, build = store.frames[len(follower.frames) :]
+    for frame in before:
+        list(follower.ledger.follow(frame))
+    assert len(list(follower.ledger.follow(many))) >= 20 * 2
+    with follower.begin() as tx:
+        tx.own = layer = Layer(build.sequence)
+        grown = [0]
+        for _ in Folding().follow(build.body, tx):
+            grown.append(len(layer.writes))
+    assert grown[-1] == 20 * 51 + 2, "with the index itself, and its number"
+    assert max(after - before for before, after in pairwise(grown)) <= 51 + 2
+    list(follower.ledger.follow(build))
+    assert follower.wrong() == [] and follower.state("tags").state == READY
 
 
 def test_dropping_a_table_leaves_no_entry(store: Store) -> None:
