@@ -339,7 +339,9 @@ INDEX_ELEMENTS: Final = 10_000
 """Parts of a value where a field is indexed, and entries that the arrays of one record make in one
 index: an entry is encoded whole while everybody else waits."""
 INDEX_AT_ONCE: Final = 1_000
-"""Records of a table up to which an index is built by the statement that defines it."""
+"""Records of a table up to which an index is built by the statement that defines it, …"""
+INDEX_AT_ONCE_BYTES: Final = MIB
+"""… unless they make more entries than this: then it is built as that of a larger table."""
 INDEX_SLICE_US: Final = 3_000
 INDEX_SLICE_BYTES: Final = 256 * KIB
 """One commit of an index that is being built: writers wait behind no more than that."""

@@ -57,7 +57,8 @@ def define_index(
     taken: Taken = Taken.REFUSE,
     tick: Callable[[], None] = lambda: None,
 ) -> Index:
-    """Declare an index. On a table of at most `limits.INDEX_AT_ONCE` records it is built here.
+    """Declare an index. On a table of at most `limits.INDEX_AT_ONCE` records it is built here,
+    unless they make too much for that.
 
     One that is overwritten with the same fields keeps its entries.
 
@@ -94,16 +95,15 @@ def rebuild_index(
 
     :raises Duplicate: as `define_index`
     """
-    if not index.usable or _is_small(tx, table):
+    if not index.usable:
         _clear(tx, index)
         anew = replace(index, state=BUILDING, problem=None, anew=None)
         return _begin(tx, table, anew, tick)
     coming = index_rows.successor(index)
     if coming is not None:
         _clear(tx, coming)
-    begun = replace(index, state=REBUILDING, anew=catalog.next_id(tx, keys.INDEX_IDS))
-    index_rows.put(tx, begun)
-    return begun
+    number = catalog.next_id(tx, keys.INDEX_IDS)
+    return _begin(tx, table, replace(index, state=REBUILDING, anew=number), tick)
 
 
 def drop_index(tx: Transaction, index: Index) -> None:
@@ -120,19 +120,33 @@ def _clear(tx: Transaction, index: Index) -> None:
             tx.delete(one.build)
 
 
-def _is_small(tx: Transaction, table: Table) -> bool:
-    return records.count(tx, table) <= limits.INDEX_AT_ONCE
+def _begin(tx: Transaction, table: Table, declared: Index, tick: Callable[[], None]) -> Index:
+    """Build an index that is BUILDING or REBUILDING, or leave that to the builder."""
+    index_rows.put(tx, declared)
+    index = _to_build(declared)
+    assert index is not None
+    if records.count(tx, table) > limits.INDEX_AT_ONCE or not _at_once(tx, table, index, tick):
+        return declared
+    tx.derive(index.entries, *keys.within(table.prefix))
+    return _complete(tx, declared, index)
 
 
-def _begin(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]) -> Index:
-    index_rows.put(tx, index)
-    if not _is_small(tx, table):
-        return index
-    visit = _Visit(tx, index)
+def _at_once(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]) -> bool:
+    """Visit all records; False: they make too many entries, and nothing was put."""
+    visit, most = _Visit(tx, index), tx.size + limits.INDEX_AT_ONCE_BYTES
     for pairs in tx.scan(*keys.within(table.prefix)):
         for _ in visit.records(pairs):
             tick()
-    tx.derive(index.entries, *keys.within(table.prefix))
+            if tx.size > most:
+                tx.take_back(*keys.within(index.entries))
+                return False
+    return True
+
+
+def _complete(tx: Transaction, declared: Index, index: Index) -> Index:
+    """All records are visited. :param index: `declared` itself, or what takes its place"""
+    if index.id != declared.id:
+        _clear(tx, replace(declared, anew=None))
     ready = replace(index, state=READY)
     index_rows.put(tx, ready)
     return ready
@@ -257,10 +271,8 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
         _fail(tx, declared, problem)
         return False
     tx.derive(index.entries, start, end)
-    if index.id != declared.id:
-        _clear(tx, replace(declared, anew=None))
     tx.delete(index.build)
-    index_rows.put(tx, replace(index, state=READY))
+    _complete(tx, declared, index)
     return False
 
 

@@ -322,6 +322,15 @@ class Transaction:
         self.prepared = None
         self._grow(sum(map(len, rows)) + sum(map(len, rows.values())) + _OVERHEAD_BYTES * len(rows))
 
+    def take_back(self, start: bytes, end: bytes) -> None:
+        """Take back what this transaction itself has put between these keys, as if it had not."""
+        own = self._changing()
+        for key in own.within(start, end):
+            value = own.writes[key]
+            own.forget(key)
+            self.size -= len(key) + (0 if value is None else len(value)) + _OVERHEAD_BYTES
+        self.prepared = None
+
     def derive(self, entries: bytes, start: bytes, end: bytes) -> None:
         """The entries of an index, which begin with `entries`, have been put of the records from
         `start` to `end`, as they are after this transaction: its frame says no more of them."""

@@ -623,6 +623,52 @@ def test_a_build_goes_on_where_it_stopped(store: Store) -> None:
     assert store.state("i").state == READY and store.wrong() == []
 
 
+@pytest.mark.parametrize("unique", [False, True])
+def test_few_records_with_many_entries_are_built_in_slices(
+    store: Store, unique: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a statement would make of them is taken back, and an index in force stays so."""
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 100)
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE_BYTES", 2_000)
+    for id in range(8):
+        store.put(id, tags=[f"{id}-{n}" for n in range(10)])
+    assert store.define("few", ("tags",)).state == BUILDING
+    with store.begin() as tx:
+        made = index_builds.define_index(tx, store.table(tx), "i", [("tags",)], unique=unique)
+        assert made.state == BUILDING and tx.size < 1_000
+        store.commit(tx)
+    store.build()
+    assert [store.state(name).state for name in ("few", "i")] == [READY] * 2
+    with store.begin() as tx:
+        begun = index_builds.rebuild_index(tx, store.table(tx), store.state("i"))
+        assert begun.state == REBUILDING and tx.size < 1_000
+        store.commit(tx)
+    assert store.wrong() == []
+    if unique:
+        with pytest.raises(Duplicate):
+            store.put(9, tags=["3-3"])
+    store.build()
+    store.durable()
+    live = store.content()
+    store.die(MemoryEngine())
+    assert store.state("i").state == READY and store.wrong() == [] and store.content() == live
+
+
+def test_an_index_in_force_over_few_records_is_rebuilt_by_the_statement(store: Store) -> None:
+    for id in range(3):
+        store.put(id, a=id)
+    store.define("u", ("a",), unique=True)
+    with store.begin() as tx:
+        begun = index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
+        assert begun.state == READY
+        store.commit(tx)
+    store.durable()
+    live = store.content()
+    assert store.wrong() == []
+    store.die(MemoryEngine())
+    assert store.wrong() == [] and store.content() == live
+
+
 def test_who_follows_makes_entries_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a build as the build does, of records index by index: others have their turns between."""
     monkeypatch.setattr(limits, "INDEX_AT_ONCE", 100)
