@@ -30,6 +30,9 @@ from actors.sparing import SparingLog
 from protocol import limits
 
 BACKLOG: Final = 1024
+KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
+"""Seconds until the system asks a quiet peer's, between two attempts, and how many it makes: a
+machine that is gone without a word holds its connection, and what is open there, two minutes."""
 ACCEPTS_A_TURN: Final = 16
 """Connections accepted before others on the loop get their turn."""
 HANDSHAKES: Final = 1024
@@ -168,6 +171,9 @@ class Listener:
         if protocol is None:
             accepted.close()
             return
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE.items():
+            accepted.setsockopt(socket.IPPROTO_TCP, option, value)
         task = self._loop.create_task(self._connect(accepted, protocol))
         self._handshakes.add(task)
         task.add_done_callback(partial(self._joined, accepted, protocol))

@@ -24,6 +24,7 @@ from storeclient import (
     Unreachable,
     async_client,
     errors,
+    pulse,
 )
 from storeclient import (
     connection as client_connection,
@@ -204,6 +205,9 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.made = 0
+        self.passed = 0
+        """Pieces that came from a client."""
+        self._silent: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> str:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -235,8 +239,14 @@ class Proxy:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
-            writer.write(data)
+            if writer not in self._silent:
+                writer.write(data)
+            self.passed += 1
         writer.close()
+
+    def fall_silent(self) -> None:
+        """Nothing is passed on any more of what there is, and nobody is told."""
+        self._silent |= self._open
 
     def cut(self) -> None:
         for writer in self._open:
@@ -295,6 +305,48 @@ class TestBrokenConnections:
         await until(lambda: surface.held == 0)
         assert await cut_client.query("RETURN $v", {"v": 1}) == 1
         assert proxy.made == 2
+
+    async def test_a_peer_that_vanished_without_a_word_is_a_broken_connection(
+        self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pulse, "QUIET_SECONDS", 0.01)
+        once = asyncio.create_task(cut_client.run("HOLD"))
+        twice = asyncio.create_task(cut_client.run("HOLD", repeatable=True))
+        await until(lambda: len(node.held) == 2)
+        monkeypatch.setattr(pulse, "ANSWER_SECONDS", 0.5)
+        held = set(node.held)
+        proxy.fall_silent()
+        with pytest.raises(OutcomeUnknown) as lost:
+            await once
+        assert isinstance(lost.value.__cause__, TimeoutError)
+        await until(lambda: set(node.held) - held)
+        node.release_all()
+        await twice
+
+    async def test_a_peer_that_takes_its_time_and_answers_pings_is_none(
+        self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pulse, "QUIET_SECONDS", 0.01)
+        running = asyncio.create_task(cut_client.query("HOLD", {"v": 1}))
+        await until(lambda: node.held)
+        passed = proxy.passed
+        await until(lambda: proxy.passed >= passed + 2)  # PING and PONG
+        node.release_all()
+        assert await running == 1 and proxy.made == 1
+
+    async def test_no_ping_is_sent_that_a_node_may_not_read(
+        self, cut_client: AsyncClient, node: FakeNode
+    ) -> None:
+        """What its open requests hold it reads nothing behind."""
+        connection = cut_client._nodes.connection
+        assert connection is not None
+        large = bytes(client_connection.PINGED_BYTES)
+        running = asyncio.create_task(cut_client.run("HOLD", {"v": large}))
+        await until(lambda: node.held)
+        assert connection._ping() is None
+        node.release_all()
+        await running
+        assert connection._ping() == 0
 
     async def test_what_was_not_sent_when_the_connection_broke_is_sent_on_the_next(
         self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -191,6 +192,24 @@ async def test_a_taken_address_is_an_os_error_and_leaves_nothing_open() -> None:
         with pytest.raises(OSError):
             await second.open(*desk.listener.addresses[0])
         assert not second._sockets
+
+
+async def test_a_peer_that_vanishes_without_a_word_is_noticed_by_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = Slow()
+    monkeypatch.setattr(Desk, "make", lambda _desk: slow)
+    async with listening() as desk:
+        _, writer = await asyncio.open_connection(*desk.listener.addresses[0])
+        async with asyncio.timeout(30):
+            while not Peer.standing:
+                await asyncio.sleep(0)
+        accepted = slow.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        for option, value in listener.KEEPALIVE.items():
+            assert accepted.getsockopt(socket.IPPROTO_TCP, option) == value
+        slow.transport.abort()
+        writer.transport.abort()
 
 
 async def largest_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:

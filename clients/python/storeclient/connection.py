@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from storeclient.backups import Parts
 from storeclient.errors import OutcomeUnknown, StoreError
 from storeclient.exchange import Exchange, NotSent, Reply, Settled, Welcome
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
+from storeclient.pulse import Pulse
 from storeclient.settings import Settings
 
 GRACE_SECONDS = 5.0
 """Past a script's own timeout, for the node's answer about it to arrive."""
+PINGED_BYTES: Final = 1024 * 1024
+"""Of requests that are open where the peer is asked whether it is there. A node reads on only when
+some are answered once they hold 32 MiB, for which these may count, and hears no PING meanwhile."""
+KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Seconds until the system asks the peer's, between two attempts, and how many it makes: where no
+PING can be sent this tells a machine that is gone from one that is at work."""
 
 
 Waiter = asyncio.Future[Reply] | Feed | Parts
@@ -39,6 +47,7 @@ class Connection(asyncio.Protocol):
         self._waits: set[int] = set()
         """Ids of requests that only wait for something to come."""
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._pulse = Pulse(lambda: self._exchange.open > 0, self._ping, self._lose)
         self.welcome: Welcome | None = None
         self._cause: BaseException | None = None
         """What it ended by."""
@@ -166,7 +175,22 @@ class Connection(asyncio.Protocol):
         self._quiet.clear()
         self._send(data)
         self._unsent.append(id)
+        self._pulse.begin()
         return id
+
+    def _ping(self) -> int | None:
+        """As the `ask` of a `Pulse`."""
+        before = self._exchange.open_bytes
+        if self._said_bye or before > PINGED_BYTES or not self._transport.is_reading():
+            return None
+        waiter: asyncio.Future[Reply] = self._loop.create_future()
+        _, data = self._exchange.ask(Kind.PING, None, waiter)
+        self._send(data)
+        return before
+
+    def _lose(self) -> None:
+        self._end(TimeoutError("nothing came any more, not in answer to a PING either"))
+        self._transport.abort()  # what was written would be waited for
 
     def _end_at(
         self, id: int, stop: asyncio.Future[None]
@@ -243,8 +267,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        _keep_alive(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
+        self._pulse.heard()
         try:
             self._settle(self._exchange.receive(data))
         except StoreError as error:
@@ -270,6 +296,7 @@ class Connection(asyncio.Protocol):
 
     def _end(self, cause: BaseException | None) -> None:
         self._cause = self._cause or cause
+        self._pulse.stop()
         self._settle(self._exchange.end(cause, self._unsent))
         self._writable.set()
         self._transport.close()
@@ -281,6 +308,13 @@ class Connection(asyncio.Protocol):
             elif not waiter.done():
                 waiter.set_result(reply)
         self._look()
+
+
+def _keep_alive(found: socket.socket) -> None:
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if hasattr(socket, name):  # not on every system
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _value(reply: Reply) -> Reply:

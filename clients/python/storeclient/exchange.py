@@ -28,6 +28,8 @@ MINOR_OF_VAULTS: Final = 6
 MINOR_OF_AFTER: Final = 7
 MINOR_OF_SEQUENCES: Final = 8
 HELLO_ID: Final = 0
+SMALL: Final = 4 * 1024
+"""Bytes of a frame that a node does not count."""
 _NOTHING: Final = type(None)
 
 
@@ -99,6 +101,8 @@ class Exchange(Generic[Waiter]):
         self._waiting: dict[int, tuple[Kind, Waiter]] = {}
         self._streams: set[int] = set()
         """Ids of requests that are answered in parts."""
+        self._large: dict[int, int] = {}
+        """Bytes of the frames of open requests that have many."""
         self._last = 0
         self.leaving = False
         """The node has said BYE: it answers what is open and begins nothing new."""
@@ -110,6 +114,11 @@ class Exchange(Generic[Waiter]):
     def open(self) -> int:
         """Requests not settled yet."""
         return len(self._waiting)
+
+    @property
+    def open_bytes(self) -> int:
+        """What they hold at the node, as frames; small ones are not counted."""
+        return sum(self._large.values())
 
     @property
     def watched(self) -> list[int]:
@@ -137,6 +146,8 @@ class Exchange(Generic[Waiter]):
         data = encode(kind, id, body)
         self._last = id
         self._waiting[id] = (kind, waiter)
+        if len(data) > SMALL:
+            self._large[id] = len(data)
         if kind is Kind.RUN and body is not None and body.get("stream"):
             self._streams.add(id)
         return id, data
@@ -194,6 +205,7 @@ class Exchange(Generic[Waiter]):
             else:
                 found = self._waiting.pop(message.id, None)
                 self._streams.discard(message.id)
+                self._large.pop(message.id, None)
                 if found is not None:  # else it was given up, and its answer crossed the CANCEL
                     kind, waiter = found
                     settled.append((waiter, _reply(kind, message)))

@@ -1,0 +1,82 @@
+"""When a peer is asked whether it is there, and when it is taken for gone, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from storeclient.pulse import ANSWER_SECONDS, BYTES_A_SECOND, QUIET_SECONDS, Pulse
+from tests.simulation.loop import run
+
+
+class Peer:
+    """A peer, and the pulse of the connection to it."""
+
+    def __init__(self) -> None:
+        self.open = True
+        self.answers = True
+        self.before: int | None = 0
+        self.asked: list[float] = []
+        self.lost: list[float] = []
+        self.pulse = Pulse(lambda: self.open, self.ask, lambda: self.lost.append(self.now))
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def ask(self) -> int | None:
+        self.asked.append(self.now)
+        if self.answers:
+            self.pulse.heard()
+        return self.before
+
+
+def after(seconds: float, given: Callable[[Peer], None]) -> Peer:
+    """How it stands with a peer after so long."""
+
+    async def going_on() -> Peer:
+        peer = Peer()
+        given(peer)
+        peer.pulse.begin()
+        await asyncio.sleep(seconds)
+        peer.pulse.stop()
+        return peer
+
+    return run(going_on())
+
+
+def silent(peer: Peer) -> None:
+    peer.answers = False
+
+
+def test_one_that_answers_is_asked_again_and_again_and_never_lost() -> None:
+    peer = after(100 * QUIET_SECONDS, lambda _peer: None)
+    assert len(peer.asked) >= 40 and not peer.lost
+
+
+def test_one_that_does_not_is_lost() -> None:
+    peer = after(1000, silent)
+    assert peer.asked == [QUIET_SECONDS] and peer.lost == [QUIET_SECONDS + ANSWER_SECONDS]
+
+
+def test_what_stands_before_the_question_may_take_its_time() -> None:
+    def large(peer: Peer) -> None:
+        peer.answers, peer.before = False, 5 * BYTES_A_SECOND
+
+    assert after(1000, large).lost == [QUIET_SECONDS + ANSWER_SECONDS + 5]
+
+
+def test_one_that_can_not_be_asked_is_not_lost() -> None:
+    def deaf(peer: Peer) -> None:
+        peer.answers, peer.before = False, None
+
+    peer = after(1000, deaf)
+    assert len(peer.asked) > 10 and not peer.lost
+
+
+def test_where_nothing_is_open_nobody_is_asked() -> None:
+    def idle(peer: Peer) -> None:
+        peer.open = peer.answers = False
+
+    peer = after(1000, idle)
+    assert not peer.asked and not peer.lost
