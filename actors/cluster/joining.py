@@ -10,8 +10,8 @@ nothing, another key, a disk that is full.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from enum import Enum
 from hashlib import sha256
@@ -173,6 +173,8 @@ class Joiner:
         """Tries in a row that have brought it no farther …"""
         self._farthest = 0
         """… than so many bytes: parts that had to come again are nothing new."""
+        self._coming: _Coming | None = None
+        """The file of the parts, from when somebody was first there to send some."""
 
     async def join(self, invited: Invitation | None) -> Copied:
         """Come to the end of it, from wherever it is.
@@ -196,7 +198,10 @@ class Joiner:
                 self._joining.give_up()  # the token is not used up: another key begins with it
                 raise
         while True:
-            await self._until_done(self._fetch)
+            try:
+                await self._until_done(self._fetch)
+            finally:
+                self._let_go()
             try:
                 return self._make()
             except (BackupCut, BackupCorrupt, CopyFailed) as problem:
@@ -306,27 +311,37 @@ class Joiner:
         raise problems[-1]
 
     async def _fetch_from(self, address: str, pins: Sequence[str]) -> None:
-        with self._opened() as coming:
-            link = await self._links.connect(address, pins)
-            try:
-                now = self._joining.now
-                if link.peer.store != str(now.store):
-                    raise LinkClosed(f"{address} has another store, {link.peer.store}")
-                resume = None if now.parts is None else now.parts.id
-                link.send(Copy(resume, coming.size))
-                await self._take_parts(link, coming)
-            finally:
-                link.close()
-
-    @contextmanager
-    def _opened(self) -> Iterator[_Coming]:
-        """The file of the parts, as far as it is known to be what was sent."""
-        parts = self._joining.now.parts
-        file = self._world.fs.open(self._path, create=True)
+        link = await self._links.connect(address, pins)
         try:
-            yield _Coming(file, 0 if parts is None else parts.synced)
+            now = self._joining.now
+            if link.peer.store != str(now.store):
+                raise LinkClosed(f"{address} has another store, {link.peer.store}")
+            coming = await self._opened()
+            resume = None if now.parts is None else now.parts.id
+            link.send(Copy(resume, coming.size))
+            await self._take_parts(link, coming)
         finally:
-            file.close()
+            link.close()
+
+    async def _opened(self) -> _Coming:
+        """The file of the parts, as far as it is known to be what was sent. That is read once,
+        however many are asked for the rest: where it takes longer than a link waits, the next one
+        is asked by who has read it."""
+        if self._coming is None:
+            parts = self._joining.now.parts
+            coming = _Coming(self._world.fs.open(self._path, create=True))
+            try:
+                await coming.read(0 if parts is None else parts.synced)
+            except BaseException:
+                coming.file.close()
+                raise
+            self._coming = coming
+        return self._coming
+
+    def _let_go(self) -> None:
+        if self._coming is not None:
+            self._coming.file.close()
+            self._coming = None
 
     async def _take_parts(self, link: Link, coming: _Coming) -> None:
         begins = await _next(link)
@@ -398,8 +413,10 @@ class Joiner:
         self._joining.note(store, (sources[-1], *sources[:-1]), self._joining.now.parts)
 
     def _begin_anew(self) -> None:
-        """Nothing that came is of use. The file is cut when the next parts come."""
+        """Nothing that came is of use."""
         self._note(None)
+        if self._coming is not None:
+            self._coming.cut()
 
     def _require_room(self, needed: int) -> None:
         """:raises DiskFull: the rest would not find room"""
@@ -409,23 +426,23 @@ class Joiner:
 
 
 class _Coming:
-    """The file of the parts that have come.
+    """The file of the parts that have come."""
 
-    :param known: so many of its bytes are what was sent; what stands behind them is cut off
-    """
-
-    def __init__(self, file: File, known: int) -> None:
+    def __init__(self, file: File) -> None:
         self.file = file
         self._digest = sha256()
         self.size = 0
-        self._read(min(known, file.size()))
-        file.truncate(self.size)
 
-    def _read(self, known: int) -> None:
+    async def read(self, known: int) -> None:
+        """Go on with what is there: so many bytes of it are what was sent. What stands behind them
+        is cut off. The loop has its turn in between."""
+        known = min(known, self.file.size())
         while self.size < known:
             data = self.file.read(self.size, min(READ_BYTES, known - self.size))
             self._digest.update(data)
             self.size += len(data)
+            await asyncio.sleep(0)
+        self.file.truncate(self.size)
 
     @property
     def digest(self) -> bytes:

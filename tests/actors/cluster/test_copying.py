@@ -345,6 +345,40 @@ async def test_another_process_goes_on_with_it(
     await check(joined, copied)
 
 
+async def test_what_is_there_is_read_once_and_when_somebody_has_the_rest(
+    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """It may be large: neither for a node that is not there, nor again for each try."""
+    logbook.allow("the copy failed")
+    logbook.allow("a copy was cut off")
+    joined = new(tmp_path, leader, alter=lambda _: cut_after(11))
+    with monkeypatch.context() as patch, pytest.raises(CopyFailed):
+        patch.setattr(limits, "JOIN_TRIES", 1)
+        await joined.join()
+    there = leader.served[-1].offset + joined.joiner.fetched_bytes
+    connect, read = Pipes.connect, joining._Coming.read
+    tries: list[str] = []
+    happened: list[str] = []
+
+    async def connected(pipes: Pipes, *whom: Any) -> End:
+        tries.append("")
+        if len(tries) < 4:
+            raise LinkClosed("it is not there")
+        happened.append("linked")
+        return await connect(pipes, *whom)
+
+    async def reads(coming: Any, known: int) -> None:
+        happened.append(f"read {known}")
+        await read(coming, known)
+
+    monkeypatch.setattr(Pipes, "connect", connected)
+    monkeypatch.setattr(joining._Coming, "read", reads)
+    joined.alter = lambda number: cut_after(2) if number < 3 else as_it_is
+    copied = await joined.join(None)
+    assert happened == ["linked", f"read {there}", *["linked"] * 3]
+    await check(joined, copied)
+
+
 async def test_a_copy_that_is_whole_needs_nobody(
     tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
