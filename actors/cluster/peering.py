@@ -193,12 +193,11 @@ class Peering:
         answer was lost. Who has the key of what a row names is who used the token. None: there is
         none."""
         with self._committer.begin() as tx:
-            for row in replicas.every(tx):
-                if row.node == node and certificate in replicas.trusted(tx, row):
-                    seen = self._committer.commit(tx, PEERS)
-                    await self._committer.released_in_time(seen)
-                    return row.name
-        return None
+            row = replicas.find(tx, self.trust.row_of(node) or "")
+            if row is None or certificate not in replicas.trusted(tx, row):
+                return None
+            await self._committer.released_in_time(self._committer.commit(tx, PEERS))
+        return row.name
 
     async def _redeemed(
         self, asked: Redeem, certificate: str, expires: datetime, address: str
