@@ -75,6 +75,7 @@ MODULES: Final = (
     "storage.keys",
     "storage.layers",
     "storage.ledger",
+    "storage.log_time",
     "storage.lookups",
     "storage.message_rows",
     "storage.messages",

@@ -84,6 +84,9 @@ class Attached(Struct, tag=True, array_like=True, frozen=True):
     keeps: bool = False
     """Whether it takes `Entries`. One of an earlier version does not know them, and says nothing of
     it; to them it is never said."""
+    time: Annotated[int, Meta(ge=0, le=limits.WALL_US_MAX)] = 0
+    """Log time there: the follower goes by that, and by the frames that it is sent. 0: it does not
+    say, as of an earlier version."""
 
 
 class CopyNeeded(Struct, tag=True, array_like=True, frozen=True):

@@ -31,6 +31,7 @@ from storage.frames import NO_DIGEST, Frame
 from storage.histories import LogEnd
 from storage.layers import InFlight, Layer, apply_writes
 from storage.lineage import Lineage
+from storage.log_time import LogTime
 from storage.lookups import Lookups
 from storage.moments import Moment
 from storage.races import Races
@@ -92,9 +93,7 @@ class Ledger:
         self._digests: deque[bytes] = deque()
         """Of what is durable and not in the engine yet, in order."""
         self._hand_over = hand_over
-        self._clock = clock
-        self._time = max(end.time, clock.wall_us())
-        self._ticks = clock.monotonic_us()
+        self._log_time = LogTime(clock, end.time)
         self._frame_time = end.time
         self._replay = Replay(engine, lambda: Transaction(self, self._committed, self._frame_time))
         self._folding = Folding()
@@ -150,13 +149,12 @@ class Ledger:
         return self.lookups.users_since
 
     def log_time(self) -> int:
-        """Microseconds since 1970 that never step back: the wall clock as it was at the start, or
-        the end of the log if that is later, and the monotonic clock from then on."""
-        ticks = self._clock.monotonic_us()
-        if ticks > self._ticks:
-            self._time += ticks - self._ticks
-            self._ticks = ticks
-        return self._time
+        """Microseconds since 1970: see `LogTime`."""
+        return self._log_time.now()
+
+    def follow_time(self, epoch: int, time: int) -> None:
+        """What log time was for who leads in an epoch, when it was asked."""
+        self._log_time.follows(epoch, max(time, self._frame_time))
 
     # --- start ----------------------------------------------------------------------------------
 
@@ -263,8 +261,7 @@ class Ledger:
         """:param others_paused: whether somebody else paused before this commit"""
         sequence = layer.sequence
         self.flight.add(layer)
-        self._committed = sequence
-        self._frame_time = time
+        self._committed, self._frame_time = sequence, time
         if others_paused:
             self.races.remember(layer)
         if layer.catalog:
@@ -293,15 +290,18 @@ class Ledger:
             who = yield from self._folding.follow(frame.body, tx)
             layer.write_all(statements.rows(sequence, frame.time, who))
         if frame.epoch != self.epoch:
-            self.lead(frame.epoch)
+            self._begin_epoch(frame.epoch)
         self._put_in_flight(layer, max(self._frame_time, frame.time), bool(self._paused))
+        self._log_time.reaches(frame.time)
 
     def lead(self, epoch: int) -> None:
-        """What is committed from now on is of another epoch, later than that of any frame."""
+        """What is committed from now on is this node's, of an epoch later than of any frame."""
+        self._begin_epoch(epoch)
+        self._log_time.leads(self._frame_time)
+
+    def _begin_epoch(self, epoch: int) -> None:
         self._epochs.append((self._since, self.epoch))
         self._since, self.epoch = self._committed + 1, epoch
-        # Who led before may have had a clock that is ahead: what it said ends at a time ends then.
-        self._time = max(self._time, self._frame_time)
 
     def prepare(self, tx: Transaction) -> Iterator[None]:
         """Do before the commit of a transaction what takes long where it is large or has paused, in

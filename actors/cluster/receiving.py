@@ -203,6 +203,8 @@ class Receiving:
             raise LinkClosed(f"it agrees up to {answer.agree}, and this log ends at {end}")
         await self._epochs.promise(answer.epoch)
         await committer.cut(answer.agree)
+        if answer.time:
+            committer.follow_time(answer.epoch, answer.time)
         self._synced = answer.agree
         self.epoch, self.heard_us = answer.epoch, self._monotonic_us()
         self._lateness = Lateness(answer.released, answer.agree)

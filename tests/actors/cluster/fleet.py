@@ -81,6 +81,10 @@ class ModelLog:
 
     log_upto = durable_upto
 
+    def log_time(self) -> int:
+        """It knows of none."""
+        return 0
+
     def history(self) -> list[Reign]:
         found: dict[int, Reign] = {}
         for frame in self.disk:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,6 +16,7 @@ from actors.cluster.desk import Desk
 from actors.cluster.pursuit import Pursuit
 from actors.cluster.receiving import Receiving
 from actors.cluster.rounds import Rounds
+from actors.doors import Doors
 from actors.runtime import ask
 from protocol import limits
 from protocol.errors import (
@@ -25,12 +28,14 @@ from protocol.errors import (
     StatementTimeout,
 )
 from protocol.requests import RunScript, ScriptAnswer
+from protocol.values import NONE
 from tests.actors.cluster.whole import Machine, Trio, cluster
-from tests.actors.nodes import ANA
+from tests.actors.nodes import ANA, simulated_doors
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
+from tests.simulation.doors import START_US, LoopClock
 
 pytestmark = pytest.mark.usefixtures("quiet")
 SECONDS = 1_000_000
@@ -335,5 +340,57 @@ def test_what_waits_can_be_killed() -> None:
         old.runs.running.end_all(Draining("the node is stopping"))
         leadership.rounds.end(Busy("it leads no more"))
         assert isinstance(await outcome(again), Draining)
+
+    played(main)
+
+
+# --- clocks ---------------------------------------------------------------------------------------
+
+AHEAD_US = {"b": 3_600 * SECONDS, "c": -3_600 * SECONDS}
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wall clocks of those who follow are an hour ahead, and an hour behind."""
+
+    def doors(machine: Machine) -> Doors:
+        wall_us = START_US + AHEAD_US.get(machine.name, 0)
+        clock = LoopClock(asyncio.get_running_loop(), wall_us)
+        return simulated_doors(
+            "stepped", machine.disk, machine.engine, seed=len(machine.name), clock=clock
+        )
+
+    monkeypatch.setattr(Machine, "doors", doors)
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("current", ["", "SELECT * FROM t CURRENT; "])
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_what_expires_goes_by_the_clock_of_who_leads(current: str, begins_anew: bool) -> None:
+    """A follower tells nothing to be gone that is there, and has nothing longer than who leads."""
+
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await leader.value(
+            "DEFINE SPACE s; SET 'k' IN s VALUE 1 EXPIRE 10m; LOCK 'l' IN s HOLDER 'w' EXPIRE 10m"
+        )
+        for name in AHEAD_US:
+            one = trio.named(name)
+            if begins_anew:
+                await one.kill()
+                await one.start()
+            await trio.in_sync("a", "b", "c")
+            await trio.until_done(partial(asked, one, "RETURN 1"))  # it is attached
+            seq = leader.runs.committer.released_upto
+            for key in "kl":
+                found = await asked(one, f"{current}GET '{key}' FROM s", after=seq)
+                there = await asked(leader, f"GET '{key}' FROM s")
+                late = found["ttl"] - there["ttl"]
+                assert timedelta(0) <= late < timedelta(seconds=1)
+                assert found == {**there, "ttl": found["ttl"]}
+        await asyncio.sleep(600)
+        for one in trio.machines:
+            for key in "kl":
+                assert await asked(one, f"{current}GET '{key}' FROM s") is NONE
 
     played(main)
