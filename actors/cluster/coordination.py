@@ -272,6 +272,7 @@ class CoordinationActor(LoopActor):
         """Returns once none of some nodes is in the set: from then on nothing waits for them.
 
         :raises NotEnoughReplicas: too few would be left
+        :raises NotWritable: this node leads no more, or has taken the lead again since
         """
         leadership = self._member.leadership
         if leadership is None:
@@ -282,6 +283,9 @@ class CoordinationActor(LoopActor):
             async with asyncio.timeout(LEAD_SECONDS):
                 while leadership.leading.waited_for & message.nodes:
                     await asyncio.sleep(ASKED_SECONDS)
+                    if self._member.leadership is not leadership:
+                        # The set is another's to ask for: this node's again, it may be.
+                        raise self._member.not_leading("nodes are let go on the node that leads")
         except TimeoutError:
             raise NotEnoughReplicas(
                 "the set in etcd could not be changed in time: say it again once etcd answers"

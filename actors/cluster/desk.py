@@ -76,7 +76,7 @@ class Desk:
         """Done once nothing waits for any of some nodes; None: nothing does. Until what drops their
         rows has ended nothing will.
 
-        :raises BadRequest, NotEnoughReplicas: as `CoordinationActor.take_out`
+        :raises BadRequest, NotEnoughReplicas, NotWritable: as `CoordinationActor.take_out`
         """
         leadership, gone = self._member.leadership, frozenset(nodes)
         if leadership is None or not gone:

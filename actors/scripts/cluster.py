@@ -176,6 +176,7 @@ def _let_go(run: Execution, *rows: Replica) -> None:
 
     :raises BadRequest: one of them is this node's, which leads, or others have rows
     :raises NotEnoughReplicas: too few would be left in the set
+    :raises NotWritable: the lead was lost meanwhile
     """
     nodes = [row.node for row in rows if row.node is not None]
     gone = {row.name for row in rows}

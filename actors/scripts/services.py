@@ -124,8 +124,8 @@ class Cluster(Protocol):
     ) -> asyncio.Future[None] | None:
         """Let nothing wait for some nodes any more; None: nothing does.
 
-        :param is_over: whether what drops their rows has ended
-        :raises BadRequest, NotEnoughReplicas:
+        :param is_over: whether what lets them go has ended
+        :raises BadRequest, NotEnoughReplicas, NotWritable:
         """
 
     def look_again(self) -> None:

@@ -722,6 +722,25 @@ def test_a_node_that_is_about_to_be_dropped_stays_out_however_long_that_takes(aw
     played(main)
 
 
+def test_who_loses_its_lead_while_a_node_goes_says_so_at_once() -> None:
+    """It would wait for a set that is another's to ask for by now."""
+
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        old.etcd = Fate.LOST
+        dropping = asyncio.ensure_future(outcome(old.value("DROP REPLICA c")))
+        await trio.until(lambda: trio.leader not in (None, old), seconds=15)
+        assert not dropping.done()
+        old.etcd = Fate.ANSWERED
+        await trio.until(lambda: old.life == "following", seconds=3)
+        await trio.until(dropping.done, seconds=1)
+        assert isinstance(dropping.result(), NotWritable)
+        rows = (await (await trio.led()).value("INFO FOR CLUSTER"))["replicas"]
+        assert [row["name"] for row in rows] == ["a", "b", "c"]
+
+    played(main)
+
+
 # --- who takes over -------------------------------------------------------------------------------
 
 
