@@ -456,12 +456,6 @@ class Ledger:
                 self._gone.pop()
         return self._has_more()
 
-    @property
-    def part_settled(self) -> bool:
-        """Whether the engine holds a part of a commit, so that only what is in flight over it
-        makes it the state of any one commit."""
-        return self._part_at > 0
-
     def withdraw(self, upto: int | None = None) -> None:
         """What is in flight behind a commit never happened, and its sequences will be given again:
         the log had no room for it, or another leads. Transactions that paused on top of it can't

@@ -23,7 +23,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from storage.engine import Batch, Engine, Reader
+from storage.engine import Batch, Engine
 from storage.faults import StateForeign
 from storage.frames import NO_DIGEST
 from storage.histories import LogEnd
@@ -33,8 +33,6 @@ from storage.log_reading import LogReader
 NOTE_KEY: Final = b"\0\0lineage"
 """Below every key of `storage/keys.py`, like the engine's own note: no part of the state hash."""
 _NOTE: Final = Struct(">16sQ16s16s")
-NO_STORE: Final = bytes(16)
-"""The store id of a state that holds nothing yet."""
 
 
 class Lineage(NamedTuple):
@@ -76,19 +74,6 @@ def read(engine: Engine, store_id: bytes) -> Lineage:
         )
     if found.sequence != engine.applied:
         raise StateForeign(f"the state stands at {engine.applied} and says {found.sequence}")
-    return found
-
-
-def noted(view: Reader) -> Lineage:
-    """What a view of the state says of itself; the view is what one commit left.
-
-    :raises EngineFailed:
-    """
-    stored = view.get(NOTE_KEY)
-    if stored is None:
-        return Lineage(NO_STORE)
-    found = Lineage(*_NOTE.unpack(stored))
-    assert found.begun == NO_DIGEST, "a part of a commit is in the view"
     return found
 
 

@@ -298,8 +298,12 @@ class Log(LogWriter):
             return
         self._refuse_failed()
         self._prepare_to_write(reserved=False)
-        self.epoch = header.epoch
-        self._roll(reserved=False)
+        epoch, self.epoch = self.epoch, header.epoch
+        try:
+            self._roll(reserved=False)
+        except DiskFull:
+            self.epoch = epoch
+            raise
 
     def close(self, clean: bool = True, released: int | None = None) -> None:
         """Close the log; the next open has nothing to recover. Closing twice does nothing.

@@ -17,15 +17,13 @@ from typing import Final, NamedTuple
 
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt
-from storage import keys, lineage
+from storage import keys
 from storage.backups import container, places
 from storage.backups.container import Sink, Writer
 from storage.backups.facts import Place, SnapshotFacts, Written
 from storage.backups.forms import Form
 from storage.engine import Pair, Reader
-from storage.frames import BODY_BYTES_MAX, NO_DIGEST
-from storage.histories import Standing
-from storage.log_reading import LogReader
+from storage.frames import BODY_BYTES_MAX
 from storage.sealing import Key
 
 LENGTHS: Final = Struct(">II")
@@ -40,19 +38,6 @@ class Piece(NamedTuple):
     data: bytes
     pairs: int
     records: int
-
-
-def standing(view: Reader, log: LogReader) -> Standing:
-    """Where a view stands. May read a frame of the log: for a thread.
-
-    :param view: what one commit left, and no part of the one after it
-    :raises LogDamaged: the frame can't be read
-    :raises EngineFailed: the view can't be
-    """
-    note = lineage.noted(view)
-    found = log.standing(note.sequence)
-    assert note.digest in (found.digest, NO_DIGEST), "state and log are of one history"
-    return found
 
 
 def pieces(view: Reader, place: Place | None = None) -> Iterator[Piece]:

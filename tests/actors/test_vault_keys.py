@@ -112,7 +112,7 @@ def test_all_keys_are_made_anew(is_open: bool) -> None:
 @pytest.mark.parametrize("beside", ["nothing", "other keys", "refusals"])
 def test_the_keys_of_many_vaults_are_made_in_slices(beside: str) -> None:
     """And are one commit all the same, whatever changes meanwhile."""
-    count = 5 * rekeying.AT_ONCE
+    count = 6 * rekeying.AT_ONCE
 
     async def main() -> None:
         async with node_with_vault() as node:

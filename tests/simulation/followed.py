@@ -43,6 +43,7 @@ from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng
 from tests.simulation.world import LossyEngine, SmallLog
+from tests.storage.books import is_part_settled
 from tests.storage.index_entries import all_differences
 
 NODES: Final = 3
@@ -405,7 +406,7 @@ class Cluster3:
             self.figures["shown"] += 1
         if member.ear.position != committer.released_upto:
             raise Broken(f"{member.name} hears {member.ear.position} of {committer.released_upto}")
-        if committer.ledger.flight.layers or committer.ledger.part_settled:
+        if committer.ledger.flight.layers or is_part_settled(committer.ledger):
             return
         at, found = member.engine.applied, state_hash(member.engine)
         if at != committer.released_upto:

@@ -51,6 +51,7 @@ from tests.simulation.processes import Process, here, marked_greenlets
 from tests.simulation.promises import Broken, Excused, Medium, Promises
 from tests.simulation.shape import Shape
 from tests.simulation.world import LossyEngine, SmallLog
+from tests.storage.books import is_part_settled
 
 PATH: Final = "/store"
 NEVER: Final = datetime(2100, 1, 1, tzinfo=UTC)
@@ -421,7 +422,7 @@ class Member(Machine):
         if node.failure is not None:
             raise Broken(f"{self.name} has failed: {node.failure!r}") from node.failure
         ledger = node.committer.ledger
-        if ledger.flight.layers or ledger.part_settled:
+        if ledger.flight.layers or is_part_settled(ledger):
             return
         at = self.engine.applied
         if at != node.committer.released_upto:

@@ -33,6 +33,12 @@ def put(
     changes.write(lambda: None)
 
 
+def is_part_settled(ledger: Ledger) -> bool:
+    """Whether the engine holds a part of a commit, so that only what is in flight over it makes it
+    the state of any one commit."""
+    return ledger._part_at > 0
+
+
 class Book:
     """What most tests of the rules need."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from actors.cluster.following import joint
-from protocol.errors import Stranded
+from protocol.errors import DiskFull, Stranded
 from storage import cluster_file
 from storage.cluster_file import Cluster, Upstream
 from storage.directory import StoreDirectory
@@ -18,7 +19,7 @@ from storage.histories import Standing
 from storage.log import Log
 from storage.log_reading import LogSizes
 from storage.reigns import KEPT, Reign, ending, facts, read, whole
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk import Fault, SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
 
 SMALL = LogSizes(segment_frames=4, reserve_bytes=4096)
@@ -91,6 +92,31 @@ def test_a_copied_log_goes_on_with_the_history_that_came_with_it() -> None:
     assert joint(whole(copied.reigns, copied.present), history) == 3
     copied.close()
     log.close()
+
+
+def test_an_epoch_that_a_full_disk_lets_nobody_leave_is_the_one_to_come() -> None:
+    disk = SimulatedDisk()
+    directory = opened(disk)
+    log = Log.open(directory, SMALL)
+    filled(log, 1, 1)
+    log.begin_epoch()
+
+    def full(kind: str, path: str) -> Fault | None:
+        return Fault(errno.ENOSPC) if kind == "append" and "storelog" in path else None
+
+    disk.plan = full
+    with pytest.raises(DiskFull):
+        log.leave_epoch()
+    assert (log.epoch, log.last_epoch) == (2, 1)
+    disk.plan = None
+    log.leave_epoch()
+    assert (log.epoch, log.last_epoch) == (1, 1)
+    filled(log, 1)
+    log.close()
+    log = Log.open(directory, SMALL)
+    assert (log.last, log.epoch, log.reigns) == (3, 1, ())
+    log.close()
+    directory.close()
 
 
 def test_history_of_the_newest_reigns_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from storage.races import Races
 from storage.reads import Reads
 from storage.sheets import Sheet
 from storage.transactions import Transaction
-from tests.storage.books import Book
+from tests.storage.books import Book, is_part_settled
 from tests.storage.engines import KINDS, make
 from tests.storage.story import Story
 
@@ -166,7 +166,7 @@ def a_large_commit_leaves_before_its_last_part(patch: pytest.MonkeyPatch) -> Non
 
     def settle(self: Ledger, layer: Layer) -> bool:
         more = real(self, layer)
-        if self.part_settled:
+        if is_part_settled(self):
             self._part_at = 0
             self.flight.drop(1)
         return more
