@@ -232,8 +232,10 @@ class LogActor(ThreadActor):
             retire = partial(self._log.retire, asked.flushed, asked.keep, asked.now_us, settle)
             self._guarded(retire)
         except DiskFull as refusal:
+            self._pins.gone(self._log.first)
             self.refuse(envelope, refusal)
         else:
+            self._pins.gone(self._log.first)
             self.reply(envelope, self._log.first)
 
     def _cut(self, envelope: Envelope[Any], after: int) -> None:

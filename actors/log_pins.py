@@ -71,7 +71,7 @@ class Pins:
     def pin(self, sequence: int) -> Pin:
         """Take one; on the loop.
 
-        :raises LogPruned: the log begins later, or will in a moment
+        :raises LogPruned: the log begins later, or may in a moment
         """
         with self._lock:
             if sequence < self._begins:
@@ -98,6 +98,7 @@ class Pins:
             return self._begins
 
     def gone(self, first: int) -> None:
-        """The log begins at a sequence, whatever was pinned: the disk is full."""
+        """The log begins at a sequence: earlier than was settled, since segments go as a whole, and
+        none where the disk is full; or, since it is, later than what was pinned."""
         with self._lock:
             self._begins = first

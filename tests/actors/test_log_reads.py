@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from random import Random
 from typing import Any
@@ -14,7 +15,7 @@ from actors.log_pins import Pins
 from actors.log_reads import LogChecks, LogReads
 from actors.runtime import ask
 from protocol import limits
-from protocol.errors import LogPruned
+from protocol.errors import DiskFull, LogPruned
 from storage.faults import LogDamaged
 from storage.frames import Frame
 from storage.log import Log
@@ -22,7 +23,7 @@ from storage.log_reading import LogSizes
 from tests.actors.parts import KINDS, Parts, checkpoints, outcome, parts, play, reading, until
 from tests.actors.test_log_checks import damage
 from tests.logbook import Logbook
-from tests.simulation.disk import NO_LIMIT
+from tests.simulation.disk import NO_LIMIT, Fault
 from tests.simulation.doors import ManualClock
 
 both = pytest.mark.parametrize("kind", KINDS)
@@ -316,6 +317,8 @@ def test_pruning_leaves_what_is_pinned(kind: str, monkeypatch: pytest.MonkeyPatc
             assert (await reads.frame(11)).sequence == 11
             with pytest.raises(LogPruned):
                 reads.pin(8)
+            with reads.pin(9):  # in the segment of what was to stay
+                assert (await reads.frame(9)).sequence == 9
             pin.move(17)
             await fill(node, 1)
             assert await ask(ref, CheckpointNow()) == 17
@@ -326,6 +329,28 @@ def test_pruning_leaves_what_is_pinned(kind: str, monkeypatch: pytest.MonkeyPatc
                 await fill(node, 10)
                 assert await ask(ref, CheckpointNow()) == 29
             assert await ask(ref, CheckpointNow()) == 41
+
+    play(kind, main)
+
+
+@both
+def test_what_a_full_disk_kept_from_being_pruned_can_be_pinned(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 1)
+
+    def full(kind: str, path: str) -> Fault | None:
+        return Fault(errno.ENOSPC) if kind == "append" and "BEGINS" in path else None
+
+    async def main() -> None:
+        async with parts(kind) as node, checkpoints(node) as ref, reading(node) as reads:
+            await fill(node, 30)
+            node.disk.plan = full
+            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+            node.disk.plan = None
+            with reads.pin(1):
+                assert (await reads.frame(1)).sequence == 1
+                assert await ask(ref, CheckpointNow()) == 1
 
     play(kind, main)
 
