@@ -96,8 +96,8 @@ class Changes:
             if isinstance(change, _Refused):
                 self._refuse(change, is_passed)
             elif change.before is not None:
-                self._change(change, change.before)
-            elif not self._make(change, is_passed):
+                self._change(change, change.before, tick)
+            elif not self._make(change, is_passed, tick):
                 passed.add(change.number)
         return passed
 
@@ -109,23 +109,23 @@ class Changes:
         for change in self._collected:
             tick()
             if isinstance(change, _Change) and change.before is not None:
-                moves = keeper.leave(self._tx, change.key, change.before.raw, change.packed)
+                moves = keeper.leave(self._tx, change.key, change.before.raw, change.packed, tick)
                 if moves:
                     self._moves[change.number] = moves
 
-    def _change(self, change: _Change, before: Stored) -> None:
+    def _change(self, change: _Change, before: Stored, tick: Tick) -> None:
         moves = self._moves.pop(change.number, None)
         if moves is not None and self._table.keeper is not None:
-            self._table.keeper.enter(self._tx, change.key, change.packed, moves)
+            self._table.keeper.enter(self._tx, change.key, change.packed, moves, tick)
         self._tx.put_record(change.key, change.packed, before.sequence)
         note(self._tx, self._table, change.key, before.raw, change.packed)
 
-    def _make(self, change: _Change, is_passed: IsPassed) -> bool:
+    def _make(self, change: _Change, is_passed: IsPassed, tick: Tick) -> bool:
         tx, table = self._tx, self._table
         try:
             records.check_absent(tx, table, change.key)
             if table.keeper is not None:
-                table.keeper.enter(tx, change.key, change.packed, None)
+                table.keeper.enter(tx, change.key, change.packed, None, tick)
         except (AlreadyExists, Duplicate) as taken:
             if is_passed(taken):
                 return False

@@ -23,7 +23,8 @@ from typing import NamedTuple, TypeVar
 
 from storage import index_rows, keys
 from storage.effects import SEQUENCE_BYTES, Derive
-from storage.indexes import BUILDING, FAILED, Entries, Index, Rows, together
+from storage.index_steps import together
+from storage.indexes import BUILDING, FAILED, Entries, Index, Rows
 from storage.layers import Layer
 from storage.transactions import Transaction
 

@@ -29,16 +29,8 @@ from storage import catalog, index_rows, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import Pair
-from storage.indexes import (
-    BUILDING,
-    FAILED,
-    READY,
-    REBUILDING,
-    Entries,
-    Index,
-    Rows,
-    together,
-)  # fmt: skip
+from storage.index_steps import together
+from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Rows
 from storage.transactions import Transaction
 
 _key: Final = itemgetter(0)

@@ -22,10 +22,9 @@ can have it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, product
+from itertools import product
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -34,10 +33,11 @@ from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
 from protocol.errors import Duplicate, TooLarge
 from protocol.paths import EACH, Path
 from protocol.text import brief, format_record
-from protocol.values import NONE, NoneValue, RecordId
+from protocol.values import NONE, NoneValue, RecordId, Tick
 from storage import keys
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import Pair
+from storage.index_steps import let_others
 from storage.transactions import Transaction
 
 WHOLE: Final = b"\0"
@@ -96,22 +96,6 @@ _unstamped: Final = itemgetter(slice(SEQUENCE_BYTES, None))
 """A record's fields, packed, of its value as it is stored."""
 _LENGTHS: Final = [b"", *(bytes((length - 1,)) for length in range(1, limits.RECORD_ID_BYTES + 1))]
 """The value of an entry whose key ends with an id of so many bytes."""
-
-
-TOGETHER_BYTES: Final = 16 * limits.KIB
-"""Of the values of records that are looked at together, between two questions whether it is enough.
-What a record makes for an index takes about as long as it has bytes there."""
-_value: Final = itemgetter(1)
-
-
-def together(pairs: list[Pair]) -> Iterator[list[Pair]]:
-    """The pairs of a step of a scan, as many together as are small enough; at least one."""
-    ends = list(accumulate(map(len, map(_value, pairs))))
-    begun = before = 0
-    while begun < len(pairs):
-        end = max(bisect_right(ends, before + TOGETHER_BYTES), begun + 1)
-        yield pairs[begun:end]
-        begun, before = end, ends[end - 1]
 
 
 class _Linked(Exception):
@@ -406,6 +390,7 @@ class Keeper:
         key: bytes,
         before: bytes | None,
         after: dict[str, Any] | None,
+        tick: Tick | None = None,
     ) -> None:
         """Follow a record from one state to another; None where there is none.
 
@@ -413,19 +398,23 @@ class Keeper:
 
         :param key: the record's own
         :param before: its fields as they were, packed
+        :param tick: called where it makes many entries, of which each index may hold 10 000; None:
+            nobody else has a turn meanwhile
         :raises Duplicate: a UNIQUE index holds the new values of another record
         :raises TooLarge:
         """
         id = key[keys.RECORD_PREFIX_BYTES :]
         old_row = None if before is None else self._rows.of_packed(before)
         new_row = None if after is None else self._rows.of_fields(after)
-        moves = self._moves(id, old_row, new_row)
+        moves = self._moves(id, old_row, new_row, tick)
         if new_row is not None:
-            _check_moves(tx, moves, new_row, id)
-        _leave(tx, moves)
-        _enter(tx, moves)
+            _check_moves(tx, moves, new_row, id, tick)
+        _leave(tx, moves, tick)
+        _enter(tx, moves, tick)
 
-    def leave(self, tx: Transaction, key: bytes, before: bytes, after: bytes) -> list[Move]:
+    def leave(
+        self, tx: Transaction, key: bytes, before: bytes, after: bytes, tick: Tick
+    ) -> list[Move]:
         """The first half of what `keep` does, for records that change together: take away what the
         record will not have any more. When all of them have left, each `enter`s.
 
@@ -434,12 +423,14 @@ class Keeper:
         """
         rows = self._rows
         moves = self._moves(
-            key[keys.RECORD_PREFIX_BYTES :], rows.of_packed(before), rows.of_packed(after)
+            key[keys.RECORD_PREFIX_BYTES :], rows.of_packed(before), rows.of_packed(after), tick
         )
-        _leave(tx, moves)
+        _leave(tx, moves, tick)
         return [move for move in moves if move.entered]
 
-    def enter(self, tx: Transaction, key: bytes, after: bytes, moves: list[Move] | None) -> None:
+    def enter(
+        self, tx: Transaction, key: bytes, after: bytes, moves: list[Move] | None, tick: Tick
+    ) -> None:
         """The second half: put what the record has now. Checked before the first entry is put.
 
         :param moves: what `leave` answered; None: the record is new
@@ -448,15 +439,18 @@ class Keeper:
         """
         id, row = key[keys.RECORD_PREFIX_BYTES :], self._rows.of_packed(after)
         if moves is None:
-            moves = self._moves(id, None, row)
-        _check_moves(tx, moves, row, id)
-        _enter(tx, moves)
+            moves = self._moves(id, None, row, tick)
+        _check_moves(tx, moves, row, id, tick)
+        _enter(tx, moves, tick)
 
-    def _moves(self, id: bytes, old_row: list[Any] | None, new_row: list[Any] | None) -> list[Move]:
+    def _moves(
+        self, id: bytes, old_row: list[Any] | None, new_row: list[Any] | None, tick: Tick | None
+    ) -> list[Move]:
         moves = []
         for entries in self._all:
             old = {} if old_row is None else entries.of(old_row, id)
             new = {} if new_row is None else entries.of(new_row, id)
+            let_others(tick, old, new)
             if old != new:
                 left = {entry: value for entry, value in old.items() if entry not in new}
                 entered = {entry: value for entry, value in new.items() if entry not in old}
@@ -464,7 +458,11 @@ class Keeper:
         return moves
 
     def of_new(
-        self, tx: Transaction, ids: list[bytes], rows: Sequence[dict[str, Any]]
+        self,
+        tx: Transaction,
+        ids: list[bytes],
+        rows: Sequence[dict[str, Any]],
+        tick: Tick | None = None,
     ) -> dict[bytes, bytes] | None:
         """The entries of records that are to be made, all in one go. None when `keep` has to be
         asked of each: one of them is refused, or its claim may be another one's.
@@ -482,6 +480,7 @@ class Keeper:
                 claims = [entry for entry, value in new.items() if len(value) > 1]
                 if len(new) < count or (claims and not tx.none_of(claims)):
                     return None
+            let_others(tick, new)
             found.update(new)
         return found
 
@@ -502,22 +501,27 @@ class Move(NamedTuple):
     entered: dict[bytes, bytes]
 
 
-def _check_moves(tx: Transaction, moves: list[Move], row: list[Any], id: bytes) -> None:
+def _check_moves(
+    tx: Transaction, moves: list[Move], row: list[Any], id: bytes, tick: Tick | None
+) -> None:
     """:raises Duplicate: what a record is to have in a UNIQUE index is another one's"""
     for move in moves:
+        let_others(tick, move.entered)
         if move.entries.index.unique:
             check_claims(tx, move.entries, row, move.entered, id)
 
 
-def _leave(tx: Transaction, moves: list[Move]) -> None:
+def _leave(tx: Transaction, moves: list[Move], tick: Tick | None) -> None:
     for move in moves:
+        let_others(tick, move.left)
         for entry, value in move.left.items():
             if _may_delete(tx, move.entries.index, entry, value):
                 tx.delete(entry)
 
 
-def _enter(tx: Transaction, moves: list[Move]) -> None:
+def _enter(tx: Transaction, moves: list[Move], tick: Tick | None) -> None:
     for move in moves:
+        let_others(tick, move.entered)
         for entry, value in move.entered.items():
             tx.put(entry, value)
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from protocol import binary, limits, order, text
 from protocol.errors import AlreadyExists, TooLarge
-from protocol.values import RecordId
+from protocol.values import RecordId, Tick
 from storage import keys
 from storage.announcing import note
 from storage.catalog import Table
@@ -67,10 +67,13 @@ def new_id(tx: Transaction, nth: int) -> UUID:
     return UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | tail)
 
 
-def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> None:
+def create(
+    tx: Transaction, table: Table, id: Any, fields: dict[str, Any], tick: Tick | None = None
+) -> None:
     """Make a record that must not exist yet.
 
     :param fields: checked values, without the id
+    :param tick: as `Keeper.keep`
     :raises AlreadyExists: it exists
     :raises Duplicate: a UNIQUE index holds its values of another record; nothing is written
     :raises TooLarge: the record, its id or the transaction is over its limit
@@ -79,14 +82,18 @@ def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> No
     check_absent(tx, table, key)
     raw = packed(fields)
     if table.keeper is not None:
-        table.keeper.keep(tx, key, None, fields)
+        table.keeper.keep(tx, key, None, fields, tick)
     tx.put_record(key, raw, 0)
     note(tx, table, key, None, raw)
     tx.add(table.count_key, 1)
 
 
 def create_together(
-    tx: Transaction, table: Table, ids: list[bytes], rows: Sequence[dict[str, Any]]
+    tx: Transaction,
+    table: Table,
+    ids: list[bytes],
+    rows: Sequence[dict[str, Any]],
+    tick: Tick | None = None,
 ) -> int:
     """Make the first of some records, as `create` makes one by one, as far as nothing stands in
     the way. Answers how many were made.
@@ -111,7 +118,7 @@ def create_together(
         return 0
     made = len(raw)
     if table.keeper is not None:
-        entries = table.keeper.of_new(tx, ids[:made], rows[:made])
+        entries = table.keeper.of_new(tx, ids[:made], rows[:made], tick)
         if entries is None:
             return 0
         tx.put_all(entries)
@@ -142,11 +149,14 @@ def check_absent(tx: Transaction, table: Table, key: bytes) -> None:
         raise AlreadyExists(f"record {name} exists", kind="record", name=name)
 
 
-def delete(tx: Transaction, table: Table, id: Any, before: Stored) -> None:
-    """Remove a record that exists. `before` is what `stored` said of it. :raises TooLarge:"""
+def delete(
+    tx: Transaction, table: Table, id: Any, before: Stored, tick: Tick | None = None
+) -> None:
+    """Remove a record that exists. `before` is what `stored` said of it, `tick` as of `create`.
+    :raises TooLarge:"""
     key = keys.record(table.prefix, id)
     if table.keeper is not None:
-        table.keeper.keep(tx, key, before.raw, None)
+        table.keeper.keep(tx, key, before.raw, None, tick)
     tx.delete_record(key, before.sequence)
     note(tx, table, key, before.raw, None)
     tx.add(table.count_key, -1)

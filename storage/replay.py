@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from storage import derived, effects, indexes, keys
+from storage import derived, effects, index_steps, keys
 from storage.derived import Followed, Kept
 from storage.effects import SEQUENCE_BYTES, Attribution, Derive, Effect
 from storage.engine import Batch, Engine
@@ -169,7 +169,7 @@ def _together(records: list[bytes], tx: Transaction) -> Iterator[list[Followed]]
         one = Followed(key, tx.beneath(key), tx.own.writes[key])
         some.append(one)
         size += len(one.before or b"") + len(one.after or b"")
-        if len(some) == RECORDS_A_STEP or size >= indexes.TOGETHER_BYTES:
+        if len(some) == RECORDS_A_STEP or size >= index_steps.TOGETHER_BYTES:
             yield some
             some, size = [], 0
     if some:

@@ -123,7 +123,9 @@ class _Insertion:
                 fields.append(row)
         except Refusal:
             return []
-        made = records.create_together(run.transaction, table, order.encode_all(ids), fields)
+        made = records.create_together(
+            run.transaction, table, order.encode_all(ids), fields, run.tick
+        )
         return list(zip(ids[:made], fields, strict=False))
 
     def _note(self, made: list[tuple[Any, Row]]) -> None:
@@ -163,7 +165,7 @@ class _Insertion:
     def _create(self, record: RecordId, fields: Row, row: Row) -> None:
         """Write a record now."""
         try:
-            records.create(self._run.transaction, self._table, record.id, fields)
+            records.create(self._run.transaction, self._table, record.id, fields, self._run.tick)
         except (AlreadyExists, Duplicate) as taken:
             self._meet(taken, record, row)
         else:

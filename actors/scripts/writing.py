@@ -82,7 +82,7 @@ def _create(
     answer = Answer(run, statement.returning, default_return(run, table))
     answer.add(None, {"id": record, **fields})
     told = answer.value()
-    records.create(run.transaction, table, record.id, fields)
+    records.create(run.transaction, table, record.id, fields, run.tick)
     return told
 
 
@@ -192,7 +192,7 @@ def _delete(statement: tree.Delete, targets: _Targets, run: Execution) -> Value:
     if not answer.is_empty:
         answer.add({"id": record, **unpack_object(stored.raw)}, None)
     told = answer.value()
-    records.delete(run.transaction, table, record.id, stored)
+    records.delete(run.transaction, table, record.id, stored, run.tick)
     return told
 
 
@@ -212,7 +212,7 @@ def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Va
         run.tick()
         stored = records.stored(run.transaction, table, record.id)
         if stored is not None:
-            records.delete(run.transaction, table, record.id, stored)
+            records.delete(run.transaction, table, record.id, stored, run.tick)
     return told
 
 

@@ -19,7 +19,7 @@ from protocol.binary import unpack_object
 from protocol.errors import AlreadyExists, BadRequest, Conflict, Duplicate, Refusal, TooLarge
 from protocol.paths import EACH, Path, Step
 from protocol.values import NONE, RecordId
-from storage import catalog, derived, effects, index_builds, indexes, keys, records
+from storage import catalog, derived, effects, index_builds, index_steps, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.changes import Changes
 from storage.effects import Effect
@@ -117,7 +117,7 @@ def store() -> Store:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a few records are built in slices too."""
     monkeypatch.setattr(limits, "INDEX_AT_ONCE", 3)
-    monkeypatch.setattr(indexes, "TOGETHER_BYTES", 30)
+    monkeypatch.setattr(index_steps, "TOGETHER_BYTES", 30)
 
 
 # --- random histories -----------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def run_history(seed: int) -> list[str]:
     """What is wrong after some step of a random history."""
     rng = Random(seed)
     with (
-        patch.object(indexes, "TOGETHER_BYTES", rng.choice([30, 1_000])),
+        patch.object(index_steps, "TOGETHER_BYTES", rng.choice([30, 1_000])),
         patch.object(storage.ledger, "SETTLE_KEYS", rng.choice([3, 4_096])),
         # Of every other history what builds have in flight is looked at by itself.
         patch.object(storage.layers, "_BUILT", seed % 2),
@@ -405,7 +405,7 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
             lambda self, column, ids: ({self._whole + id: b"\x09" for id in ids}, len(ids)),
         )
     if fault == "a build passes one over":
-        parts = indexes.together
+        parts = index_steps.together
         monkeypatch.setattr(
             index_builds, "together", lambda pairs: (some[-2:] for some in parts(pairs))
         )
@@ -764,6 +764,38 @@ def test_what_is_not_indexed_of_a_large_record_does_not_count(store: Store) -> N
     store.define("i", ("a", "b"), ("lines", EACH, "sku"))
     line = {f"f{n}": n for n in range(20)}
     store.put(1, a={"b": 1, "c": [1] * MANY}, lines=[{**line, "sku": n} for n in range(2000)])
+    assert store.wrong() == []
+
+
+@pytest.mark.parametrize("way", ["create", "create_together", "delete", "changes"])
+def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: Store, way: str) -> None:
+    """Behind each index that it makes many entries for."""
+    for number in range(8):
+        store.define(f"i{number}", ("tags",), (f"f{number}",))
+    fields = {"tags": list(range(300))}
+    if way in ("delete", "changes"):
+        store.put(1, **fields)
+    turns = list[None]()
+    with store.begin() as tx:
+        table = store.table(tx)
+        stored = records.stored(tx, table, 1)
+
+        def tick() -> None:
+            turns.append(None)
+
+        if way == "create":
+            records.create(tx, table, 1, fields, tick)
+        elif way == "create_together":
+            assert records.create_together(tx, table, [order.encode(1)], [fields], tick) == 1
+        elif way == "delete":
+            assert stored is not None
+            records.delete(tx, table, 1, stored, tick)
+        else:
+            changes = Changes(tx, table)
+            changes.put(1, {"tags": list(range(300, 600))}, stored)
+            changes.write(tick)
+        store.commit(tx)
+    assert len(turns) >= 8
     assert store.wrong() == []
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage import cluster_file, indexes
+from storage import cluster_file, index_steps
 from storage.backups.copying import Copied, check_begins, make_copy
 from storage.backups.facts import Place
 from storage.cluster_file import Cluster, Upstream
@@ -47,7 +47,7 @@ OLDER: Told = (0, 3, bytes(16))
 def history() -> History:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "INDEX_AT_ONCE", 1)
-        patch.setattr(indexes, "TOGETHER_BYTES", 1)
+        patch.setattr(index_steps, "TOGETHER_BYTES", 1)
         return History()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import Unknown
-from storage import catalog, groups, indexes, keys, records, topics, users
+from storage import catalog, groups, index_steps, keys, records, topics, users
 from storage.backups import places
 from storage.backups.facts import Place
 from storage.catalog import Database
@@ -21,7 +21,7 @@ from tests.storage.queue_story import check_topic
 def history() -> History:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "INDEX_AT_ONCE", 1)
-        patch.setattr(indexes, "TOGETHER_BYTES", 1)
+        patch.setattr(index_steps, "TOGETHER_BYTES", 1)
         return History()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage import indexes
+from storage import index_steps
 from storage.backups.facts import Place
 from storage.directory import StoreDirectory
 from storage.engine import EngineFailed
@@ -38,7 +38,7 @@ KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 def history() -> History:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "INDEX_AT_ONCE", 1)
-        patch.setattr(indexes, "TOGETHER_BYTES", 1)
+        patch.setattr(index_steps, "TOGETHER_BYTES", 1)
         return History()
 
 
