@@ -107,7 +107,7 @@ class Node(NodeParts):
     def has_users(self) -> bool:
         """Whether the store belongs to somebody already."""
         with self.committer.begin() as tx:
-            return bool(users.everyone(tx))
+            return next(users.everyone(tx), None) is not None
 
     async def _ensure_owner(self) -> None:
         """A store without users gets its first owner; of one in a cluster the leader has cared.

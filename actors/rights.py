@@ -43,6 +43,7 @@ from protocol.rights import (
     is_inside,
     needed,
 )
+from protocol.values import Tick
 from storage import catalog, functions, replicas, topics, users, vaults
 from storage.catalog import Database, Namespace, Space, Table, absent
 from storage.functions import Function
@@ -397,15 +398,18 @@ class Rights:
         """Whether a caller owns the place that a user belongs to."""
         return _owns(self.standing(tx, caller), users.find(tx, name))
 
-    def users(self, tx: Transaction, caller: Caller) -> list[User]:
+    def users(self, tx: Transaction, caller: Caller, tick: Tick) -> list[User]:
         """All users that an owner owns: of the store all, of a place those that belong to it.
-        :raises NotAllowed: refused to everybody else, never narrowed"""
+
+        :param tick: called for each user there is
+        :raises NotAllowed: refused to everybody else, never narrowed
+        """
         who = self.standing(tx, caller)
         if self._owned(tx, who) is None:
             tx.touch(STORE)
             raise who.refusal(needed(OWN, STORE))
         tx.touch(STORE if who.user is None else self._place_of(tx, who.user))
-        return [user for user in users.everyone(tx) if _owns(who, user)]
+        return [user for user in users.everyone(tx, tick) if _owns(who, user)]
 
     def _place_of(self, tx: Transaction, user: User) -> Namespace | Database | Noun:
         """What a user belongs to."""

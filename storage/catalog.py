@@ -16,6 +16,7 @@ from typing import Any
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, TooLarge, Unknown
 from protocol.text import check_name
+from protocol.values import Tick
 from storage import fields, index_rows, keys, users
 from storage.announcing import OnChange, kept, read_kept
 from storage.effects import SEQUENCE_BYTES
@@ -408,19 +409,24 @@ def define_space(
 # --- dropping -----------------------------------------------------------------------------------
 
 
-def drop_namespace(tx: Transaction, namespace: Namespace) -> None:
-    """Drop a namespace with all that is in it, the users whose space it is among them."""
-    for one in databases(tx, namespace):
-        users.drop_of_space(tx, one.path)
-    users.drop_of_space(tx, namespace.path)
+def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = lambda: None) -> None:
+    """Drop a namespace with all that is in it, the users whose space it is among them.
+
+    :param tick: called while users are looked through
+    """
+    inside = {one.path for one in databases(tx, namespace)}
+    users.drop_of_spaces(tx, {namespace.path, *inside}, tick)
     for start, end in keys.in_namespace(namespace.id):
         tx.delete_range(start, end)
     tx.delete(keys.namespace(namespace.name))
 
 
-def drop_database(tx: Transaction, database: Database) -> None:
-    """Drop a database with all that is in it, the users whose space it is among them."""
-    users.drop_of_space(tx, database.path)
+def drop_database(tx: Transaction, database: Database, tick: Tick = lambda: None) -> None:
+    """Drop a database with all that is in it, the users whose space it is among them.
+
+    :param tick: as for a namespace
+    """
+    users.drop_of_spaces(tx, {database.path}, tick)
     for start, end in keys.in_database(database.namespace.id, database.id):
         tx.delete_range(start, end)
     tx.delete(keys.database(database.namespace.id, database.name))

@@ -5,7 +5,7 @@ There is always a store-wide owner once there was one: who could declare another
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -14,7 +14,7 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, LastOwner, TooLarge, Unknown
 from protocol.rights import Grant, Kind, Noun, Verb, Verbs
 from protocol.text import check_name
-from protocol.values import instant
+from protocol.values import Tick, instant, paced
 from storage import keys
 from storage.transactions import Transaction
 
@@ -71,14 +71,13 @@ def is_taken(tx: Transaction, name: str) -> bool:
     return find(tx, name) is not None
 
 
-def everyone(tx: Transaction) -> list[User]:
-    """All users, by name."""
+def everyone(tx: Transaction, tick: Tick = lambda: None) -> Iterator[User]:
+    """All users, by name. :param tick: called for each: there may be very many"""
     start, end = keys.users()
-    return [
-        read_row(key[len(start) :].decode(), value)
-        for pairs in tx.scan(start, end)
-        for key, value in pairs
-    ]
+    for pairs in tx.scan(start, end):
+        for key, value in pairs:
+            tick()
+            yield read_row(key[len(start) :].decode(), value)
 
 
 def define(
@@ -91,12 +90,14 @@ def define(
     comment: str | None = None,
     skip: bool = False,
     overwrite: bool = False,
+    tick: Tick = lambda: None,
 ) -> User:
     """Declare a user. The space must have been looked up before.
 
     :param skip: a user there is stays as it is
     :param overwrite: a user there is gets this role, password and comment, and keeps its space and
         grants
+    :param tick: called while users are looked through
     :raises AlreadyExists: the name is taken
     :raises Unknown: of the role
     :raises BadRequest: another space for a user there is
@@ -116,17 +117,27 @@ def define(
         raise AlreadyExists(f"user {name} exists", kind="user", name=name)
     if present.space != space:
         raise BadRequest(f"the space of user {name} can't be altered")
-    _keep_an_owner(tx, present, role)
+    _keep_an_owner(tx, present, role, tick)
     return _put(tx, replace(present, role=role, passhash=passhash, comment=comment))
 
 
 def alter(
-    tx: Transaction, user: User, *, role: str | None = None, passhash: str | None = None
+    tx: Transaction,
+    user: User,
+    *,
+    role: str | None = None,
+    passhash: str | None = None,
+    tick: Tick = lambda: None,
 ) -> User:
-    """Change a user's role, password or both. :raises Unknown: of the role :raises LastOwner:"""
+    """Change a user's role, password or both.
+
+    :param tick: as for `define`
+    :raises Unknown: of the role
+    :raises LastOwner:
+    """
     if role is not None:
         check_role(role)
-        _keep_an_owner(tx, user, role)
+        _keep_an_owner(tx, user, role, tick)
         user = replace(user, role=role)
     if passhash is not None:
         user = replace(user, passhash=passhash)
@@ -159,24 +170,30 @@ def forget(tx: Transaction, user: User, gone: Collection[Noun]) -> User:
     return _put(tx, replace(user, grants=tuple(g for g in user.grants if g.noun not in gone)))
 
 
-def drop(tx: Transaction, user: User) -> None:
-    """Remove a user. :raises LastOwner:"""
-    _keep_an_owner(tx, user, None)
+def drop(tx: Transaction, user: User, tick: Tick = lambda: None) -> None:
+    """Remove a user. :param tick: as for `define` :raises LastOwner:"""
+    _keep_an_owner(tx, user, None, tick)
     tx.delete(keys.user(user.name))
 
 
-def drop_of_space(tx: Transaction, space: str) -> None:
-    """Remove the users that belong to a place that is being dropped: a new place of the same name
-    must not inherit them."""
-    for user in everyone(tx):
-        if user.space == space:
-            tx.delete(keys.user(user.name))
+def drop_of_spaces(tx: Transaction, spaces: Collection[str], tick: Tick) -> None:
+    """Remove the users that belong to places that are being dropped: a new place of the same name
+    must not inherit them.
+
+    :param tick: called for each user there is, and each that goes
+    """
+    gone = []
+    for user in everyone(tx, tick):
+        if user.space in spaces:
+            gone.append(keys.user(user.name))
+    for key in paced(gone, tick):
+        tx.delete(key)
 
 
-def _keep_an_owner(tx: Transaction, user: User, role: str | None) -> None:
+def _keep_an_owner(tx: Transaction, user: User, role: str | None, tick: Tick) -> None:
     if user.owns_store and role != OWNER:
-        others = any(other.owns_store and other.name != user.name for other in everyone(tx))
-        if not others:
+        every = everyone(tx, tick)
+        if not any(other.owns_store and other.name != user.name for other in every):
             raise LastOwner(f"{user.name} is the last owner of the store", name=user.name)
 
 

@@ -251,10 +251,9 @@ class Script:
     # --- users ------------------------------------------------------------------------------------
 
     def _users(self) -> Text:
-        every = users.everyone(self._tx)
-        for user in every:
+        for user in users.everyone(self._tx):
             yield self._said(declarations.user(user))
-        for user in every:
+        for user in users.everyone(self._tx):
             gone = self._rights.gone(self._tx, user)
             there = [grant for grant in user.grants if grant.noun not in gone]
             for made in declarations.grants(user, there):

@@ -84,7 +84,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
     run.reason = statement.reason
     for database in catalog.databases(run.transaction, namespace):
         drop_vaults(run, database, statement.reason)
-    catalog.drop_namespace(run.transaction, namespace)
+    catalog.drop_namespace(run.transaction, namespace, run.tick)
     run.afterwards += (
         partial(run.services.spaces.dropped, namespace),
         run.services.topics.declarations_changed,
@@ -99,7 +99,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase, database: Databa
     """The database and everything in it."""
     run.reason = statement.reason
     drop_vaults(run, database, statement.reason)
-    catalog.drop_database(run.transaction, database)
+    catalog.drop_database(run.transaction, database, run.tick)
     run.afterwards += (
         partial(run.services.spaces.dropped, database),
         run.services.topics.declarations_changed,

@@ -10,7 +10,7 @@ from language import tree
 from language.operators import parameter
 from protocol.errors import AlreadyExists, TypeRefused
 from protocol.rights import NOTHING, OWN, Kind, Noun
-from protocol.values import NONE, Value
+from protocol.values import NONE, Value, paced
 from storage import users
 from storage.users import User, check_role
 
@@ -35,6 +35,7 @@ def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Valu
         space=space.path or None,
         comment=statement.comment,
         overwrite=statement.exists is tree.Exists.OVERWRITE,
+        tick=run.tick,
     )
     _end_sessions(run, statement.name)
     return NONE
@@ -48,7 +49,7 @@ def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
     """
     if statement.role is not None:
         check_role(statement.role)
-        users.alter(run.transaction, user, role=statement.role)
+        users.alter(run.transaction, user, role=statement.role, tick=run.tick)
     else:
         users.alter(run.transaction, user, passhash=_hashed(run, statement))
     _end_sessions(run, statement.name)
@@ -62,7 +63,7 @@ def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
     :raises LastOwner: it is the last store-wide owner
     """
     run.reason = statement.reason
-    users.drop(run.transaction, user)
+    users.drop(run.transaction, user, run.tick)
     _end_sessions(run, statement.name)
     return NONE
 
@@ -70,7 +71,8 @@ def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
 @informs("USERS", needs=[])
 def info_for_users(run: Execution, statement: tree.Info) -> Value:
     """Every user that the caller owns. :raises NotAllowed: it is no owner"""
-    return [_described(user) for user in run.rights.users(run.transaction, run.caller)]
+    every = run.rights.users(run.transaction, run.caller, run.tick)
+    return [_described(user) for user in paced(every, run.tick)]
 
 
 @informs("USER", needs=[Need(NOTHING, Kind.USER, (0,))])

@@ -43,7 +43,8 @@ def look_through(tx: Transaction) -> None:
             groups(tx, topic)
         for each in (catalog.tables, catalog.spaces, functions.each, vaults.each):
             each(tx, database)
-    users.everyone(tx)
+    for _ in users.everyone(tx):
+        pass
     replicas.every(tx)
     for _ in revocations.every(tx):
         pass

@@ -117,3 +117,30 @@ def test_two_owners_can_t_leave_at_once(book: Book) -> None:
     assert refusal.type.__name__ == "Conflict"
     with book.begin() as tx:
         assert [user.name for user in users.everyone(tx)] == ["ana"]
+
+
+def test_whoever_looks_through_all_users_gives_way_at_each(book: Book) -> None:
+    """There may be very many: an owner of a place declares as many as it likes."""
+    told = list[None]()
+
+    def tick() -> None:
+        told.append(None)
+
+    def ticks() -> int:
+        before = len(told)
+        told.clear()
+        return before
+
+    with book.begin() as tx:
+        for number in range(20):
+            users.define(tx, f"a{number}", "member", "h", space="shop")
+        users.define(tx, "zoe", "owner", "h")
+        assert len(list(users.everyone(tx, tick))) == ticks() == 22
+        users.alter(tx, users.get(tx, "root"), role="viewer", tick=tick)
+        assert ticks() == 22
+        with pytest.raises(LastOwner):
+            users.drop(tx, users.get(tx, "zoe"), tick)
+        assert ticks() == 22
+        users.drop_of_spaces(tx, {"shop"}, tick)
+        assert ticks() >= 22
+        assert [user.name for user in users.everyone(tx)] == ["root", "zoe"]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from argon2 import PasswordHasher
 
 from protocol.errors import StatementTimeout
 from tests.holds import Holds
@@ -15,6 +16,7 @@ from tests.nodes import Running
 ROWS = 200_000
 IN_ONE_INSERT = 20_000
 CLIENTS = 16
+HASH = PasswordHasher(2, 19 * 1024, 1).hash("correct horse battery")
 
 # Looks at each row, and at all of them for each row: without TIMEOUT it would take hours.
 SCAN = "SELECT VALUE n FROM thing WHERE (SELECT VALUE n FROM thing WHERE n = $parent.n) = [-1]"
@@ -96,3 +98,20 @@ async def test_changing_many_rows_gives_way_all_the_time(node: Running, returnin
     assert answer.refusal is None
     assert len(answer.results[0].value) == (0 if returning == "NONE" else 30_000)  # type: ignore[arg-type]
     assert between > 10
+
+
+@pytest.mark.parametrize("script", ["INFO FOR USERS", "DROP DATABASE shop.many"])
+async def test_going_through_many_users_gives_way_all_the_time(node: Running, script: str) -> None:
+    """An owner of a place declares as many as it likes; others are gone through by whoever asks."""
+    declared = " ".join(
+        f"DEFINE USER u{number} ROLE member ON DATABASE shop.many PASSHASH '{HASH}';"
+        for number in range(4_000)
+    )
+    await node.values(f"DEFINE DATABASE shop.many; BEGIN; {declared} COMMIT")
+    work = asyncio.create_task(node.answer(script))
+    between = 0
+    while not work.done():
+        await node.value("RETURN 1")
+        between += 1
+    assert work.result().refusal is None
+    assert between > 4
