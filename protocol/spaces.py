@@ -11,12 +11,29 @@ from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
-from protocol import limits
-from protocol.errors import BadRequest, ExpireRefused, Refusal, TypeRefused
+from protocol import binary, limits
+from protocol.errors import BadRequest, ExpireRefused, Refusal, TooLarge, TypeRefused
 from protocol.rights import READ, WRITE, Verbs
-from protocol.values import NoneValue, Value, check_unicode, type_name
+from protocol.values import (
+    NONE,
+    NoneValue,
+    Tick,
+    Value,
+    check,
+    check_unicode,
+    type_name,
+    without_none,
+)
 
 When = Literal["ABSENT", "PRESENT"]
+
+
+class Packed(Struct, frozen=True):
+    """A value as it is stored: of a large one, which a surface has checked and packed in turns with
+    others' work. Who does an operation does not give up the loop meanwhile."""
+
+    content: bytes
+    """Empty: what no key can hold, for it is too large."""
 
 
 class GetKey(Struct, frozen=True):
@@ -33,7 +50,7 @@ class SetKey(Struct, frozen=True):
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE
     key: str
-    value: Value
+    value: Value | Packed
     expire_us: int | None = None
     """None: what the space says; without that the key stays."""
     keep: bool = False
@@ -50,8 +67,8 @@ class SwapKey(Struct, frozen=True):
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE | READ
     key: str
-    expect: Value
-    value: Value
+    expect: Value | Packed
+    value: Value | Packed
     expire_us: int | None = None
 
 
@@ -142,6 +159,69 @@ class Room:
     def __init__(self, left: int) -> None:
         self.left = left
 
+
+# --- values as they are stored --------------------------------------------------------------------
+
+
+def packed(value: Value, tick: Tick | None = None) -> Packed:
+    """A value of a key, checked and packed.
+
+    :param tick: called now and then while a large one is gone through
+    :raises TypeRefused, NumberTooLarge: see `values.check`
+    :raises TooLarge: deeper than it may be, or longer than `limits.CACHE_VALUE_BYTES`
+    """
+    if value is NONE:
+        raise TypeRefused("NONE is no value of a key: it means that there is none", found="none")
+    check(value, 0, tick)
+    content = _content(value, tick)
+    if not content:
+        most = limits.CACHE_VALUE_BYTES
+        raise TooLarge(f"a value of a key takes at most {most} bytes, this one more", limit=most)
+    return Packed(content)
+
+
+def expected(value: Value, tick: Tick | None = None) -> NoneValue | Packed:
+    """What SWAP expects of a key, checked and packed; NONE expects no key. As `packed`, and what is
+    too long is no error: no key holds it."""
+    check(value, 0, tick)
+    return NONE if value is NONE else Packed(_content(value, tick))
+
+
+def _content(value: Any, tick: Tick | None) -> bytes:
+    """A value as it is stored; nothing where it is too long."""
+    if type(value) is dict or type(value) is list:
+        value = without_none({"value": value}, tick)["value"]
+    if tick is None:
+        content = binary.pack(value)
+        return content if len(content) <= limits.CACHE_VALUE_BYTES else b""
+    parts = _Parts()
+    try:
+        binary.pack_in_steps(value, tick, parts.add)
+    except _TooLong:
+        return b""
+    return b"".join(parts.found)
+
+
+class _TooLong(Exception):
+    """It takes more bytes than a value of a key may."""
+
+
+class _Parts:
+    """Collects what `_content` packs. :raises _TooLong: as soon as it is more than it may be"""
+
+    def __init__(self) -> None:
+        self.found: list[bytes] = []
+        self._left = limits.CACHE_VALUE_BYTES
+
+    def add(self, part: bytes) -> None:
+        """One more part."""
+        self._left -= len(part)
+        if self._left < 0:
+            raise _TooLong
+        self.found.append(part)
+
+
+# --- what is given --------------------------------------------------------------------------------
 
 EXPIRE_MOST_US: Final = 1000 * 365 * 86_400 * 1_000_000
 """A thousand years: the moment still fits a datetime."""

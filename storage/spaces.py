@@ -28,9 +28,18 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol
 
 from protocol import binary, limits
-from protocol.errors import NotANumber, NumberTooLarge, TooLarge, TypeRefused
-from protocol.spaces import When, check_expire, check_expires, check_holder, check_key
-from protocol.values import NONE, Value, check, identical, instant, type_name, without_none
+from protocol.errors import NotANumber, NumberTooLarge, TypeRefused
+from protocol.spaces import (
+    Packed,
+    When,
+    check_expire,
+    check_expires,
+    check_holder,
+    check_key,
+    expected,
+    packed,
+)
+from protocol.values import NONE, NoneValue, Tick, Value, identical, instant, type_name
 from storage import keys
 from storage.catalog import Space
 from storage.effects import SEQUENCE_BYTES
@@ -134,26 +143,34 @@ class Entries:
         return None
 
     def _value(self, name: bytes, found: Entry) -> Any:
+        return binary.unpack(self._stored(name, found))
+
+    def _stored(self, name: bytes, found: Entry) -> bytes:
+        """The value of an entry, packed."""
         if found.flags & _LARGE:
             content = self._reader.get(self._space.contents + name)
             assert content is not None, "a large value stands beside its entry"
         else:
             content = found.content
         self.read_bytes += len(content)
-        return binary.unpack(content)
+        return content
 
     def _ttl(self, expires_us: int) -> timedelta:
         return timedelta(microseconds=expires_us - self._reader.now_us)
 
 
 class Keys(Entries):
-    """The keys of one space in one transaction."""
+    """The keys of one space in one transaction.
 
-    __slots__ = ("_tx", "locked", "soonest_us")
+    :param tick: called now and then while a large value is gone through
+    """
 
-    def __init__(self, tx: Transaction, space: Space) -> None:
+    __slots__ = ("_tick", "_tx", "locked", "soonest_us")
+
+    def __init__(self, tx: Transaction, space: Space, tick: Tick | None = None) -> None:
         super().__init__(tx, space)
         self._tx = tx
+        self._tick = tick
         self.locked: list[Answer] = []
         """Answers whose fence will be the log time of this transaction's frame."""
         self.soonest_us = 0
@@ -183,7 +200,7 @@ class Keys(Entries):
     def set(
         self,
         key: Any,
-        value: Value,
+        value: Value | Packed,
         expire_us: int | None = None,
         *,
         keep: bool = False,
@@ -192,7 +209,7 @@ class Keys(Entries):
     ) -> Answer:
         """`{written}`. :raises TypeRefused, NumberTooLarge, TooLarge: of the value
         :raises ExpireRefused:"""
-        name, content = check_key(key).encode(), _packed(value)
+        name, content = check_key(key).encode(), self._packed(value)
         if expires_us is None:
             expires_us = self._expires(expire_us)
         else:
@@ -207,19 +224,39 @@ class Keys(Entries):
         self._put(name, content, expires_us, before)
         return {"written": True}
 
-    def swap(self, key: Any, expect: Value, value: Value, expire_us: int | None = None) -> Answer:
+    def swap(
+        self,
+        key: Any,
+        expect: Value | Packed,
+        value: Value | Packed,
+        expire_us: int | None = None,
+    ) -> Answer:
         """`{written}`. Raises as `set`."""
-        name, content = check_key(key).encode(), _packed(value)
-        check(expect)
+        name, content = check_key(key).encode(), self._packed(value)
+        wanted = expect if isinstance(expect, Packed) else expected(expect, self._tick)
         expires_us = self._expires(expire_us)
         before = self._entry(name)
         found = self._unless_lapsed(name, before, note=False)
-        present = NONE if found is None else self._value(name, found)
-        if not identical(present, _bare(expect)):
+        if not self._is(name, found, wanted):
             self._note(name, before, found)
             return {"written": False}
         self._put(name, content, expires_us, before)
         return {"written": True}
+
+    def _packed(self, value: Value | Packed) -> bytes:
+        return value.content if isinstance(value, Packed) else packed(value, self._tick).content
+
+    def _is(self, name: bytes, found: Entry | None, wanted: NoneValue | Packed) -> bool:
+        """Whether a key holds what is wanted."""
+        if found is None or not isinstance(wanted, Packed):
+            return found is None and not isinstance(wanted, Packed)
+        content = self._stored(name, found)
+        if content == wanted.content:
+            return True
+        if len(content) != len(wanted.content):
+            return False
+        # The fields of objects may stand in another order.
+        return identical(binary.unpack(content), binary.unpack(wanted.content), self._tick)
 
     def incr(self, key: Any, by: Any = 1) -> Answer:
         """`{value}`: an absent key counts from 0; the expiry of one that is there stays.
@@ -514,28 +551,6 @@ def _is_held(found: Entry, content: bytes, fence: int | None) -> bool:
     """Whether an entry is the lock of a holder. :param content: the holder, packed"""
     is_theirs = bool(found.flags & _LOCK) and found.content == content
     return is_theirs and fence in (None, found.fence)
-
-
-def _packed(value: Value) -> bytes:
-    """A value as it is stored. :raises TypeRefused, NumberTooLarge, TooLarge:"""
-    if value is NONE:
-        raise TypeRefused("NONE is no value of a key: it means that there is none", found="none")
-    check(value)
-    content = binary.pack(_bare(value))
-    if len(content) > limits.CACHE_VALUE_BYTES:
-        raise TooLarge(
-            f"a value of a key takes at most {limits.CACHE_VALUE_BYTES} bytes, this one"
-            f" {len(content)}",
-            limit=limits.CACHE_VALUE_BYTES,
-            size=len(content),
-        )
-    return content
-
-
-def _bare(value: Any) -> Any:
-    if type(value) is dict or type(value) is list:
-        return without_none({"value": value})["value"]
-    return value
 
 
 _NOTHING: Final = binary.pack(None)

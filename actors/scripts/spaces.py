@@ -109,7 +109,7 @@ def _operation(
 
     @handles(statement, "value", writes=operation.writes, needs=needs)
     def on_key(run: Execution, statement: Any, space: Space) -> Value:
-        keys = Keys(run.transaction, space)
+        keys = Keys(run.transaction, space, run.tick)
         answer: Value = perform(keys, made(run, statement))
         _afterwards(run, space, keys)
         return answer

@@ -57,6 +57,7 @@ from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.scripts import Scripts
 from surfaces.wire.shared import Wire
 from surfaces.wire.signing import Signing
+from surfaces.wire.spaces import with_values_packed
 from surfaces.wire.times import FrameTime, Linger, TakingTime
 from surfaces.wire.vaults import Vaults
 from surfaces.wire.watches import Watches
@@ -282,6 +283,8 @@ class WireConnection(asyncio.Protocol):
             self.talk.weigh(message.id, weigh(message.body, tick))
             if message.kind in REFUSED_ALONE and not self._count_asked():
                 message = Message(message.kind, message.id, None, _too_much())
+            elif message.kind is Kind.KV:
+                message = with_values_packed(message, tick)
         return message
 
     def _act(self, message: Message) -> None:

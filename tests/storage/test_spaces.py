@@ -486,6 +486,42 @@ def test_keys_have_bounds(shelf: Shelf) -> None:
             shelf.call("set", key, 1)
 
 
+@pytest.mark.parametrize("call", ["set", "swap", "expect", "compare"])
+def test_a_large_value_is_gone_through_in_steps(shelf: Shelf, call: str) -> None:
+    ticks: list[None] = []
+    large, other = [0] * 200_000, {"a": [0] * 100_000, "b": [1] * 100_000}
+    shelf.call("set", "k", dict(reversed(other.items())))
+
+    def work(here: Keys) -> Any:
+        if call == "set":
+            return here.set("k", large)
+        if call == "swap":
+            return here.swap("k", other, large)
+        return here.swap("k", large if call == "expect" else other, 1)
+
+    with shelf.book.begin() as tx:
+        here = Keys(tx, shelf.space, lambda: ticks.append(None))
+        assert work(here) == {"written": call != "expect"}
+        shelf.book.commit(tx) if tx.size else tx.release()
+    assert len(ticks) > 1_000
+    if call in ("set", "swap"):
+        assert shelf.get("k") == large
+
+
+def test_a_value_that_is_too_large_is_not_packed_to_its_end(shelf: Shelf) -> None:
+    steps: list[int] = []
+    for times in (2, 20):
+        value = ["x" * 10_000] * (times * 105)
+        with shelf.book.begin() as tx:
+            ticks: list[None] = []
+            here = Keys(tx, shelf.space, lambda: ticks.append(None))  # noqa: B023
+            with pytest.raises(TooLarge):
+                here.set("k", value)
+            assert here.swap("k", value, 1) == {"written": False}
+        steps.append(len(ticks))
+    assert steps[1] < 4 * steps[0]
+
+
 def test_values_have_bounds(shelf: Shelf) -> None:
     shelf.do(lambda here: here.set("k", "x" * (limits.CACHE_VALUE_BYTES - 5)))
     assert len(shelf.get("k")) == limits.CACHE_VALUE_BYTES - 5

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from protocol import binary, limits
 from protocol.errors import Refusal
 from protocol.frames import Kind, Message, encode
-from protocol.spaces import SetKey
+from protocol.spaces import Packed, SetKey, SwapKey
 from protocol.values import NONE
 from surfaces.wire import NodeGate, WireSettings, WireSurface, spaces
 from tests.nodes import PASSWORD, Running, running
@@ -74,6 +75,23 @@ async def talking(directory: Path) -> AsyncIterator[Talker]:
                 yield Talker(peer, here, surface)
         finally:
             await surface.close()
+
+
+def test_the_values_of_a_long_message_are_packed_in_steps() -> None:
+    ticks: list[None] = []
+    body = {"op": "swap", "key": "k", "expect": [1] * 50_000, "value": [2] * 50_000}
+    body |= {"ns": "a", "db": "b", "space": "c"}
+    message = spaces.with_values_packed(Message(Kind.KV, 1, body), lambda: ticks.append(None))
+    assert len(ticks) > 500
+    _, operation = spaces.read_keys(message.body)
+    assert isinstance(operation, SwapKey)
+    for found, value in ((operation.expect, 1), (operation.value, 2)):
+        assert isinstance(found, Packed) and binary.unpack(found.content) == [value] * 50_000
+    for wrong in ([2] * limits.CACHE_VALUE_BYTES, NONE, float("nan")):
+        refused = spaces.with_values_packed(
+            Message(Kind.KV, 1, {**body, "value": wrong}), lambda: None
+        )
+        assert refused.refusal is not None and refused.body is None
 
 
 @pytest.fixture
