@@ -346,7 +346,8 @@ INDEX_SLICE_US: Final = 3_000
 INDEX_SLICE_BYTES: Final = 256 * KIB
 """One commit of an index that is being built: writers wait behind no more than that."""
 LOOP_ITERATIONS: Final = 10_000_000
-"""Passes of one FOR, nested ones included: a script must end even without TIMEOUT."""
+"""Passes of all FORs of a script together: it must end even without TIMEOUT. What an attempt that
+lost a race has passed does not count."""
 
 # --- users --------------------------------------------------------------------------------------
 PASSWORD_CHARACTERS_MIN: Final = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from actors.rights import Names
@@ -50,6 +50,10 @@ from storage.vaults import Vault
 
 Place = tuple[str | None, str | None]
 """Where a script stands: the names of a namespace and a database, not yet looked up."""
+
+
+_UNBOUND: Final = object()
+"""In the place of a variable that is not bound."""
 
 
 class Returned(Exception):
@@ -102,6 +106,7 @@ class Execution:
     sequence = 0
     """The newest sequence that the answer shows: it is sent once that is durable."""
     iterations = 0
+    """Passes of all its loops so far."""
     rows_read = 0
     """By the statement at hand, its subqueries included."""
     _ids = 0
@@ -422,12 +427,16 @@ class Execution:
             if known is not None:
                 return known[1]
         step = self.plan.step(select)
-        outer = self.variables.get("parent", NONE)
-        self.variables["parent"] = parent
+        variables = self.variables
+        outer = variables.get("parent", _UNBOUND)
+        variables["parent"] = parent
         try:
             found = self.timed(step)
         finally:
-            self.variables["parent"] = outer
+            if outer is _UNBOUND:
+                del variables["parent"]
+            else:
+                variables["parent"] = outer
         if parent is NONE and step.is_steady():
             if self._answered is None:
                 self._answered = Answered(self.tick)

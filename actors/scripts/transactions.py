@@ -226,6 +226,7 @@ class ScriptRun(Execution):
         place, variables, done = self.place, self.variables, len(self.results)
         held, kept, lost = 0 if self._held is None else self._held.held, self._kept, False
         shown, written = (self.sequence, self.generation), self.written
+        iterations = self.iterations
         attempts = self._attempts = None
         try:
             while True:
@@ -234,6 +235,7 @@ class ScriptRun(Execution):
                     self._rest(first, attempts)
                     lost = False
                 self.place, self.variables = place, variables.copy()
+                self.iterations = iterations  # those of an attempt that was lost never were
                 self._kept = None if kept is None else kept.copy()
                 if self._held is not None:
                     self._held.held = held

@@ -60,13 +60,14 @@ class Tables:
 
     def select(self, select: tree.Select, parent: Any) -> Any:
         self.selected += 1
-        outer = self.variables.get("parent")
+        outer = dict(self.variables)
         self.variables["parent"] = parent
         try:
             plan = self._plan(select)
             return plan.told(plan.run(self.batches(select.sources), self))
         finally:
-            self.variables["parent"] = outer
+            del self.variables["parent"]
+            self.variables.update(outer)
 
     def _plan(self, select: tree.Select) -> SelectPlan:
         """Made once for a tree, which is held: no other has its address."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Any
 
 import pytest
 
 from actors.scripts.kept import Answered, Kept
+from actors.scripts.workers import Turns
 from language import tree
 from language.parser import parse
 from protocol import limits
@@ -171,3 +173,28 @@ async def test_a_loop_ends_by_name(
     refusal = (await node.answer(script, {})).refusal
     assert refusal is not None and refusal.code == "TooLarge"
     assert "at most 1000 times" in refusal.message
+
+
+async def test_passes_of_an_attempt_that_lost_a_race_do_not_count(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOP_ITERATIONS", 30)
+    await node.values("DEFINE TABLE counted; CREATE counted:1 SET n = 0")
+    monkeypatch.setattr(Turns, "slice_us", 0)
+    script = (
+        "BEGIN; LET $n = (SELECT VALUE n FROM counted:1)[0]; FOR $i IN 0..20 { 1 };"
+        " UPDATE counted:1 SET n = $n + 1; COMMIT"
+    )
+    answers = await asyncio.gather(*(node.answer(script, {}) for _ in range(3)))
+    assert [answer.refusal for answer in answers] == [None] * 3
+    assert await node.value("SELECT VALUE n FROM counted:1") == [3]
+
+
+async def test_the_row_around_a_subquery_is_bound_no_longer_than_that(node: Running) -> None:
+    await node.values("DEFINE TABLE around; CREATE around:1 SET n = 1")
+    subquery = "SELECT VALUE (SELECT VALUE $parent.n FROM around) FROM around"
+    for script in (f"{subquery}; RETURN $parent", f"BEGIN; {subquery}; RETURN $parent; COMMIT"):
+        refusal = (await node.answer(script, {})).refusal
+        assert refusal is not None and refusal.code == "Unknown", script
+    kept = await node.answer(f"LET $parent = 5; {subquery}; RETURN $parent", {})
+    assert [result.value for result in kept.results][1:] == [[[1]], 5]
