@@ -81,6 +81,11 @@ def _expire(expire_us: int | None) -> str:
     return "" if expire_us is None else f" EXPIRE {format_duration(duration(expire_us))}"
 
 
+def _fence(fence: int | None) -> str:
+    """What no statement can say is a comment in it."""
+    return "" if fence is None else f" /* fence {fence} */"
+
+
 _WORDS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
     GetKey: ("GET", lambda op: ""),
     SetKey: ("SET", _set_clauses),
@@ -89,8 +94,11 @@ _WORDS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
     DeleteKey: ("DELETE", lambda op: ""),
     ExpireKey: ("EXPIRE", lambda op: f" {format_duration(duration(op.expire_us))}"),
     PersistKey: ("PERSIST", lambda op: ""),
-    LockKey: ("LOCK", lambda op: f" HOLDER {quote_string(op.holder)}{_expire(op.expire_us)}"),
-    UnlockKey: ("UNLOCK", lambda op: f" HOLDER {quote_string(op.holder)}"),
+    LockKey: (
+        "LOCK",
+        lambda op: f" HOLDER {quote_string(op.holder)}{_expire(op.expire_us)}{_fence(op.fence)}",
+    ),
+    UnlockKey: ("UNLOCK", lambda op: f" HOLDER {quote_string(op.holder)}{_fence(op.fence)}"),
 }
 
 

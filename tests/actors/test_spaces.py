@@ -17,6 +17,9 @@ from actors.runtime import Urgent, ask, tell
 from actors.sessions import token_digest
 from actors.spaces import Sweep, find_space
 from actors.spaces.entrances import Entrances
+from actors.spaces.operations import statements
+from language import tree
+from language.parser import parse
 from protocol import limits
 from protocol.errors import (
     Busy,
@@ -198,6 +201,18 @@ async def test_a_long_listing_shows_nothing_that_stands_behind_it(
     assert [one["keys"] for one in answers if "keys" in one] == [["a", "b"], ["b", "c"]]
     assert await here.run(ListKeys()) == [{"keys": ["c"]}]
     assert not here.node.committer.ledger._paused, "nothing is kept for them"
+
+
+def test_the_statement_that_an_operation_stands_for_names_the_fence() -> None:
+    """Whose lock was let go, or not, could not be told from the statement log."""
+    lock, unlock = LockKey("k", "a", 1_000_000, 5), UnlockKey("k", "a", 5)
+    texts = [
+        "LOCK 'k' IN c HOLDER 'a' EXPIRE 1s /* fence 5 */",
+        "UNLOCK 'k' IN c HOLDER 'a' /* fence 5 */",
+    ]
+    assert statements("c", [lock, unlock]) == "; ".join(texts)
+    parsed = parse("; ".join(texts)).statements
+    assert [type(one) for one in parsed] == [tree.LockKey, tree.UnlockKey]
 
 
 async def test_each_acquisition_has_a_fence_of_its_own(here: Desk) -> None:

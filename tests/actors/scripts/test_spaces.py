@@ -100,6 +100,17 @@ async def test_a_lock_s_fence_is_the_log_time_of_its_commit(node: Running) -> No
     assert isinstance(held, dict) and before_us < held["fence"] == again["fence"]
 
 
+async def test_a_fence_is_known_once_its_transaction_has_committed(node: Running) -> None:
+    take = "LET $l = LOCK 'l' IN c HOLDER 'a' EXPIRE 1h"
+    keep = "CREATE thing:{} SET fence = $l.fence, held = $l.held"
+    inside = await node.answer(f"BEGIN; {take}; {keep.format(1)}; COMMIT; RETURN $l.fence")
+    before = await node.answer(f"{take}; BEGIN; {keep.format(2)}; COMMIT; RETURN $l.fence")
+    fence = before.results[-1].value
+    assert inside.results[-1].value == fence != None  # noqa: E711
+    kept = await node.value("SELECT VALUE [held, fence] FROM thing ORDER BY id")
+    assert kept == [[True, None], [True, fence]]
+
+
 async def test_a_lock_that_is_let_go_where_it_was_acquired_is_none(node: Running) -> None:
     """Its time is not written over what stands in its place."""
     script = "BEGIN; LOCK 'l' IN c HOLDER 'a' EXPIRE 1h; {}; COMMIT; GET 'l' FROM c"
