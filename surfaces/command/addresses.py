@@ -60,7 +60,7 @@ def parse(text: str) -> Address:
 
 
 class Reservation:
-    """An address bound, not yet listened on.
+    """An address bound, not yet listened on: all that its name stands for, as `Listener` has it.
 
     It is taken before the store is opened, so that a taken port is found out while nothing has
     been changed on disk, and given up once the surface listens: two sockets may be bound to one
@@ -70,25 +70,51 @@ class Reservation:
     def __init__(self, address: Address) -> None:
         """:raises AddressRefused: when the address is taken, or not this machine's"""
         try:
-            family, kind, number, _, where = socket.getaddrinfo(
+            found = socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
+            )
         except socket.gaierror as error:
             raise AddressRefused(f"{address}: {error.strerror}") from error
         except UnicodeError as error:  # a name with a part that is too long, or empty
             raise AddressRefused(f"{address}: no machine has such a name") from error
-        self._socket = socket.socket(family, kind, number)
+        self._sockets: list[socket.socket] = []
+        port = address.port
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(where)
+            for family, kind, number, _, where in dict.fromkeys(found):
+                bound = socket.socket(family, kind, number)
+                self._sockets.append(bound)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                bound.bind((where[0], port, *where[2:]))
+                port = bound.getsockname()[1]
         except OSError as error:
-            self._socket.close()
+            self.release()
             raise AddressRefused(f"{address}: {reason(error)}") from error
-        self.address = Address(address.host, self._socket.getsockname()[1])
+        self.address = Address(address.host, port)
+
+    def overlaps(self, other: Reservation) -> bool:
+        """Whether both can't be listened on: binding alone does not tell. Only before either is
+        given up."""
+        return any(_overlap(mine, its) for mine in self._sockets for its in other._sockets)
 
     def release(self) -> None:
         """Give the address up; harmless when done twice."""
-        self._socket.close()
+        for bound in self._sockets:
+            bound.close()
+
+
+_ALL = frozenset({"0.0.0.0", "::"})
+"""Hosts that stand for every one of their family."""
+
+
+def _overlap(one: socket.socket, other: socket.socket) -> bool:
+    if one.family != other.family:
+        return False
+    (host, port, *more), (its_host, its_port, *its_more) = one.getsockname(), other.getsockname()
+    if port != its_port:
+        return False
+    return (host, more) == (its_host, its_more) or not _ALL.isdisjoint((host, its_host))
 
 
 def reason(error: OSError) -> str:

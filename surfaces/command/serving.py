@@ -56,6 +56,9 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     """
     doors = system_doors()
     certificate = _certificate(command, doors.clock)
+    _check_backup_folder(command.backup_dir, command.directory)
+    with ExitStack() as tried:  # what can't be listened on is found out before a store is copied
+        _reserve(command, tried)
     await join_first(command, doors, console, certificate.context if certificate else None)
     keys = keys_in(doors.fs, command.opening.keys)
     access = etcd.access(command.etcd)
@@ -79,10 +82,8 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         StopSignals() as signals,
         HangUps(signals.asked, console.terminal) as hang_ups,
     ):
-        _check_backup_folder(command.backup_dir, command.directory)
         shown = peers.given_identity(command.peers, doors.clock)
-        http, wire = (_reserve(address, held) for address in (command.http, command.wire))
-        peer = None if command.peers is None else _reserve(command.peers.address, held)
+        http, wire, peer = _reserve(command, held)
         async with opened(settings, doors, console) as node:
             most = descriptors.for_connections(_raise_descriptor_limit())
             presenting = _surfaces(node, http, wire, certificate, most)
@@ -257,17 +258,33 @@ def _check_backup_folder(folder: str | None, directory: str) -> None:
     if is_within(folder, directory):
         # What the store removes of its own at each start must never be somebody's backup.
         raise NotOpened(f"--backup-dir: {folder} is in the data directory, {directory}")
+    if is_within(directory, folder):  # nor may a name of a backup lead into it
+        raise NotOpened(f"--backup-dir: {folder} holds the data directory, {directory}")
 
 
-def _reserve(address: Address | None, held: ExitStack) -> Address | None:
-    if address is None:
-        return None
-    try:
-        reservation = Reservation(address)
-    except AddressRefused as refused:
-        raise NotOpened(str(refused)) from refused
-    held.callback(reservation.release)
-    return reservation.address
+def _reserve(command: Serve, held: ExitStack) -> list[Address | None]:
+    """The addresses of HTTP, the wire and links, with their ports, until `held` ends.
+
+    :raises NotOpened: one can't be listened on, or not beside another
+    """
+    peer = None if command.peers is None else command.peers.address
+    asked = {"--http": command.http, "--serve": command.wire, "--peer": peer}
+    reserved: dict[str, Reservation] = {}
+    for flag, address in asked.items():
+        if address is None:
+            continue
+        try:
+            reservation = Reservation(address)
+        except AddressRefused as refused:
+            raise NotOpened(str(refused)) from refused
+        held.callback(reservation.release)
+        for other, its in reserved.items():
+            if reservation.overlaps(its):
+                raise NotOpened(
+                    f"{other} contradicts {flag}: {its.address} and {reservation.address} overlap"
+                )
+        reserved[flag] = reservation
+    return [reserved[flag].address if flag in reserved else None for flag in asked]
 
 
 def _raise_descriptor_limit() -> int:

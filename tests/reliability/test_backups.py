@@ -109,7 +109,8 @@ def check(path: Path, state: dict[str, Any]) -> None:
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store to copy."""
     folder = tmp_path_factory.mktemp("template")
-    node = Node(folder, folder / "store")
+    (folder / "backups").mkdir()
+    node = Node(folder / "backups", folder / "store")
     node.start()
     node.value(SETTING)
     assert node.process.stop() == 0

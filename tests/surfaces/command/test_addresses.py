@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -52,6 +54,51 @@ def test_taken_port_is_refused_by_name() -> None:
         taken = Address("127.0.0.1", other.getsockname()[1])
         with pytest.raises(AddressRefused, match=f"^{taken}: the port is taken$"):
             Reservation(taken)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        ("127.0.0.1", "127.0.0.1", True), ("127.0.0.1", "0.0.0.0", True),
+        ("0.0.0.0", "0.0.0.0", True), ("localhost", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.2", False), ("::1", "::", True), ("::1", "127.0.0.1", False),
+        ("::", "0.0.0.0", False),
+    ],
+)  # fmt: skip
+def test_addresses_that_overlap_are_those_that_cannot_both_be_listened_on(
+    one: str, other: str, overlap: bool
+) -> None:
+    first = Reservation(Address(one, 0))
+    port = first.address.port
+    second = Reservation(Address(other, port))
+    apart = Reservation(Address(other, 0))
+    assert first.overlaps(second) == second.overlaps(first) == overlap
+    assert not first.overlaps(apart)
+    for reservation in (first, second, apart):
+        reservation.release()
+
+    async def listens() -> None:
+        with ExitStack() as stack:
+            for host in (one, other):
+                server = await asyncio.start_server(lambda _reader, _writer: None, host, port)
+                stack.callback(server.close)
+
+    if overlap:
+        with pytest.raises(OSError, match="in use"):
+            asyncio.run(listens())
+    else:
+        asyncio.run(listens())
+
+
+def test_a_name_is_refused_where_one_of_its_addresses_is_taken() -> None:
+    """`localhost` is ::1 too, where the machine has it."""
+    for family, _, _, _, where in set(socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)):
+        with socket.socket(family) as other:
+            other.bind(where)
+            other.listen()
+            taken = Address("localhost", other.getsockname()[1])
+            with pytest.raises(AddressRefused, match=f"^{taken}: the port is taken$"):
+                Reservation(taken)
 
 
 @pytest.mark.parametrize(

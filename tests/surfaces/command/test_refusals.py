@@ -80,6 +80,27 @@ def test_taken_port(tmp_path: Path, store: Path, form: str) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "hosts"),
+    [
+        (("--http", "--serve"), ("127.0.0.1", "0.0.0.0")),
+        (("--http", "--serve"), ("127.0.0.1", "localhost")),
+        (("--serve", "--peer"), ("0.0.0.0", "127.0.0.1")),
+    ],
+)
+def test_addresses_that_overlap(
+    tmp_path: Path, flags: tuple[str, str], hosts: tuple[str, str]
+) -> None:
+    with socket.socket() as other:  # its port is free, and nobody else's meanwhile
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        one, another = (f"{host}:{other.getsockname()[1]}" for host in hosts)
+        says = f"{flags[0]} contradicts {flags[1]}: {one} and {another} overlap"
+        words = (flags[0], one, flags[1], another)
+        refused(str(tmp_path / "new"), *words, code=1, says=says)
+    assert tree(tmp_path) == {}
+
+
 def test_address_of_another_machine(tmp_path: Path) -> None:
     says = "192.0.2.1:80: the address is not this machine's"
     refused(str(tmp_path / "new"), "--http", "192.0.2.1:80", code=1, says=says)
@@ -186,6 +207,17 @@ def test_backup_folder_in_the_data_directory(tmp_path: Path) -> None:
         says = f"--backup-dir: {folder} is in the data directory, {store}"
         refused(str(store), *SERVE, "--backup-dir", str(folder), code=1, says=says)
     assert tree(tmp_path) == before
+
+
+def test_backup_folder_that_holds_the_data_directory(tmp_path: Path, store: Path) -> None:
+    """By a name as `store/tmp/b.storesnap` a backup would be where the store removes its own."""
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    before = held(store)
+    for folder in (tmp_path, tmp_path.parent, tmp_path / "link"):
+        for directory in (store, tmp_path / "new"):
+            says = f"--backup-dir: {folder} holds the data directory, {directory}"
+            refused(str(directory), *SERVE, "--backup-dir", str(folder), code=1, says=says)
+    assert held(store) == before and not (tmp_path / "new").exists()
 
 
 def test_short_first_password_is_not_shown(tmp_path: Path) -> None:
