@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Protocol
@@ -43,6 +45,23 @@ class Harmless:
     def write(self, text: str) -> None:
         """Take some text."""
         self._out.write(harmless(text))
+
+
+class CsvRows:
+    r"""Rows as lines of CSV, each with a `\n` behind it. What has an end of a line in it, a
+    lone `\r` too, stands in quotes: `csv` does so for those of its own `lineterminator`."""
+
+    def __init__(self, out: Writer) -> None:
+        self._out = out
+        self._rows = csv.writer(self, lineterminator="\r\n")
+
+    def row(self, cells: Iterable[str]) -> None:
+        """Write a row."""
+        self._rows.writerow(cells)
+
+    def write(self, line: str) -> None:
+        """What `csv` makes of a row."""
+        self._out.write(f"{line[:-2]}\n")
 
 
 def _written_out(found: re.Match[str]) -> str:

@@ -9,7 +9,6 @@ of the one before.
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import sys
@@ -26,7 +25,7 @@ from protocol.values import NONE
 from storeclient import Refused
 from storeclient.files import give_name
 from storeclient.moments import NEW
-from surfaces.shell.cells import Harmless, Writer, harmless_json
+from surfaces.shell.cells import CsvRows, Harmless, Writer, harmless_json
 from surfaces.shell.columns import Census, Column
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
 from surfaces.shell.patience import Patient
@@ -238,11 +237,11 @@ class _Pages:
 
 def write_csv(rows: IO[bytes], columns: list[Column], out: Writer) -> None:
     """Lines of JSON as CSV with typed columns."""
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.head for column in columns])
+    written = CsvRows(out)
+    written.row(column.head for column in columns)
     for line in rows:
         row = _object(line)
-        writer.writerow([column.write(row.get(column.name, NONE)) for column in columns])
+        written.row(column.write(row.get(column.name, NONE)) for column in columns)
 
 
 def _object(line: bytes) -> dict[str, Any]:

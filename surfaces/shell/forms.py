@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import IO, Any, Final, Protocol
@@ -18,7 +17,7 @@ from rich.text import Text
 from protocol.jsonvalues import dump
 from protocol.values import NONE
 from storeclient import Result
-from surfaces.shell.cells import Writer, cell, columns, csv_cell, harmless, harmless_json
+from surfaces.shell.cells import CsvRows, Writer, cell, columns, csv_cell, harmless, harmless_json
 from surfaces.shell.values import from_client
 
 MOST_ROWS: Final = 1000
@@ -82,11 +81,11 @@ class Csv:
             self._out.write("\n")
         self._begun = True
         names = columns(list(rows))
-        writer = csv.writer(self._out, lineterminator="\n")
+        written = CsvRows(self._out)
         if names:
-            writer.writerow(names)
+            written.row(names)
         for row in rows:
-            writer.writerow([csv_cell(row.get(name, NONE)) for name in names])
+            written.row(csv_cell(row.get(name, NONE)) for name in names)
 
 
 class Tables:

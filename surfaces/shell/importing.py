@@ -209,19 +209,33 @@ class _Run:
 def updating(table: str, rows: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
     """A transaction that inserts rows, and sets just the fields of a row where its record is there.
 
-    Rows with the same fields go together: a row that lacks a field leaves it as it is.
+    Rows with the same fields go together: a row that lacks a field leaves it as it is. Those of one
+    record are set in the order in which they stand.
     """
-    by_fields: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        by_fields.setdefault(tuple(sorted(row.keys() - {ID})), []).append(row)
     params: dict[str, Any] = {}
     statements = ["BEGIN"]
-    for number, (names, group) in enumerate(by_fields.items()):
+    for number, (names, group) in enumerate(_by_fields(rows)):
         params[f"r{number}"] = group
         sets = ", ".join(f"{quote(name)} = $input.{quote(name)}" for name in names)
         then = f"ON DUPLICATE UPDATE SET {sets}" if sets else "IGNORE"
         statements.append(f"INSERT INTO {table} $r{number} {then} RETURN NONE")
     return "; ".join([*statements, "COMMIT"]), params
+
+
+def _by_fields(
+    rows: list[dict[str, Any]],
+) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
+    """Rows with the names of their fields, together while each is of another record."""
+    together: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    records: set[str] = set()
+    for row in rows:
+        record = repr(row[ID])
+        if record in records:
+            yield from together.items()
+            together, records = {}, set()
+        records.add(record)
+        together.setdefault(tuple(sorted(row.keys() - {ID})), []).append(row)
+    yield from together.items()
 
 
 def batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:

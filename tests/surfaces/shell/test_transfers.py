@@ -25,6 +25,7 @@ from bench.ports import free_port
 from protocol.values import NONE, RecordId
 from storeclient import AsyncClient, OutcomeUnknown, Unreachable, errors
 from surfaces.shell import exporting, importing, patience
+from surfaces.shell.cells import CsvRows
 from surfaces.shell.columns import CellRefused, Census, Column, from_head, type_of_field
 from surfaces.shell.resuming import ResumeFile
 from surfaces.shell.rows import made_id
@@ -42,7 +43,7 @@ EVERY_TYPE = """
           'a b': 'quote " and , comma' },
         { id: "line\\nbreak", a: -9223372036854775807, s: "\\\\N", m: 1, by: b'' },
         { id: u'018f0000-0000-7000-8000-000000000002', s: "\\\\", m: 'mixed' },
-        { id: ['a', 1], s: "  spaces\\r\\nlines ", m: NULL, l: [] }
+        { id: ['a', 1], s: "  spaces\\r\\nlines ", m: NULL, l: [], y: "a\\rb", z: "end\\r" }
     ]
 """  # fmt: skip
 
@@ -105,7 +106,9 @@ def test_any_column_is_read_back_as_it_was(values: list[Any]) -> None:
         census.count({"f": value})
     (column,) = census.columns()
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([column.write(value)] for value in values)
+    written = CsvRows(out)
+    for value in values:
+        written.row([column.write(value)])
     cells = [row[0] if row else "" for row in csv.reader(io.StringIO(out.getvalue(), newline=""))]
     found = [from_head(column.head, lambda _: None).read(cell) for cell in cells]
     assert [repr(one) for one in found] == [repr(one) for one in values]
@@ -186,6 +189,20 @@ def test_on_duplicate(here: Here, tmp_path: Path) -> None:
     assert here.script("SELECT a, b, `c d` FROM t:1, t:2") == [
         {"a": 4, "b": 1}, {"c d": 3}
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", ["1", "2", "1000"])
+def test_a_later_row_of_a_record_comes_later(here: Here, tmp_path: Path, batch: str) -> None:
+    here.script("DEFINE TABLE u")
+    path = tmp_path / "u.jsonl"
+    rows = [
+        {"id": "j", "a": 1, "b": 1}, {"id": "k", "a": 1}, {"id": "l", "a": 1},
+        {"id": "k", "a": 3, "b": 3}, {"id": "l", "a": 5, "b": 2},
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = "--on-duplicate", "update", "--batch", batch
+    assert transfer(here, "import", "u", path, *words)[0] == 0
+    assert table(here, "u") == [rows[0], {"id": "k", "a": 3, "b": 3}, {"id": "l", "a": 5, "b": 2}]
 
 
 def test_a_refused_row_is_named_and_gone_on_from(here: Here, tmp_path: Path) -> None:
