@@ -265,10 +265,9 @@ class Redeem(Struct, tag=True, array_like=True, frozen=True):
     version: int
     token: Annotated[str, Meta(max_length=limits.JOIN_TOKEN_CHARACTERS)]
     node: Id
-    peer: Address | None = None
-    """Where other nodes reach it; None: where its row says."""
-    endpoints: Annotated[list[Address], Meta(max_length=limits.REPLICA_ENDPOINTS)] = []
-    """Where clients do; none: where its row says."""
+    unused_4: None = None
+    unused_5: Annotated[list[Address], Meta(max_length=0)] = []
+    """Two places that earlier versions had for addresses, and never filled: its row has them."""
     key: Id | None = None
     """The id of the key that its directory is sealed with, in hexadecimal digits; empty: it is not
     sealed. Who has another one than the store uses no token up. None: it does not say, as of an

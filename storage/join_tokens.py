@@ -145,22 +145,18 @@ def redeem(
     node: str,
     certificate: str,
     expires: datetime,
-    *,
-    peer: str | None = None,
-    endpoints: tuple[str, ...] = (),
 ) -> Replica:
     """The row that a token opens, with the node that brought it: from now on it waits no more.
 
     :param token: without where it was to be brought
     :param expires: of the certificate
-    :param peer, endpoints: as of `replicas.settle`
     :raises SignInRefused: it opens nothing. Why not, a name that no row has among it, is not told
-    :raises AlreadyExists, BadRequest, TooLarge: as `replicas.settle`
+    :raises AlreadyExists, BadRequest: as `replicas.settle`
     """
     found = _opened(tx, store, token)
     if found is None:
         raise SignInRefused("the join token opens nothing: it may have been used, or have expired")
-    return replicas.settle(tx, found, node, certificate, expires, peer=peer, endpoints=endpoints)
+    return replicas.settle(tx, found, node, certificate, expires)
 
 
 def _opened(tx: Transaction, store: str, token: str) -> Replica | None:

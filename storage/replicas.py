@@ -178,19 +178,12 @@ def settle(
     node: str,
     certificate: str,
     expires: datetime,
-    *,
-    peer: str | None = None,
-    endpoints: tuple[str, ...] = (),
 ) -> Replica:
     """The node of a row that waited is known: its token is used up.
 
     :param expires: of the certificate that it showed
-    :param peer: where other nodes reach it; None: where the row says
-    :param endpoints: where clients do; none: where the row says
-    :raises AlreadyExists: another row has the node, the certificate or the address
-    :raises BadRequest: the certificate was revoked; or what is given is no id, fingerprint or
-        address
-    :raises TooLarge: too many endpoints
+    :raises AlreadyExists: another row has the node or the certificate
+    :raises BadRequest: the certificate was revoked; or what is given is no id or fingerprint
     """
     assert replica.waits, "whoever settles one has found it waiting"
     settled = replace(
@@ -198,8 +191,6 @@ def settle(
         node=node,
         certificate=certificate,
         certificate_expires=expires,
-        peer=replica.peer if peer is None else peer,
-        endpoints=endpoints or replica.endpoints,
         token=None,
     )
     return _put(tx, _in_one_form(settled), every(tx))

@@ -163,7 +163,7 @@ class Peering:
         :param address: where it comes from
         :raises SignInRefused: the token opens nothing
         :raises TooManyTries: too many were tried from there
-        :raises AlreadyExists, BadRequest, TooLarge: as `join_tokens.redeem`
+        :raises AlreadyExists, BadRequest: as `join_tokens.redeem`
         :raises WrongKey: the token would open something, but not to who has that key
         :raises UnknownOutcome: it is not known whether it was used: who asks again is told
         :raises Refusal: this node commits nothing
@@ -203,10 +203,7 @@ class Peering:
         self, asked: Redeem, certificate: str, expires: datetime, address: str
     ) -> str:
         with self._committer.begin() as tx:
-            row = join_tokens.redeem(
-                tx, self._store, asked.token, asked.node, certificate, expires,
-                peer=asked.peer, endpoints=tuple(asked.endpoints),
-            )  # fmt: skip
+            row = join_tokens.redeem(tx, self._store, asked.token, asked.node, certificate, expires)
             if asked.key is not None and asked.key != self._key:
                 # A node that could make nothing of its copy does not use the token up.
                 raise WrongKey("the store has another key than that node", key=self._key)
