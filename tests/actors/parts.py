@@ -246,10 +246,12 @@ class SignInDesk:
             sequence = self.parts.committer.commit(tx, SOMEBODY).sequence
         await self.parts.durable(sequence)
 
-    async def change(self, name: str, **fields: str) -> None:
+    async def change(
+        self, name: str, *, role: str | None = None, passhash: str | None = None
+    ) -> None:
         """Another role or hash for a user, durable."""
         with self.parts.committer.begin() as tx:
-            users.alter(tx, users.get(tx, name), **fields)
+            users.alter(tx, users.get(tx, name), role=role, passhash=passhash)
             sequence = self.parts.committer.commit(tx, SOMEBODY).sequence
         await self.parts.durable(sequence)
 
