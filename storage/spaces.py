@@ -274,7 +274,7 @@ class Keys(Entries):
         else:
             present = self._value(name, found)
             if type(present) is not int:
-                raise NotANumber(f"{key!r} holds no int but {type_name(present)}", key=key)
+                raise NotANumber(f"{key!r} holds no int", key=key)  # nor what: WRITE is enough
             number, expires_us = present, found.expires_us
         number += by
         if not limits.INT_MIN <= number <= limits.INT_MAX:

@@ -20,7 +20,7 @@ from language import tree
 from protocol import limits
 from protocol.errors import TypeRefused
 from protocol.messages import moment
-from protocol.rights import DEFINE, INFO, NOTHING, WRITE, Kind
+from protocol.rights import DEFINE, INFO, NOTHING, READ, WRITE, Kind
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -72,9 +72,10 @@ def drop_space(
     return NONE
 
 
-@handles(tree.DropKeys, "value", writes=True, needs=[Need(WRITE, Kind.SPACE, ("space",))])
+@handles(tree.DropKeys, "value", writes=True, needs=[Need(READ | WRITE, Kind.SPACE, ("space",))])
 def drop_keys(run: Execution, statement: tree.DropKeys, space: Space) -> Value:
-    """Every key that begins with PREFIX."""
+    """Every key that begins with PREFIX. How many those are would list the keys, letter by letter,
+    to who may not read them."""
     run.reason = statement.reason
     prefix = check_prefix(run.evaluate(statement.prefix), "PREFIX")
     deleted = 0

@@ -533,7 +533,7 @@ async def told_to_a_writer(house: House) -> list[str]:
             assert answer.error["code"] == code, answer.body
             told = json.dumps([answer.error["message"], answer.error["detail"]])
             told = told.replace(text, "")
-            if CANARY in told or str(2**63 - 1) in told:
+            if CANARY in told or str(2**63 - 1) in told or "string" in told:
                 found.append(told)
     return found
 

@@ -214,7 +214,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "LockKey": [of("LOCK 'l' IN c HOLDER 'h' EXPIRE 1m", "WRITE", ON_C)],
     "UnlockKey": [of("UNLOCK 'l' IN c HOLDER 'h'", "WRITE", ON_C)],
     "ListKeys": [of("KEYS FROM c", "READ", ON_C)],
-    "DropKeys": [of("DROP KEYS IN c PREFIX 'k'", "WRITE", ON_C)],
+    "DropKeys": [of("DROP KEYS IN c PREFIX 'k'", "", ON_C, both=WRITES_AND_READS)],
     # --- vaults
     "DefineVault": [owns("DEFINE VAULT made", ON_MAIN, member=HIDDEN, owner=MAY)],
     "AlterVault": [owns("ALTER VAULT s SET VERSIONS 2", ON_MAIN, member=HIDDEN, owner=MAY)],
