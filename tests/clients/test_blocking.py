@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from storeclient import Closed
+from storeclient import Closed, RecordId
 from storeclient.blocking import _Twin
+from storeclient.mirrors import Mirror
 
 T = TypeVar("T")
 
@@ -92,6 +93,43 @@ def test_who_leaves_has_it_closed(loop: asyncio.AbstractEventLoop) -> None:
         break
     each.close()  # type: ignore[attr-defined]
     assert numbers.closed
+
+
+def test_one_that_is_collected_in_the_thread_of_its_loop_is_closed_there(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """As the collector does, which may run anywhere: that thread can't wait for itself."""
+    numbers = Numbers()
+    twin = _Twin(lambda work: asyncio.run_coroutine_threadsafe(work, loop))
+    each = twin._each(numbers.each())
+    assert next(each) == 0
+    ended = threading.Event()
+
+    def collect() -> None:
+        each.close()  # type: ignore[attr-defined]
+        ended.set()
+
+    loop.call_soon_threadsafe(collect)
+    assert ended.wait(10)
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(10)
+    assert numbers.closed
+
+
+def test_a_mirror_is_iterated_over_as_of_one_commit() -> None:
+    """Whatever is committed meanwhile."""
+
+    class Twin(dict[RecordId, dict[str, Any]]):
+        lock = threading.Lock()
+
+    twin = Twin({RecordId("t", n): {"n": n} for n in range(3)})
+    mirror = Mirror(twin, lambda work: Future())  # type: ignore[arg-type]
+    pairs, values = iter(mirror.items()), iter(mirror.values())
+    assert next(pairs) == (RecordId("t", 0), {"n": 0}) and next(values) == {"n": 0}
+    equal = mirror.items()
+    twin.clear()
+    twin[RecordId("t", 9)] = {"n": 9}
+    assert [row["n"] for _, row in pairs] == [row["n"] for row in values] == [1, 2]
+    assert len(equal) == 3 and mirror == {RecordId("t", 9): {"n": 9}}
 
 
 def test_a_client_that_was_closed_meanwhile_has_closed_it() -> None:

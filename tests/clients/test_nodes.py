@@ -533,6 +533,16 @@ async def test_a_read_is_behind_what_was_done_to_keys_and_messages(
             assert {one.after for one in member.requests} == {three.seq}
 
 
+async def test_what_is_cancelled_may_have_been_done(three: Cluster) -> None:
+    """Reads stay with the leader until it has answered what came behind."""
+    async with client_of(three, reads="any") as client:
+        asking = asyncio.create_task(client.run("HOLD CREATE"))
+        await until(lambda: three.members[0].held or three.done)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert not client._reads_anywhere
+
+
 async def test_a_first_change_to_keys_is_read_too(three: Cluster) -> None:
     """Before any answer has told which store it is."""
     async with client_of(three, reads="any") as client:

@@ -202,7 +202,7 @@ class AsyncClient:
                 Kind.RUN, body, wait, repeatable, stop, waits, spread,
                 self._makers.get(body.get("moment", "")),
             )  # fmt: skip
-        except OutcomeUnknown:
+        except (OutcomeUnknown, asyncio.CancelledError):  # it may have been run all the same
             self._seen.untold()
             raise
         except Refused as error:

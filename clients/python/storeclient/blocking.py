@@ -48,6 +48,14 @@ def result_of(future: Future[T]) -> T:
         raise
 
 
+def _running_here() -> asyncio.AbstractEventLoop | None:
+    """The loop that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class _Twin:
     def __init__(self, submit: Submit) -> None:
         self._submit = submit
@@ -66,7 +74,11 @@ class _Twin:
         """Held by who runs it: one who was interrupted while it waits for an item has that go on
         to its end on the loop, and only then is it closed."""
 
+        home: asyncio.AbstractEventLoop | None = None
+
         async def following() -> T | object:
+            nonlocal home
+            home = asyncio.get_running_loop()
             async with running:
                 return await anext(found, end)
 
@@ -79,7 +91,10 @@ class _Twin:
                 yield item  # type: ignore[misc]
         finally:
             with suppress(Closed):  # then it has ended with the client
-                self._wait(closing())
+                closed = self._submit(closing())
+                if home is None or home is not _running_here():
+                    result_of(closed)
+                # Else it was collected in the thread of that loop, which would wait for itself.
 
 
 class Topic(_Twin):

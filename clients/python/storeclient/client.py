@@ -72,7 +72,7 @@ class Client:
             on_connection=on_connection,
             reads=reads,
         )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what the collector ends while it is held asks for it too
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._calls: set[Future[Any]] = set()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -233,6 +233,14 @@ class Mirror(_Twin, Rows):
     def __len__(self) -> int:
         with self._twin.lock:
             return len(self._twin)
+
+    def items(self) -> ItemsView[RecordId, dict[str, Any]]:
+        """Those of one commit."""
+        return self.snapshot().items()
+
+    def values(self) -> ValuesView[dict[str, Any]]:
+        """Those of one commit."""
+        return self.snapshot().values()
 
     def snapshot(self) -> dict[RecordId, dict[str, Any]]:
         """All of it as it is now."""
