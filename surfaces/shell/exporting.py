@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Callable
@@ -51,12 +52,14 @@ class Exporting(Progress):
     :ivar first_sequence: that of the first page; 0 at the beginning
     :ivar last_sequence: that of the newest one
     :ivar moment: the name of the moment that is read; None at the beginning
+    :ivar name: what the unfinished files are called by, which nobody else's are
     """
 
     last: Any = None
     first_sequence: int = 0
     last_sequence: int = 0
     moment: str | None = None
+    name: str = ""
 
 
 async def run(asked: Export, patient: Patient, report: Report) -> str:
@@ -81,31 +84,24 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
     path = Path(asked.path)
     if os.path.lexists(path):
         raise _there(path)
-    part = path.with_name(f"{path.name}.part")
     resume = ResumeFile(path.with_name(f"{path.name}.resume"))
     pages = _Pages(asked, patient)
     pages.state.store = await patient.store()
-    if not resume.load(pages.state):
-        part.write_bytes(b"")
-    with part.open("r+b") as file:
-        if os.fstat(file.fileno()).st_size < pages.state.bytes:
-            raise Ended(f"{part}: cut; remove it and {resume.path} to begin anew", USAGE)
-        # What stands behind has been written without being noted: it is read again.
-        file.truncate(pages.state.bytes)
-        for line in file if asked.form == "csv" else ():
-            pages.census.count(_object(line))
-        file.seek(pages.state.bytes)
-
-        def keep() -> None:
-            file.flush()
-            os.fsync(file.fileno())
-            resume.save(pages.state)
-
-        await pages.write(file, keep, report)
+    goes_on = resume.load(pages.state)
+    if not goes_on:
+        pages.state.name = secrets.token_hex(4)
+    part = path.with_name(f"{path.name}.{pages.state.name}.part")
+    try:
+        await _to_part(part, goes_on, pages, resume, report)
+    except BaseException:
+        if not os.path.lexists(resume.path):  # nothing goes on from it
+            part.unlink(missing_ok=True)
+        raise
     done = part
     if asked.form == "csv":
-        done = path.with_name(f"{path.name}.csv-part")
-        with part.open("rb") as rows, done.open("w", encoding="utf-8", newline="") as out:
+        done = path.with_name(f"{path.name}.{pages.state.name}.csv-part")
+        done.unlink(missing_ok=True)  # of an earlier run of the same export
+        with part.open("rb") as rows, done.open("x", encoding="utf-8", newline="") as out:
             write_csv(rows, pages.census.columns(), out)
             out.flush()
             os.fsync(out.fileno())
@@ -117,6 +113,28 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
     part.unlink(missing_ok=True)
     resume.remove()
     return pages.summary(str(path))
+
+
+async def _to_part(
+    part: Path, goes_on: bool, pages: _Pages, resume: ResumeFile, report: Report
+) -> None:
+    """All records into the part file, a line of JSON each. A new one is made, and no other opened:
+    "x" follows no link."""
+    with part.open("r+b" if goes_on else "x+b") as file:
+        if os.fstat(file.fileno()).st_size < pages.state.bytes:
+            raise Ended(f"{part}: cut; remove it and {resume.path} to begin anew", USAGE)
+        # What stands behind has been written without being noted: it is read again.
+        file.truncate(pages.state.bytes)
+        for line in file if pages.is_csv else ():
+            pages.census.count(_object(line))
+        file.seek(pages.state.bytes)
+
+        def keep() -> None:
+            file.flush()
+            os.fsync(file.fileno())
+            resume.save(pages.state)
+
+        await pages.write(file, keep, report)
 
 
 def _there(path: Path) -> Ended:
@@ -160,6 +178,7 @@ class _Pages:
         self.state = Exporting(f"export of {asked.table} as {asked.form}")
         self.census = Census()
         """Of all that is written, for CSV."""
+        self.is_csv = asked.form == "csv"
         self._asked = asked
         self._patient = patient
         self._table = quote(asked.table.name)

@@ -6,6 +6,7 @@ behind, never ahead. What it is behind by is done again, which must do no harm.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, fields
@@ -58,8 +59,10 @@ class ResumeFile:
 
     def save(self, progress: Progress) -> None:
         """Replace the file. It is whole at any moment, and on the disk after this."""
-        new = self.path.with_name(f"{self.path.name}.new")
-        with new.open("w", encoding="utf-8") as file:
+        of_task = hashlib.sha256(progress.task.encode()).hexdigest()[:16]
+        new = self.path.with_name(f"{self.path.name}.{of_task}.new")
+        new.unlink(missing_ok=True)  # of an earlier run that ended here: nobody else's is called so
+        with new.open("x", encoding="utf-8") as file:
             json.dump(asdict(progress), file)
             file.flush()
             os.fsync(file.fileno())

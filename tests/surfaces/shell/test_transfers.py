@@ -444,8 +444,9 @@ def test_an_export_goes_on_where_it_was(
 
     monkeypatch.setattr(ResumeFile, "save", breaking)
     assert transfer(here, "export", "t", path)[0] == 2
-    assert not path.exists() and (tmp_path / f"t.{form}.part").exists()
-    with (tmp_path / f"t.{form}.part").open("ab") as part:
+    (unfinished,) = tmp_path.glob(f"t.{form}.*.part")
+    assert not path.exists()
+    with unfinished.open("ab") as part:
         part.write(b'{"torn')
     here.script("CREATE t:zz")
     if ended:
@@ -460,6 +461,24 @@ def test_an_export_goes_on_where_it_was(
     found = [json.loads(line)["id"]["$rec"] if form == "jsonl" else line for line in lines]
     assert len(set(found)) == len(found) == count
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_an_export_makes_files_of_its_own_and_opens_no_others(
+    here: Here, tmp_path: Path, form: str
+) -> None:
+    here.script("DEFINE TABLE t; CREATE t:1")
+    others = {name: tmp_path / f"t.{form}.{name}" for name in ("part", "csv-part", "resume.new")}
+    (tmp_path / "precious").write_text("somebody's")
+    others["part"].write_text("somebody's")
+    others["csv-part"].symlink_to(tmp_path / "precious")
+    others["resume.new"].symlink_to(tmp_path / "precious")
+    before = {one.name for one in tmp_path.iterdir()}
+    assert transfer(here, "export", "t", tmp_path / f"t.{form}")[0] == 0
+    assert {one.name for one in tmp_path.iterdir()} == before | {f"t.{form}"}
+    assert all(one.read_text() == "somebody's" for one in others.values())
+    assert transfer(here, "export", "nothing", tmp_path / f"u.{form}")[0] == 1
+    assert {one.name for one in tmp_path.iterdir()} == before | {f"t.{form}"}
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
