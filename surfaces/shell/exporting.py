@@ -24,6 +24,7 @@ from protocol import limits
 from protocol.jsonvalues import dump, from_json, load, to_json
 from protocol.values import NONE
 from storeclient import Refused
+from storeclient.errors import NotAllowed
 from storeclient.files import give_name
 from storeclient.moments import NEW
 from surfaces.shell.cells import CsvRows, Harmless, Writer, harmless_json
@@ -190,7 +191,7 @@ class _Pages:
 
         :param keep: called after each page: what is written must stay
         """
-        total = (await self._patient.run(f"INFO FOR TABLE {self._table}")).value["records"]
+        total = await self._total()
         while True:
             page, rows = await self._page()
             for row in page:
@@ -206,6 +207,13 @@ class _Pages:
             if len(page) < rows:
                 await self._patient.let_go(self.state.moment)
                 return
+
+    async def _total(self) -> int:
+        """How many records there are; 0 where the user may not know."""
+        try:
+            return int((await self._patient.run(f"INFO FOR TABLE {self._table}")).value["records"])
+        except NotAllowed:
+            return 0
 
     async def _page(self) -> tuple[list[dict[str, Any]], int]:
         """The records of the next page, and how many were asked for."""

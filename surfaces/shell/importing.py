@@ -22,6 +22,7 @@ from language.words import quote
 from protocol import limits
 from protocol.errors import CATALOGUE
 from storeclient import Refused
+from storeclient.errors import NotAllowed
 from surfaces.shell.columns import type_of_field
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
 from surfaces.shell.patience import Patient
@@ -154,9 +155,12 @@ class _Run:
         return Ended(message, REFUSED)
 
     async def _defined(self) -> dict[str, str]:
-        """The types that the table's fields have, for columns that say none."""
+        """The types that the table's fields have, for columns that say none; none of them where the
+        user may not know."""
         try:
             info = (await self._patient.run(f"INFO FOR TABLE {self._table}")).value
+        except NotAllowed:
+            return {}
         except Refused as error:
             raise Ended(str(error), REFUSED) from error
         found = {one["name"]: type_of_field(one["type"]) for one in info["fields"]}

@@ -191,6 +191,25 @@ def test_on_duplicate(here: Here, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_who_may_read_exports_and_who_may_write_imports(here: Here, tmp_path: Path) -> None:
+    """INFO of the table is no part of either."""
+    here.script("DEFINE TABLE t; CREATE t:1 SET a = 1; DEFINE TABLE u")
+    here.script(
+        f"DEFINE USER mover ROLE member ON DATABASE {here.place} PASSWORD 'moves rows about';"
+        f" GRANT READ ON TABLE {here.place}.t TO mover;"
+        f" GRANT READ, WRITE ON TABLE {here.place}.u TO mover"
+    )
+    owner = dict(here.environment)
+    here.environment.update(STORE_USER="mover", STORE_PASSWORD="moves rows about")
+    try:
+        assert transfer(here, "export", "t", tmp_path / "t.csv")[0] == 0
+        assert transfer(here, "import", "u", tmp_path / "t.csv")[0] == 0
+    finally:
+        here.environment.update(owner)
+        here.script("DROP USER mover")
+    assert table(here, "u") == [{"id": 1, "a": 1}]
+
+
 @pytest.mark.parametrize("batch", ["1", "2", "1000"])
 def test_a_later_row_of_a_record_comes_later(here: Here, tmp_path: Path, batch: str) -> None:
     here.script("DEFINE TABLE u")
