@@ -184,7 +184,7 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
             raise UsageRefused(f"{flag.name} takes no value")
         if flag.value is not None and not equals:
             value = next(rest, "")
-        if flag.value is not None and (not value or (not equals and value.startswith("--"))):
+        if flag.value is not None and (not value or (not equals and _is_flag(value))):
             raise UsageRefused(f"{flag.name} needs a value: {flag.name} {flag.value}")
         flags[flag.name] = value
     return Given(tuple(positions), flags)
@@ -222,6 +222,12 @@ def table_text(usage: str, table: Sequence[Flag], environment: str, exit_codes: 
 def _is_unicode(text: str) -> bool:
     """Whether a word of the command line was UTF-8: what is not stands there as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _is_flag(word: str) -> bool:
+    """Whether a word is one where a value should stand. Behind two dashes and a space there is a
+    comment of the language."""
+    return word.startswith("--") and not word[2:3].isspace()
 
 
 def _nearest(name: str, by_name: Mapping[str, Flag]) -> str:

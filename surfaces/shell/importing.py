@@ -58,7 +58,7 @@ class Importing(Progress):
 
 
 def opened(asked: Import) -> IO[bytes]:
-    """The file to import; of standard input a copy, which knows its end and its content.
+    """The file to import; of standard input, and of a pipe, a copy, which knows its end and text.
 
     Copied before there is a loop: one that waits for standard input hears no signal.
 
@@ -66,11 +66,19 @@ def opened(asked: Import) -> IO[bytes]:
     """
     if asked.path != STREAM:
         try:
-            return open(asked.path, "rb")
+            file = open(asked.path, "rb")  # noqa: SIM115 - the caller closes it
+            if file.seekable():
+                return file
+            with file:
+                return _copy(file)
         except OSError as error:
             raise Ended(f"{asked.path}: {error.strerror}", USAGE) from error
+    return _copy(sys.stdin.buffer)
+
+
+def _copy(file: IO[bytes]) -> IO[bytes]:
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    shutil.copyfileobj(sys.stdin.buffer, copy)
+    shutil.copyfileobj(file, copy)
     return copy
 
 
@@ -82,7 +90,8 @@ async def run(asked: Import, file: IO[bytes], patient: Patient, report: Report) 
         before that are in
     """
     path = Path(asked.path)
-    resume = ResumeFile(path.with_name(f"{path.name}.resume")) if asked.path != STREAM else None
+    is_kept = asked.path != STREAM and path.is_file()
+    resume = ResumeFile(path.with_name(f"{path.name}.resume")) if is_kept else None
     try:
         return await _Run(asked, patient, file, resume).all(report)
     except OSError as error:

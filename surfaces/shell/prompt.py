@@ -106,6 +106,8 @@ class Prompt:
             if isinstance(error, Refused):
                 scripts.show(self._form, Answer(error.results, 0))
             self._complain(explain(error, text))
+        except ValueError as error:  # it can't be sent
+            self._complain(str(error))
         except asyncio.CancelledError:
             if _is_ending():
                 raise

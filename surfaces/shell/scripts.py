@@ -35,6 +35,10 @@ def given(asked: Shell) -> Script:
     :raises Ended: it can't be read
     """
     if asked.command is not None:
+        try:
+            asked.command.encode()
+        except UnicodeEncodeError as error:  # a byte of the command line that was none
+            raise Ended(f"-c: not UTF-8 at character {error.start}", USAGE) from error
         return Script(asked.command)
     path = asked.script or INPUT
     return Script(read(path), path)
@@ -71,6 +75,8 @@ async def run_script(session: Session, form: Form, text: str, path: str | None) 
         if isinstance(error, Refused):
             show(form, Answer(error.results, 0))
         raise Ended(explain(error, text, path), exit_code(error)) from error
+    except ValueError as error:  # nothing was sent
+        raise Ended(f"{path or 'the script'}: {error}", USAGE) from error
     show(form, answer)
 
 

@@ -23,7 +23,7 @@ from storeclient import (
     RecordId,
     errors,
 )
-from storeclient.cache import LOADING_SUFFIX, Seconds, _loading
+from storeclient.cache import LOADING_SUFFIX, AsyncLease, Seconds, _loading
 from tests.clients.test_real_node import EVERY_TYPE, serving
 from tests.nodes import PASSWORD
 from tests.processes import PASSWORD as PROCESS_PASSWORD
@@ -185,6 +185,24 @@ async def test_a_lease(cache: AsyncCache) -> None:
     assert await lease.extend() is False and lease.lost
     assert await lease.release() is False
     assert await other.release() is True
+
+
+async def test_a_failing_release_hides_no_error_of_its_block(
+    cache: AsyncCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(_lease: AsyncLease) -> None:
+        raise OutcomeUnknown("the connection ended")
+
+    lease = await cache.lock("l", 60)
+    assert lease is not None
+    monkeypatch.setattr(AsyncLease, "release", failing)
+    with pytest.raises(LookupError) as own:
+        async with lease:
+            raise LookupError("its own")
+    assert "not released" in own.value.__notes__[0]
+    with pytest.raises(OutcomeUnknown):
+        async with lease:
+            pass
 
 
 async def test_a_lease_that_ended_is_lost_even_when_nobody_took_it(cache: AsyncCache) -> None:

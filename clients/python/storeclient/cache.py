@@ -284,7 +284,12 @@ class AsyncLease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.release()
+        try:
+            await self.release()
+        except StoreError as failure:  # it ends by itself, in its time
+            if error is None:
+                raise
+            error.add_note(f"the lock was not released either: {failure}")
 
 
 class Wait(Protocol):

@@ -76,4 +76,8 @@ def split_address(address: str) -> tuple[str, int]:
             raise ValueError(f"{address!r} is no address: write [{address}] or [host]:port")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError(f"{address!r} is no address: {port!r} is no port")
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"{address!r} is no address: {host!r} is no host") from error
     return host or "127.0.0.1", int(port) if port else DEFAULT_PORT

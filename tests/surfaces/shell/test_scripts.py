@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from language.parser import parse
+from protocol import limits
 from protocol.errors import Refusal
 from storeclient import AsyncClient, OutcomeUnknown, Result
 from surfaces.command.arguments import CheckHealth
@@ -143,6 +144,18 @@ def test_exit_codes(here: Here, tmp_path: Path) -> None:
     here.patch.setattr("surfaces.shell.connecting.TERMINAL", str(tmp_path / "no terminal"))
     code, _, err = here.shell("-c", "RETURN 1")
     assert code == 2 and "no password for root: set STORE_PASSWORD" in err
+
+
+def test_what_can_not_be_sent_is_a_matter_of_usage(here: Here, tmp_path: Path) -> None:
+    code, _, err = here.shell("-c", "RETURN '\udcff'")
+    assert (code, "-c: not UTF-8" in err) == (2, True)
+    script = tmp_path / "long.storeql"
+    script.write_bytes(b"RETURN 1 --".ljust(limits.SCRIPT_BYTES, b"x"))
+    code, _, err = here.shell("-f", str(script))
+    assert (code, "a request has at most" in err) == (2, True)
+    code, _, err = here.run("shell", "a..b:8001", "-c", "RETURN 1")
+    assert (code, "is no address" in err) == (2, True)
+    assert here.shell("--json", "-c", "-- one\nRETURN 1") == (0, "1\n", "")
 
 
 def test_without_the_client(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,10 @@ import csv
 import io
 import itertools
 import json
+import os
 import signal
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -208,6 +210,19 @@ def test_who_may_read_exports_and_who_may_write_imports(here: Here, tmp_path: Pa
         here.environment.update(owner)
         here.script("DROP USER mover")
     assert table(here, "u") == [{"id": 1, "a": 1}]
+
+
+def test_a_pipe_is_imported_as_standard_input_is(here: Here, tmp_path: Path) -> None:
+    here.script("DEFINE TABLE u")
+    pipe = tmp_path / "rows.jsonl"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_text, args=('{"id": 1, "a": 1}\n',))
+    writing.start()
+    code, err = transfer(here, "import", "u", pipe)
+    writing.join()
+    assert (code, "1 inserted" in err) == (0, True)
+    assert table(here, "u") == [{"id": 1, "a": 1}]
+    assert [one.name for one in tmp_path.iterdir()] == [pipe.name]
 
 
 @pytest.mark.parametrize("batch", ["1", "2", "1000"])
