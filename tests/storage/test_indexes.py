@@ -370,10 +370,12 @@ def nothing_in_steps(
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = indexes.Keeper.keep
 
-    def faulty(self: indexes.Keeper, tx: Transaction, key: bytes, before: Any, after: Any) -> None:
+    def faulty(
+        self: indexes.Keeper, tx: Transaction, key: bytes, before: Any, after: Any, *tick: Any
+    ) -> None:
         if fault == "nothing is deleted":
             before = None
-        keep(self, tx, key, before, after)
+        keep(self, tx, key, before, after, *tick)
 
     monkeypatch.setattr(indexes.Keeper, "keep", faulty)
     if fault == "an update puts nothing":
@@ -386,7 +388,7 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
             lambda self, tx, *given: leave(self, SimpleNamespace(delete=id, get=tx.get), *given),
         )
     if fault == "claims of several not looked at":
-        monkeypatch.setattr(indexes, "_check_moves", lambda tx, moves, row, id: None)
+        monkeypatch.setattr(indexes, "_check_moves", lambda *given: None)
     if fault == "the last of many left out":
         plain = indexes.Entries._of_plain
 

@@ -439,8 +439,8 @@ def test_a_leader_that_does_not_know_of_it_is_told_nothing_and_the_next_one_all(
 def test_a_follower_that_tells_it_nevertheless_is_seen() -> None:
     """Its link ends, again and again."""
 
-    def attached(epoch: int, agree: int, released: int, _: bool) -> links.Attached:
-        return links.Attached(epoch, agree, released, True)
+    def attached(epoch: int, agree: int, released: int, _: bool, time: int) -> links.Attached:
+        return links.Attached(epoch, agree, released, True, time)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("actors.cluster.shipping.Attached", attached)
