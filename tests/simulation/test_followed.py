@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -69,7 +69,10 @@ def _declares_nothing(layer: Layer) -> set[bytes]:
     return set()
 
 
-def _enters_nothing(_kept: Kept, _changed: Any, _get: Any) -> dict[bytes, bytes | None]:
+def _enters_nothing(
+    _kept: Kept, _changed: Any, _get: Any
+) -> Generator[None, None, dict[bytes, bytes | None]]:
+    yield
     return {}
 
 
