@@ -72,6 +72,8 @@ class Http(ABC):
         self.settings = settings
         self.clock = node.doors.clock
         self.deadlines = settings.deadlines
+        self.long_values = 0
+        """Values of keys that are encoded in turns just now."""
         self.counters = Counters()
         self.admission = Admission(settings.running, lambda: node.running.waiting("http"))
         self.bodies_bytes = 0

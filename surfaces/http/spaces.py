@@ -55,6 +55,9 @@ LIST: Final = "/kv/{ns}/{db}/{space}"
 OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
 PATHS: Final = {word: f"{LIST}/{word}/{{key}}" for word in OPERATIONS}
 
+LONG_VALUES: Final = 4
+"""So many are encoded in turns at a time. Each is there until then, in many times its bytes: one
+more is encoded where it was read, and let go."""
 LONG_BODY: Final = 16 * limits.KIB
 """Bytes from which on a body is read in turns with others' work."""
 
@@ -222,8 +225,10 @@ class KeyRequest:
             exchange.known = True
             if not exchange.connection.known:
                 _say_who(exchange)
-            if is_long(one):
-                exchange.connection.surface.spawn(self._tell_long(one))
+            surface = exchange.connection.surface
+            if surface.long_values < LONG_VALUES and is_long(one):
+                surface.long_values += 1
+                surface.spawn(self._tell_long(one))
                 return
             body, fields = self._show(one, exchange.msgpack)
             exchange.reply(200, body, answers.MSGPACK if exchange.msgpack else answers.JSON, fields)
@@ -236,19 +241,22 @@ class KeyRequest:
         """Answer with a value that is encoded, and let go, in turns with others' work."""
         exchange = self.exchange
         assert exchange is not None
-        work, msgpack = exchange.connection.surface.long_work, exchange.msgpack
+        surface, msgpack = exchange.connection.surface, exchange.msgpack
+        work = surface.long_work
         try:
             body = await work.run(partial(_long_value, found, msgpack))
             if not exchange.done:
                 exchange.reply(200, body, answers.MSGPACK if msgpack else answers.JSON)
+            held = [found.pop("value")]
+            await work.run(partial(let_go, held))
         except Refusal as refusal:
             exchange.refuse(refusal)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             exchange.fail(error)
-        held = [found.pop("value")]
-        await work.run(partial(let_go, held))
+        finally:
+            surface.long_values -= 1
 
 
 def _say_who(exchange: Exchange) -> None:
@@ -376,8 +384,11 @@ def shown_value(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
 
 
 def is_long(answer: Any) -> bool:
-    """Whether an answer has a value that is encoded in turns with others' work."""
-    return type(answer) is dict and is_large(answer.get("value"), results.SMALL)
+    """Whether an answer has a value that is encoded in turns with others' work: one of many parts,
+    however long a string is, for that is encoded in one call."""
+    if type(answer) is not dict:
+        return False
+    return is_large(answer.get("value"), results.SMALL, limits.CACHE_VALUE_BYTES)
 
 
 def _long_value(answer: dict[str, Any], msgpack: bool, tick: Tick) -> bytes:

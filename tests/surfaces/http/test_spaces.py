@@ -282,6 +282,24 @@ async def test_a_long_value_is_answered_in_turns_and_as_a_short_one_is(
     assert not ticks
 
 
+async def test_only_some_long_values_wait_for_their_turn(
+    tell: Tell, surface: HttpSurface, ticks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait are there decoded: of the others none is there for longer than a moment."""
+    long = json.dumps([{"n": n} for n in range(10_000)]).encode()
+    says(await tell("PUT", "key/k", long, **JSON), written=True)
+    says(await tell("PUT", "key/s", json.dumps("x" * 1_000_000).encode(), **JSON), written=True)
+    ticks.clear()
+    in_turns = await tell("GET", "key/k")
+    assert len(ticks) == 2 and surface.long_values == 0  # encoded, and let go
+    ticks.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("surfaces.http.spaces.LONG_VALUES", 0)
+        assert (await tell("GET", "key/k")).body == in_turns.body
+    assert len((await tell("GET", "key/s")).json["value"]) == 1_000_000
+    assert not ticks
+
+
 # --- paths ----------------------------------------------------------------------------------------
 
 
