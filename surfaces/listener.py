@@ -28,6 +28,7 @@ from typing import Final
 
 from actors.sparing import SparingLog
 from protocol import limits
+from surfaces.sockets import bind_each
 
 BACKLOG: Final = 1024
 KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
@@ -101,15 +102,9 @@ class Listener:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         try:
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                listening = socket.socket(family, kind, protocol)
-                self._sockets.append(listening)
+            bind_each(found, port, self._sockets)
+            for listening in self._sockets:
                 listening.setblocking(False)
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                listening.bind((address[0], port, *address[2:]))
-                port = listening.getsockname()[1]  # 0 asks for one port, not one for each address
                 listening.listen(BACKLOG)
         except OSError:
             self.close()

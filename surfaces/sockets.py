@@ -1,8 +1,29 @@
-"""What both surfaces do to a transport."""
+"""What surfaces do to sockets and transports."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+
+def bind_each(found: Iterable[tuple[Any, ...]], port: int, sockets: list[socket.socket]) -> int:
+    """Bind all addresses that a name stands for to one port; answers that: 0 asks for a free one.
+
+    :param found: as `getaddrinfo` answers
+    :param sockets: gets those that are made, the one among them that can't be bound
+    :raises OSError: an address is taken, not ours, or not allowed
+    """
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        bound = socket.socket(family, kind, protocol)
+        sockets.append(bound)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((address[0], port, *address[2:]))
+        port = bound.getsockname()[1]
+    return port
 
 
 def half_close(transport: asyncio.Transport) -> bool:

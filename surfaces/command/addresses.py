@@ -8,6 +8,8 @@ import re
 import socket
 from dataclasses import dataclass
 
+from surfaces.sockets import bind_each
+
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
 _WRITTEN = re.compile(
@@ -78,16 +80,8 @@ class Reservation:
         except UnicodeError as error:  # a name with a part that is too long, or empty
             raise AddressRefused(f"{address}: no machine has such a name") from error
         self._sockets: list[socket.socket] = []
-        port = address.port
         try:
-            for family, kind, number, _, where in dict.fromkeys(found):
-                bound = socket.socket(family, kind, number)
-                self._sockets.append(bound)
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                bound.bind((where[0], port, *where[2:]))
-                port = bound.getsockname()[1]
+            port = bind_each(found, address.port, self._sockets)
         except OSError as error:
             self.release()
             raise AddressRefused(f"{address}: {reason(error)}") from error
