@@ -10,12 +10,12 @@ from protocol import limits
 from protocol.errors import Refusal
 from protocol.requests import RunScript, ScriptAnswer
 from protocol.values import LONG, Value, is_large, let_go
-from protocol.weights import weigh
 from surfaces.http import answers, results
 from surfaces.http.asked import Asked, read
 from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange
 from surfaces.http.running import RunningDelegate
+from surfaces.http.weighed import read_weighed
 
 
 class ScriptDelegate(RunningDelegate):
@@ -68,13 +68,11 @@ class ScriptDelegate(RunningDelegate):
             return read(head, body)
         exchange.own(user)
         exchange.body = b""
-        if len(body) <= LONG:
-            asked = read(head, body)
-            exchange.weigh(len(asked.script) + weigh(asked.parameters))
-            return asked
-        asked = await surface.long_work.run(partial(read, head, body))
+        reading, is_long = partial(read, head, body), len(body) > LONG
         del body
-        weight = await surface.long_work.run(partial(weigh, asked.parameters))
+        asked, weight = await read_weighed(
+            reading, is_long, surface.long_work, lambda asked: asked.parameters
+        )
         exchange.weigh(len(asked.script) + weight)
         return asked
 

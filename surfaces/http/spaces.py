@@ -42,7 +42,6 @@ from protocol.spaces import (
 )
 from protocol.text import format_duration, parse_duration
 from protocol.values import MICROSECOND, Tick, Value, is_large, let_go
-from protocol.weights import weigh
 from surfaces.http import answers, results
 from surfaces.http.callers import caller
 from surfaces.http.credentials import Token, credential
@@ -50,6 +49,7 @@ from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, needed, parameters
 from surfaces.http.shared import Http
+from surfaces.http.weighed import read_weighed
 
 LIST: Final = "/kv/{ns}/{db}/{space}"
 OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
@@ -132,12 +132,9 @@ class KeyDelegate(HTTPMessageDelegate):
         exchange, work = self._exchange, self._surface.long_work
         exchange.own(user)
         read = partial(read_value, self._head, exchange.body)
-        if len(exchange.body) <= LONG_BODY:
-            value = read()
-            exchange.weigh(weigh(value))
-            return value
-        value = await work.run(read)
-        weight = await work.run(partial(weigh, value))
+        is_long = len(exchange.body) > LONG_BODY
+        value: Value
+        value, weight = await read_weighed(read, is_long, work, lambda value: value)
         if not exchange.done:
             exchange.weigh(weight)
         return value
@@ -251,8 +248,6 @@ class KeyRequest:
             await work.run(partial(let_go, held))
         except Refusal as refusal:
             exchange.refuse(refusal)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             exchange.fail(error)
         finally:

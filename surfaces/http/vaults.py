@@ -26,12 +26,12 @@ from protocol.vaults import (
     Unseal,
     checked_names,
 )
-from protocol.weights import weigh
 from surfaces.http import answers, results
 from surfaces.http.callers import caller
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, parameters
 from surfaces.http.running import RunningDelegate, without_place
+from surfaces.http.weighed import read_weighed
 
 ALL: Final = "/vault"
 ONE: Final = "/vault/{ns}/{db}/{vault}"
@@ -143,12 +143,9 @@ class VaultDelegate(RunningDelegate):
             return {}
         if len(body) <= limits.UNCOUNTED_BYTES:
             return jsonvalues.parse(body)
-        if len(body) <= LONG:
-            found = jsonvalues.parse(body)
-            exchange.weigh(weigh(found))
-            return found
-        found = await work.run(partial(jsonvalues.parse, body))
-        exchange.weigh(await work.run(partial(weigh, found)))
+        parse = partial(jsonvalues.parse, body)
+        found, weight = await read_weighed(parse, len(body) > LONG, work, lambda found: found)
+        exchange.weigh(weight)
         return found
 
     async def _bound(self, given: dict[str, Any], size: int) -> dict[str, Value]:
