@@ -4,7 +4,6 @@ turns between what is opened."""
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from tests.actors.vaulted import (
     Machine,
     called,
     define_users,
+    log_is_full,
     node_with_vault,
     played,
     reveal,
@@ -39,7 +39,6 @@ from tests.actors.vaulted import (
     write,
 )
 from tests.logbook import Logbook
-from tests.simulation.disk import Fault
 
 MANY = 20
 
@@ -220,9 +219,7 @@ def test_a_full_disk_refuses_all_of_them(known: bool, logbook: Logbook) -> None:
             await set_up(node)
             await unseal(node)
             await fill(node, 3)
-            machine.disk.plan = lambda kind, path: (
-                Fault(errno.ENOSPC) if kind == "append" and path.endswith(".storelog") else None
-            )
+            machine.disk.plan = log_is_full
             if known:
                 await told(asked(node, [0]))
             found = await told(asked(node, [0, 1, 2, "none"]))

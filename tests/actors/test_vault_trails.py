@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from tests.actors.vaulted import (
     Machine,
     called,
     define_users,
+    log_is_full,
     node_with_vault,
     played,
     refusal,
@@ -35,7 +35,6 @@ from tests.actors.vaulted import (
     write,
 )
 from tests.logbook import Logbook
-from tests.simulation.disk import Fault
 
 
 def test_the_trail_says_all_of_it() -> None:
@@ -267,9 +266,7 @@ def test_a_full_disk_reveals_nothing(logbook: Logbook) -> None:
             await set_up(node)
             await unseal(node)
             await write(node, "k", CANARY)
-            machine.disk.plan = lambda kind, path: (
-                Fault(errno.ENOSPC) if kind == "append" and path.endswith(".storelog") else None
-            )
+            machine.disk.plan = log_is_full
             for script in ("REVEAL 'k' FROM VAULT v", "LIST FROM VAULT v"):
                 answer = await run(node, script)
                 assert isinstance(answer.refusal, AuditRefused)
@@ -299,9 +296,7 @@ def test_what_a_full_disk_takes_back_of_a_trail_is_said(logbook: Logbook) -> Non
             await define_users(node)
             await value(node, "GRANT INFO ON VAULT v TO mo")
             before = len(await trail(node))
-            machine.disk.plan = lambda kind, path: (
-                Fault(errno.ENOSPC) if kind == "append" and path.endswith(".storelog") else None
-            )
+            machine.disk.plan = log_is_full
             answer = await run(node, "REVEAL 'k' FROM VAULT v", caller=called("mo"))
             assert isinstance(answer.refusal, NotAllowed)
             await asyncio.sleep(0.1)

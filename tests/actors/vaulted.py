@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from storage.memory import MemoryEngine
 from storage.vaults import Vault
 from tests.actors.nodes import ANA, prepare, run, running, settings, simulated_doors, value
 from tests.actors.parts import play
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk import Fault, SimulatedDisk
 
 PASSPHRASE = "open sesame, please"
 """That of the store."""
@@ -40,6 +41,11 @@ class Machine:
         doors = simulated_doors("stepped", self.disk, self.engine)
         async with running(doors, settings(**fields)) as node:
             yield node
+
+
+def log_is_full(kind: str, path: str) -> Fault | None:
+    """A plan of a disk that takes nothing more of the log."""
+    return Fault(errno.ENOSPC) if kind == "append" and path.endswith(".storelog") else None
 
 
 @asynccontextmanager

@@ -451,11 +451,16 @@ async def test_a_sealed_store_keeps_its_key_sealed(tmp_path: Path) -> None:
         assert one.shown == before
 
 
-async def test_a_leader_puts_its_own_into_its_row(leader: Linked) -> None:
-    own = leader.here.node.peering.node
-    await leader.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{own}'")
-    while (await leader.row("n1"))["certificate"] != leader.shown:
+async def in_its_row(one: Linked) -> None:
+    """Declare a node that leads by its id, and wait until it has put into its row what it shows."""
+    own = one.here.node.peering.node
+    await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{own}'")
+    while (await one.row("n1"))["certificate"] != one.shown:
         await asyncio.sleep(0.005)
+
+
+async def test_a_leader_puts_its_own_into_its_row(leader: Linked) -> None:
+    await in_its_row(leader)
 
 
 async def test_a_row_of_who_leads_declared_by_its_certificate_learns_its_node(
@@ -512,10 +517,8 @@ async def test_a_start_whose_clock_is_ahead_takes_nothing_that_others_know(
     clock = Ahead()
     doors = replace(system_doors(), clock=clock)
     async with linked(tmp_path / "x", doors=doors) as one:
-        first, node = one.shown, one.here.node.peering.node
-        await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{node}'")
-        while (await one.row("n1"))["certificate"] != first:
-            await asyncio.sleep(0.005)
+        first = one.shown
+        await in_its_row(one)
     clock.ahead_us = 365 * DAY_US
     async with linked(tmp_path / "x", doors=doors) as one:
         late = one.here.node.peering.shown
@@ -539,9 +542,7 @@ async def test_a_clock_that_runs_ahead_takes_nothing_that_others_know(
     doors = replace(system_doors(), clock=clock)
     async with linked(tmp_path / "x", doors=doors) as one:
         first, peering = one.shown, one.here.node.peering
-        await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{peering.node}'")
-        while (await one.row("n1"))["certificate"] != first:
-            await asyncio.sleep(0.005)
+        await in_its_row(one)
         clock.ahead_us = 366 * DAY_US
         peering.renew_soon()
         while one.shown == first:
@@ -560,10 +561,7 @@ async def test_one_that_was_made_late_is_trusted_until_the_next_is_shown(
     clock = Ahead()
     doors = replace(system_doors(), clock=clock)
     async with linked(tmp_path / "x", doors=doors) as one:
-        node = one.here.node.peering.node
-        await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{node}'")
-        while (await one.row("n1"))["certificate"] is None:
-            await asyncio.sleep(0.005)
+        await in_its_row(one)
     clock.ahead_us = 365 * DAY_US
     async with linked(tmp_path / "x", doors=doors) as one:
         late, peering = one.shown, one.here.node.peering
