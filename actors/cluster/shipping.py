@@ -271,7 +271,7 @@ class Shipping:
         self._position = self.synced = agree
         self._told = self._committer.released_upto
         self._lateness = Lateness(self._told, agree)
-        now, keeps = self._committer.ledger.log_time(), self._keep is not None
+        now, keeps = self._committer.log_time(), self._keep is not None
         self._link.send(Attached(self.epoch, agree, self._told, keeps, now))
         log.info("a follower attaches", node=self.node, agree=agree, end=asked.end)
 

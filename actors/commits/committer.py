@@ -299,6 +299,10 @@ class Committer(Promises):
             self._release(upto)
             self._idling.look()
 
+    def log_time(self) -> int:
+        """What expires goes by that, in microseconds since 1970."""
+        return self.ledger.log_time()
+
     def follow_time(self, epoch: int, time: int) -> None:
         """What log time was for who leads in an epoch, when this node attached to it."""
         if self._follows:
