@@ -143,7 +143,7 @@ def let_in(page: Page, machine: Machine) -> None:
     dialog.get_by_role("button", name="Make it").click()
     shown = shlex.split(dialog.locator(".command").inner_text().replace("\\\n", ""))
     name, token = shown[0].split("=", 1)
-    assert name == "STORE_JOIN_TOKEN" and f":{machine.peer}" in shown
+    assert name == "STORE_JOIN_TOKEN" and f"0.0.0.0:{machine.peer}" in shown
     dialog.get_by_role("button", name="I have it").click()
     machine.start(STORE_JOIN_TOKEN=token)
     expect(line).to_contain_text("in sync")

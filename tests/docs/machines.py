@@ -47,7 +47,7 @@ IMPATIENT: Final = ("storenode: no connection yet; trying for 10 s, Ctrl-C gives
 MASKS: Final = (
     (re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"), "<id>"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<time>"),
-    (re.compile(r"\b[0-9a-f]{16,}\b"), "<digest>"),
+    (re.compile(r"\b[0-9a-f]{13,}\b"), "<digest>"),  # etcd writes blanks for zeros that lead
     (re.compile(r"\b(?:\d+(?:\.\d+)?(?:y|w|d|h|m|s|ms|us|µs))+\b"), "<duration>"),
     (re.compile(r"\d+\.\d+"), "<number>"),
     (re.compile(r"(?<![\d.])\d{2,}(?![\d.])"), "<number>"),

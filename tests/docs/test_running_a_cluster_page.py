@@ -57,6 +57,7 @@ def test_commands_and_what_they_print_are_told_apart() -> None:
         ("life leading", "life following", False),
         ("lease 3s", "lease NULL", False),
         ("id 9244f160-8c3a-49af-a77c-63fdbe0e3110", "id 9244f160", False),
+        ("from cluster 157df3bf4dd7499a", "from cluster  c612569f1e674cf", True),
         ("a … b", "a long way to b", True),
     ],
 )
