@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from actors.scripts.turns import Turn
 from actors.scripts.workers import Turns
@@ -40,6 +41,16 @@ class LongWork:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._turns = Turns(loop, _LoopClock(loop))
+        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By user, for as long as somebody holds or awaits them."""
+
+    def reading_of(self, user: str) -> asyncio.Lock:
+        """What is held while something of a user's is read of which only then is known how much it
+        takes: of one user one thing at a time is, in the order in which they came."""
+        found = self._reading.get(user)
+        if found is None:
+            found = self._reading[user] = asyncio.Lock()
+        return found
 
     async def run(self, work: Callable[[Callable[[], None]], Found]) -> Found:
         """What `work(tick)` answers or raises. Whoever waits may be cancelled: the work then ends

@@ -15,7 +15,7 @@ from surfaces.http.asked import Asked, read
 from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange
 from surfaces.http.running import RunningDelegate
-from surfaces.http.weighed import read_weighed
+from surfaces.http.weighed import read_counted
 
 
 class ScriptDelegate(RunningDelegate):
@@ -38,7 +38,7 @@ class ScriptDelegate(RunningDelegate):
         assert head is not None
         exchange.msgpack = head.wants_msgpack
         who = await caller(exchange)
-        asked = await self._read(who.user)
+        asked = await read_counted(exchange, who.user, partial(read, head), LONG, _held)
         if exchange.connection.closed:
             return  # gone before it began
         run = RunScript(
@@ -56,25 +56,6 @@ class ScriptDelegate(RunningDelegate):
             await self._tell(answer, large)
         if large:
             self._held = [result.value for result in answer.results]
-
-    async def _read(self, user: str) -> Asked:
-        """What is asked. What it takes in memory counts for its user until it is answered: it may
-        wait for messages, and be many times what came."""
-        surface, exchange = self._surface, self._exchange
-        head, body = exchange.head, exchange.body
-        assert head is not None
-        if len(body) <= limits.UNCOUNTED_BYTES:
-            exchange.body = b""
-            return read(head, body)
-        exchange.own(user)
-        exchange.body = b""
-        reading, is_long = partial(read, head, body), len(body) > LONG
-        del body
-        asked, weight = await read_weighed(
-            reading, is_long, surface.long_work, lambda asked: asked.parameters
-        )
-        exchange.weigh(len(asked.script) + weight)
-        return asked
 
     async def _tell(self, answer: ScriptAnswer, large: bool) -> None:
         exchange = self._exchange
@@ -103,6 +84,11 @@ class ScriptDelegate(RunningDelegate):
         body = await results.encode(form, answer.results, {"error": error}, work)
         status = answers.status_of(refusal, exchange.by_page)
         exchange.reply(status, body, form.kind, answers.error_fields(refusal))
+
+
+def _held(asked: Asked) -> list[Value]:
+    """What of it may be many times what came."""
+    return [asked.script, asked.parameters]
 
 
 def only_administers(exchange: Exchange) -> bool:

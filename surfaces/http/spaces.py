@@ -30,6 +30,7 @@ from protocol.spaces import (
     KeyOperation,
     ListKeys,
     LockKey,
+    Packed,
     PersistKey,
     SetKey,
     SwapKey,
@@ -39,6 +40,8 @@ from protocol.spaces import (
     check_key,
     check_limit,
     check_prefix,
+    expected,
+    packed,
 )
 from protocol.text import format_duration, parse_duration
 from protocol.values import MICROSECOND, Tick, Value, is_large, let_go
@@ -49,7 +52,7 @@ from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, needed, parameters
 from surfaces.http.shared import Http
-from surfaces.http.weighed import read_weighed
+from surfaces.http.weighed import read_counted
 
 LIST: Final = "/kv/{ns}/{db}/{space}"
 OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
@@ -61,8 +64,8 @@ more is encoded where it was read, and let go."""
 LONG_BODY: Final = 16 * limits.KIB
 """Bytes from which on a body is read in turns with others' work."""
 
-Given = Callable[[], Value]
-"""Gives the value of a request's body."""
+Given = Callable[[], Any]
+"""Gives the value of a request's body; of a long one what keys get of it is packed already."""
 Show = Callable[[Any, bool], tuple[bytes, bytes]]
 """Of an answer, and whether it leaves as msgpack: the body, and more field lines of the head."""
 
@@ -84,6 +87,8 @@ class KeyDelegate(HTTPMessageDelegate):
         self._exchange = exchange
         assert exchange.head is not None
         self._head = exchange.head
+        self._reading = False
+        """Whether the body is being read, of which nobody knows yet how much it takes."""
 
     def finish(self) -> None:
         """The body is there: ask."""
@@ -103,8 +108,10 @@ class KeyDelegate(HTTPMessageDelegate):
             self._surface.spawn(self._refuse_signed_in(refusal))
 
     def on_connection_close(self) -> None:
-        """The client is gone. What was asked is done all the same, and told to nobody."""
-        self._exchange.finished()
+        """The client is gone. What was asked is done all the same, and told to nobody; but for what
+        is being read, which counts until it has been."""
+        if not self._reading:
+            self._exchange.finished()
 
     async def _sign_in(self) -> None:
         """The way of a password, and of a body that counts: who the credential stands for is asked
@@ -113,10 +120,12 @@ class KeyDelegate(HTTPMessageDelegate):
         try:
             who = await caller(exchange)
             given: Given | None = None
-            if len(exchange.body) > limits.UNCOUNTED_BYTES:
+            if len(exchange.body) > limits.UNCOUNTED_BYTES and self._way.pack is not None:
                 value = await self._read_counted(who.user)
                 given = lambda: value  # noqa: E731
-            if not exchange.done:
+            if exchange.connection.closed:
+                exchange.finished()
+            else:
                 self._ask(who, given)
         except Refusal as refusal:
             self._refuse(refusal)
@@ -125,19 +134,24 @@ class KeyDelegate(HTTPMessageDelegate):
         except Exception as error:
             exchange.fail(error)
 
-    async def _read_counted(self, user: str) -> Value:
-        """The value of the body; a long one is read in turns with others' work. What it takes in
-        memory counts for its user until it is answered: it may wait for the disk, and be many times
-        what came."""
-        exchange, work = self._exchange, self._surface.long_work
-        exchange.own(user)
-        read = partial(read_value, self._head, exchange.body)
+    async def _read_counted(self, user: str) -> Any:
+        """The value of the body. A long one is read in turns with others' work, and what keys get
+        of it is packed so too."""
+        exchange, pack = self._exchange, self._way.pack
+        assert pack is not None
         is_long = len(exchange.body) > LONG_BODY
-        value: Value
-        value, weight = await read_weighed(read, is_long, work, lambda value: value)
-        if not exchange.done:
-            exchange.weigh(weight)
-        return value
+        self._reading = True
+        try:
+            read = partial(read_value, self._head)
+            held = [await read_counted(exchange, user, read, LONG_BODY, _all)]
+            return await self._surface.long_work.run(partial(pack, held)) if is_long else held.pop()
+        finally:
+            self._reading = False
+
+    @property
+    def _way(self) -> Way:
+        parts, method = self._head.path.split("/", 6), self._head.method
+        return WAYS["GET" if method == "HEAD" else method, parts[5] if len(parts) == 7 else ""]
 
     async def _refuse_signed_in(self, refusal: Refusal) -> None:
         """Nobody hears what is wrong with a request, or what there is not, without a credential
@@ -166,8 +180,7 @@ class KeyDelegate(HTTPMessageDelegate):
         """
         exchange, head = self._exchange, self._head
         parts = head.path.split("/", 6)
-        method = "GET" if head.method == "HEAD" else head.method
-        way = WAYS[method, parts[5] if len(parts) == 7 else ""]
+        way = self._way
         given = given or partial(read_value, head, exchange.body)
         operation = way.read(given, parts[-1], parameters(head.query, way.query))
         namespace, database, space = map(decoded, parts[2:5])
@@ -301,6 +314,33 @@ def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
     return parse_value(text)
 
 
+def _all(value: Value) -> Value:
+    """All of a value may be many times what came."""
+    return value
+
+
+def _pack(held: list[Any], tick: Tick) -> Packed:
+    """The value that is held, packed and let go. :raises Refusal: as `packed`"""
+    found = packed(held[0], tick)
+    let_go(held, tick)
+    return found
+
+
+def _pack_pair(held: list[Any], tick: Tick) -> Any:
+    """The body of a swap, with what is in it packed. :raises Refusal: as `packed`"""
+    pair = held[0]
+    if not _is_pair(pair):
+        return pair
+    found = {"expect": expected(pair["expect"], tick), "value": packed(pair["value"], tick)}
+    del pair
+    let_go(held, tick)
+    return found
+
+
+def _is_pair(body: Any) -> bool:
+    return isinstance(body, dict) and body.keys() == {"expect", "value"}
+
+
 def _get(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return GetKey(_key(raw))
 
@@ -319,7 +359,7 @@ def _set(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
 def _swap(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     key, expire_us = _key(raw), _expire(query)
     pair = given()
-    if not isinstance(pair, dict) or pair.keys() != {"expect", "value"}:
+    if not _is_pair(pair):
         raise BadRequest("the body is an object of expect and value")
     return SwapKey(key, pair["expect"], pair["value"], expire_us)
 
@@ -419,13 +459,15 @@ class Way:
     read: Callable[[Given, str, dict[str, str]], KeyOperation]
     query: tuple[str, ...] = ()
     show: Show = _as_is
+    pack: Callable[[list[Any], Tick], Any] | None = None
+    """Packs, of the one value in a list, what keys get; None: the body is ignored."""
 
 
 WAYS: Final[dict[tuple[str, str], Way]] = {
     ("GET", "key"): Way(_get, (), shown_value),
-    ("PUT", "key"): Way(_set, ("expire", "if")),
+    ("PUT", "key"): Way(_set, ("expire", "if"), pack=_pack),
     ("DELETE", "key"): Way(_delete),
-    ("POST", "swap"): Way(_swap, ("expire",)),
+    ("POST", "swap"): Way(_swap, ("expire",), pack=_pack_pair),
     ("POST", "incr"): Way(_incr, ("by",)),
     ("POST", "expire"): Way(_expiring, ("expire",)),
     ("POST", "persist"): Way(_persist),

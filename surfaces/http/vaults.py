@@ -31,7 +31,7 @@ from surfaces.http.callers import caller
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, parameters
 from surfaces.http.running import RunningDelegate, without_place
-from surfaces.http.weighed import read_weighed
+from surfaces.http.weighed import read_counted
 
 ALL: Final = "/vault"
 ONE: Final = "/vault/{ns}/{db}/{vault}"
@@ -98,29 +98,29 @@ class VaultDelegate(RunningDelegate):
 
     async def _answer(self) -> None:
         exchange = self._exchange
-        head, body = exchange.head, exchange.body
+        head = exchange.head
         assert head is not None
-        exchange.body = b""
         who = await caller(exchange)
         exchange.own(who.user)
         if exchange.connection.closed:
             return
-        answer = await self._asked(who, head, body)
+        answer = await self._asked(who, head)
         if not exchange.connection.closed:
             data = await results.encode_value(answer, self._surface.long_work)
             exchange.reply(200, data, answers.JSON)
 
-    async def _asked(self, who: Caller, head: Head, body: bytes) -> Value:
+    async def _asked(self, who: Caller, head: Head) -> Value:
+        size = len(self._exchange.body)
         parts = [decoded(part) for part in head.path.split("/")[2:]]
         if not parts:
             standings = await ask_now(self._surface.node.vaults, ShowVaults(who))
             return standings.described(_moment)
         if len(parts) == 1:
-            return await self._seals(who, None, parts[0], await self._read(body))
+            return await self._seals(who, None, parts[0], await self._read(who.user))
         names = checked_names(*parts[:3])
         if len(parts) == 3:
             return await self._list(who, names, head)
-        found = await self._read(body)
+        found = await self._read(who.user)
         if parts[3] in SEALS:
             return await self._seals(who, names, parts[3], found)
         way = _WAYS[parts[3]]
@@ -131,22 +131,15 @@ class VaultDelegate(RunningDelegate):
             raise BadRequest("either if or expect")
         text = way.text(_quoted(names[2]), given)
         reason = _string(given, "reason")
-        bound = await self._bound(given, len(body))
+        bound = await self._bound(given, size)
         del found, given
         return await self._script(who, names, text, bound, reason)
 
-    async def _read(self, body: bytes) -> Any:
-        """The body, tags not yet resolved; a long one is read in turns with others' work. What it
-        takes in memory counts for its user until it is answered."""
-        exchange, work = self._exchange, self._surface.long_work
-        if not body:
+    async def _read(self, user: str) -> Any:
+        """The body, tags not yet resolved."""
+        if not self._exchange.body:
             return {}
-        if len(body) <= limits.UNCOUNTED_BYTES:
-            return jsonvalues.parse(body)
-        parse = partial(jsonvalues.parse, body)
-        found, weight = await read_weighed(parse, len(body) > LONG, work, lambda found: found)
-        exchange.weigh(weight)
-        return found
+        return await read_counted(self._exchange, user, jsonvalues.parse, LONG, _all)
 
     async def _bound(self, given: dict[str, Any], size: int) -> dict[str, Value]:
         """What the statement's text names, of a body of so many bytes."""
@@ -202,6 +195,11 @@ class VaultDelegate(RunningDelegate):
             who, names, _string(given, "old"), _needed(given, "new"), rekey, request
         )
         return {"changed": True, "rewrapped": await ask_now(vaults, asked)}
+
+
+def _all(found: Any) -> Any:
+    """All of a body may be many times what came."""
+    return found
 
 
 def _values(given: dict[str, Any], tick: Tick | None) -> dict[str, Value]:

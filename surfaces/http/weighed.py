@@ -6,24 +6,48 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from protocol import limits
+from protocol.values import Tick
 from protocol.weights import weigh
-from surfaces.turns import LongWork
+from surfaces.http.exchange import Exchange
 
 Found = TypeVar("Found")
 
 
-async def read_weighed(
-    read: Callable[..., Found], is_long: bool, work: LongWork, held: Callable[[Found], Any]
-) -> tuple[Found, int]:
-    """What a body was read into, and what that takes in memory.
+async def read_counted(
+    exchange: Exchange,
+    user: str,
+    read: Callable[[bytes, Tick | None], Found],
+    long: int,
+    held: Callable[[Found], Any],
+) -> Found:
+    """What the body of a request was read into. The body is let go; what it became counts for its
+    user until the request is answered, which may be long. Of a small one nothing counts.
 
-    :param read: reads it, given a tick where it is long
-    :param is_long: it is read and weighed in turns with others' work
+    How much that is shows only once it is there. So the long bodies of a user are read one after
+    the other: what does not count yet is never more than what one of them becomes.
+
+    :param read: reads a body, given a tick where that is long
+    :param long: bytes from which on it is read and weighed in turns with others' work
     :param held: the part that is weighed
+    :raises Refusal: as `read` does
+    :raises Busy: there is no room for it among what the user holds
     """
-    if not is_long:
-        found = read()
-        return found, weigh(held(found))
-    found = await work.run(read)
-    del read  # it holds the body
-    return found, await work.run(partial(weigh, held(found)))
+    if len(exchange.body) <= limits.UNCOUNTED_BYTES:
+        return read(_taken(exchange), None)
+    exchange.own(user)
+    if len(exchange.body) <= long:
+        found = read(_taken(exchange), None)
+        exchange.weigh(weigh(held(found)))
+        return found
+    work = exchange.connection.surface.long_work
+    async with work.reading_of(user):
+        found = await work.run(partial(read, _taken(exchange)))
+        exchange.weigh(await work.run(partial(weigh, held(found))))
+    return found
+
+
+def _taken(exchange: Exchange) -> bytes:
+    """The body, which nobody holds from now on but who reads it."""
+    body, exchange.body = exchange.body, b""
+    return body

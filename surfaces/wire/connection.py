@@ -260,9 +260,12 @@ class WireConnection(asyncio.Protocol):
             self.hold(CROWDED)
 
     async def _decode(self) -> None:
-        """A long frame, in turns with everybody else's work. What follows it waits."""
+        """A long frame, in turns with everybody else's work. What follows it waits. Of one user one
+        is decoded at a time: what it takes counts only once it is there."""
+        work = self.wire.long_work
         try:
-            message = await self.wire.long_work.run(self._next_weighed)
+            async with work.reading_of(self._requests.user):
+                message = await work.run(self._next_weighed)
         except Refusal as refusal:
             if not self.over:
                 self.break_off(refusal)

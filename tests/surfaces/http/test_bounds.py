@@ -8,12 +8,14 @@ import socket
 import tracemalloc
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Any
 
 import msgpack
 import pytest
 
 from actors.node import Node
 from protocol import limits
+from protocol.weights import weigh
 from surfaces.holdings import NOBODY
 from surfaces.http.connection import Connection
 from surfaces.http.surface import HttpSurface
@@ -255,6 +257,84 @@ class TestWhatAKeyWaitsWith:
         assert (await raw.answer()).error["code"] == "Busy"
         await raw.send(request("PUT", "/kv/n/d/s/key/k", msgpack.packb("v" * count), **fields))
         assert (await raw.answer()).status == 200
+
+
+class TestBodiesThatAreRead:
+    """How much one takes is known once it is read: of one user one after the other is."""
+
+    BODY = json.dumps({"script": "RETURN 1", "params": {"v": [[]] * 40_000}}).encode()
+
+    async def test_side_by_side(
+        self, surface: HttpSurface, raw: Raw, bearer: str, under_way: list[int]
+    ) -> None:
+        await raw.send(script(f"DEFINE USER ben ROLE owner PASSWORD '{'x' * 12}'", bearer))
+        assert (await raw.answer()).status == 200
+        signed_in = json.dumps({"user": "ben", "password": "x" * 12}).encode()
+        await raw.send(request("POST", "/session", signed_in, content_type="application/json"))
+        other = f"Bearer {(await raw.answer()).json['token']}"
+        for bearers, most in (([bearer] * 4, 1), ([bearer, other] * 2, 2)):
+            under_way.clear()
+            async with AsyncExitStack() as stack:
+                peers = []
+                for one in bearers:
+                    peer = await Raw.connect(surface.address[1])
+                    peers.append(await stack.enter_async_context(peer))
+                    fields = {"authorization": one, "content_type": "application/json"}
+                    await peer.send(request("POST", "/script", self.BODY, **fields))
+                for peer in peers:
+                    assert (await peer.answer()).status == 200
+            assert len(under_way) == 8 and max(under_way) == most
+
+    @pytest.mark.parametrize(("method", "path"), [("PUT", "/kv/n/d/s/key/k"), ("POST", "/script")])
+    async def test_of_one_that_goes_away(
+        self, surface: HttpSurface, raw: Raw, bearer: str, method: str, path: str
+    ) -> None:
+        """It counts for as long as it is there."""
+        fields = {"authorization": bearer, "content_type": "application/json"}
+        async with surface.long_work.reading_of("root"):
+            await raw.send(request(method, path, self.BODY, **fields))
+            await until(lambda: is_read(surface))
+            raw.writer.transport.abort()
+            await until(lambda: not surface.connections)
+            assert surface.requests.of("root") >= len(self.BODY)
+        await until(lambda: not surface.requests.total)
+        assert not surface.running
+
+    @pytest.mark.parametrize(("method", "path"), [("PUT", "/kv/n/d/s/key/k"), ("POST", "/script")])
+    async def test_nobody_holds_one_that_has_been_read(
+        self,
+        surface: HttpSurface,
+        raw: Raw,
+        bearer: str,
+        monkeypatch: pytest.MonkeyPatch,
+        method: str,
+        path: str,
+    ) -> None:
+        told: list[str] = []
+
+        class Body(bytes):
+            def __del__(self) -> None:
+                told.append("gone")
+
+        def weighing(*what: Any) -> int:
+            told.append("weighed")
+            return weigh(*what)
+
+        monkeypatch.setattr("surfaces.http.weighed.weigh", weighing)
+        fields = {"authorization": bearer, "content_type": "application/json"}
+        async with surface.long_work.reading_of("root"):
+            await raw.send(request(method, path, self.BODY, **fields))
+            await until(lambda: is_read(surface))
+            exchange = only(surface, raw).current
+            assert exchange is not None
+            exchange.body = Body(exchange.body)
+        assert (await raw.answer()).status in (200, 404)
+        assert told == ["gone", "weighed"]
+
+
+def is_read(surface: HttpSurface) -> bool:
+    """Whether the only request is whole."""
+    return surface.requests.of("root") >= len(TestBodiesThatAreRead.BODY) and bool(surface.running)
 
 
 class TestAnswers:

@@ -263,6 +263,27 @@ async def test_a_long_body_is_read_in_turns_and_refused_as_a_short_one_is(
     )
 
 
+async def test_a_long_value_is_packed_in_turns_too(tell: Tell, ticks: list[int]) -> None:
+    plain = [{"n": n} for n in range(10_000)]
+    says(await tell("PUT", "key/k", json.dumps(plain).encode(), **JSON), written=True)
+    read, weighed, packed = ticks
+    assert min(read, weighed, packed) >= 10
+    ticks.clear()
+    swap = json.dumps({"expect": plain, "value": plain[:5_000]}).encode()
+    says(await tell("POST", "swap/k", swap, **JSON), written=True)
+    says(await tell("POST", "swap/k", swap, **JSON), written=False)
+    assert len(ticks) == 6 and min(ticks) >= 10
+    for body in (swap[:-1] + b',"more":1}', json.dumps(plain).encode()):
+        check_error(await tell("POST", "swap/k", body, **JSON), "BadRequest")
+    bad = json.dumps([*plain, 1 << 70]).encode()
+    check_error(await tell("PUT", "key/k", bad, **JSON), "NumberTooLarge")
+
+
+async def test_a_body_where_none_is_needed_is_ignored_however_long(tell: Tell) -> None:
+    for body in (b"{", b"{" * 5_000, b"{" * 20_000):
+        assert (await tell("POST", "incr/n", body)).status == 200
+
+
 async def test_a_long_value_is_answered_in_turns_and_as_a_short_one_is(
     tell: Tell, ticks: list[int]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from protocol import limits
 from protocol.frames import FrameReader, Kind, encode, encode_in_steps
 from surfaces.wire import WireSurface, scripts
 from tests.logbook import Logbook
-from tests.surfaces.wire.peers import FakeNode, Peer, connected, until
+from tests.surfaces.wire.peers import OTHER, USER, FakeNode, Peer, connected, until
 from tests.surfaces.wire.test_surface import assert_error
 
 ROWS = [{"n": n, "name": f"row {n}", "tags": ["a"]} for n in range(60_000)]
@@ -44,6 +45,25 @@ async def test_others_are_answered_while_a_long_frame_is_decoded_and_encoded(
             between += bool(long_work(surface))
     assert answered.result() is not None
     assert between > 2, "no answer came while the long one was under way"
+
+
+async def test_of_one_user_one_long_frame_is_decoded_at_a_time(
+    surface: WireSurface, under_way: list[int]
+) -> None:
+    """How much it takes counts only once it is decoded."""
+    frame = encode(Kind.RUN, 1, {"script": "RETURN", "params": {"v": 1, "w": ROWS}})
+    for users, most in (([USER] * 4, 1), ([USER, OTHER] * 2, 2)):
+        under_way.clear()
+        async with AsyncExitStack() as stack:
+            peers = []
+            for user in users:
+                peer = await stack.enter_async_context(connected(surface))
+                await peer.sign_in(user)
+                peer.writer.write(frame)
+                peers.append(peer)
+            for peer in peers:
+                assert (await peer.hear()).kind is Kind.ANSWER
+        assert len(under_way) == 4 and max(under_way) == most
 
 
 async def test_what_comes_behind_a_long_frame_waits_for_it(peer: Peer, node: FakeNode) -> None:

@@ -1,0 +1,28 @@
+"""What is looked at on both surfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from surfaces.turns import LongWork
+
+
+@pytest.fixture
+def under_way(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many long works were under way with each that began, it among them."""
+    run, now = LongWork.run, set[object]()
+    found: list[int] = []
+
+    async def counted(self: LongWork, work: Callable[[Callable[[], None]], Any]) -> Any:
+        now.add(work)
+        found.append(len(now))
+        try:
+            return await run(self, work)
+        finally:
+            now.remove(work)
+
+    monkeypatch.setattr(LongWork, "run", counted)
+    return found
