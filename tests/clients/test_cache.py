@@ -205,6 +205,25 @@ async def test_a_failing_release_hides_no_error_of_its_block(
             pass
 
 
+async def test_what_a_single_loader_made_is_answered_whatever_becomes_of_its_lock(
+    cache: AsyncCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored, and the lock ends by itself."""
+
+    async def failing(_lease: AsyncLease) -> None:
+        raise OutcomeUnknown("the connection ended")
+
+    async def refused() -> None:
+        raise errors.Refused({"message": "the loader's own"})
+
+    monkeypatch.setattr(AsyncLease, "release", failing)
+    assert await cache.get_or_set("k", 60, lambda: "made", single=True) == "made"
+    assert await cache.get("k") == "made"
+    with pytest.raises(errors.Refused, match="own") as own:
+        await cache.get_or_set("other", 60, refused, single=True)
+    assert "not released" in own.value.__notes__[0]
+
+
 async def test_a_lease_that_ended_is_lost_even_when_nobody_took_it(cache: AsyncCache) -> None:
     lease = await cache.lock("l", timedelta(microseconds=1))
     assert lease is not None
@@ -314,6 +333,23 @@ def test_the_blocking_twin(process: NodeProcess) -> None:
             assert lease.extend(60) is True
         other = cache.lock("l", 30, "me")
         assert other is not None and (other.holder, other.release()) == ("me", True)
+
+
+def test_a_failing_release_of_the_blocking_twin_hides_no_error_of_its_block(
+    process: NodeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(_lease: AsyncLease) -> None:
+        raise OutcomeUnknown("the connection ended")
+
+    with blocking(process) as cache:
+        lease = cache.lock("l", 60)
+        assert lease is not None
+        monkeypatch.setattr(AsyncLease, "release", failing)
+        with pytest.raises(LookupError) as own, lease:
+            raise LookupError("its own")
+        assert "not released" in own.value.__notes__[0]
+        with pytest.raises(OutcomeUnknown), lease:
+            pass
 
 
 def test_threads_that_count_lose_nothing(process: NodeProcess) -> None:

@@ -23,7 +23,9 @@ from storeclient import (
     OutcomeUnknown,
     Unreachable,
     async_client,
+    attempts,
     errors,
+    outages,
     pulse,
 )
 from storeclient import (
@@ -297,6 +299,21 @@ class TestBrokenConnections:
         node.release_all()
         await task
         assert len(node.requests) == 2
+
+    async def test_one_under_which_every_connection_ends_is_given_up(
+        self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(outages, "RETRY_FIRST_SECONDS", 0.001)
+        task = asyncio.create_task(cut_client.run("HOLD", repeatable=True))
+        for again in range(attempts.BREAKS_MOST + 1):
+            await until(lambda again=again: len(node.requests) > again)
+            assert not task.done()
+            proxy.cut()
+        with pytest.raises(OutcomeUnknown):
+            async with asyncio.timeout(10):
+                await task
+        assert len(node.requests) == attempts.BREAKS_MOST + 1
+        assert await cut_client.query("RETURN $v", {"v": 1}) == 1
 
     async def test_an_idle_connection_that_broke_is_replaced_unseen(
         self, cut_client: AsyncClient, proxy: Proxy, surface: WireSurface

@@ -145,7 +145,7 @@ class AsyncClient:
         :param timeout: seconds, or a timedelta, in place of the client's own
         :param reason: kept with the statements in the statement log
         :param repeatable: running the script twice does no harm: after a broken connection it is
-            sent again
+            sent again, until nine have ended under it
         :param stop: once it is done the node is asked to end the script, whose answer is waited for
             all the same: `errors.Cancelled`, or that of a script that came to its end first
         :param moment: reads what was committed then: "new", or the `moment` of an answer;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from storeclient.connection import GRACE_SECONDS, Connection
 from storeclient.errors import (
@@ -28,6 +28,10 @@ from storeclient.frames import Kind
 from storeclient.nodes import Node, Nodes
 from storeclient.outages import Pause
 from storeclient.rows import Place
+
+BREAKS_MOST: Final = 8
+"""Connections that may end under one request before it is asked no more: more than nodes that are
+restarted one after the other end, and fewer than a request that ends each node would like."""
 
 
 class Attempts:
@@ -59,6 +63,8 @@ class Attempts:
         self._pause = Pause()
         self._signed_in_again = False
         self._turned_away_at: float | None = None
+        self._breaks = 0
+        """Connections that ended when it had been asked there."""
         self._refused: set[Node] = set()
         """Nodes that take no changes, as they have said since the last rest."""
         self._in_cluster = False
@@ -103,7 +109,7 @@ class Attempts:
             return True
         # Said about a request that crossed the node's BYE: it was never begun.
         if isinstance(error, Draining) and connection.leaving and error.committed is None:
-            return True
+            return await self._asks_behind_a_break()
         if self.spread and not self._nodes.is_home(node):
             return self._ask_home_instead(error, node)
         if not isinstance(error, Draining | NotWritable):
@@ -117,7 +123,17 @@ class Attempts:
             return False
         if isinstance(error, Refused):  # a leader that is none any more can't say what became of it
             return await self._look_elsewhere(error, node)
-        return not connection.usable
+        return not connection.usable and await self._asks_behind_a_break()
+
+    async def _asks_behind_a_break(self) -> bool:
+        """Whether to ask on the next connection, where one has ended under the request. At once
+        after the first; with every other it is the likelier that the request has to do with it."""
+        self._breaks += 1
+        if self._breaks > BREAKS_MOST:
+            return False
+        if self._breaks > 1:
+            await self._pause.rest(self._stop)
+        return True
 
     def _ask_home_instead(self, error: Refused, node: Node) -> bool:
         """Something went wrong with a read where it was asked: it is home's to answer. Not so what

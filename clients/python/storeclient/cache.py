@@ -149,14 +149,27 @@ class AsyncCache:
         while True:
             lease = await self.lock(_loading(key), LOADING_SECONDS, renew=True)
             if lease is not None:
-                async with lease:
-                    found = await self.get(key, NONE)
-                    return found if found is not NONE else await self._load(key, ttl, loader)
+                return await self._load_under(lease, key, ttl, loader)
             await asyncio.sleep(pause)
             pause = min(pause * 2, POLL_MOST_SECONDS)
             found = await self.get(key, NONE)
             if found is not NONE:
                 return found
+
+    async def _load_under(
+        self, lease: AsyncLease, key: str, ttl: Seconds | None, loader: AsyncLoader
+    ) -> Any:
+        found: Any = NONE
+        try:
+            async with lease:
+                found = await self.get(key, NONE)
+                if found is NONE:
+                    found = await self._load(key, ttl, loader)
+        except StoreError:
+            if found is NONE:
+                raise
+            # The value is there; the lock that was not released ends by itself, in its time.
+        return found
 
     async def _load(self, key: str, ttl: Seconds | None, loader: AsyncLoader) -> Any:
         made = loader()
@@ -422,7 +435,7 @@ class Lease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.release()
+        self._wait(self._twin.__aexit__(kind, error, trace))
 
 
 def _loading(key: str) -> str:
