@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
+import sys
+from typing import Any
 
 from protocol import limits
 
 NEEDED = 2 * limits.CONNECTIONS + 4096
 """Every connection both surfaces may hold, and room for the state engine's files."""
+
+
+class OutputLost(OSError):
+    """Standard output takes nothing more: its device is full, or nobody reads it."""
+
+
+class _Output(io.FileIO):
+    """:raises OutputLost: where a write fails"""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            # What was not taken is offered once more at the end of the interpreter.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            raise OutputLost(error.errno, error.strerror) from error
+
+
+def tell_of_lost_output() -> None:
+    """From now on who writes to standard output where that takes nothing more hears `OutputLost`,
+    which no other file raises."""
+    before = sys.stdout
+    if before is not sys.__stdout__ or not isinstance(before, io.TextIOWrapper):
+        return  # somebody has put something else in its place
+    raw = _Output(before.fileno(), "wb", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        raw if before.write_through else io.BufferedWriter(raw),
+        encoding=before.encoding,
+        errors=before.errors,
+        line_buffering=before.line_buffering,
+        write_through=before.write_through,
+    )
 
 
 def for_connections(limit: int) -> int:

@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Coroutine, Sequence
+from errno import EPIPE
 from functools import partial
 from types import FrameType
 from typing import Any, Final
@@ -32,6 +33,7 @@ from surfaces.command.arguments import (
     understand,
 )
 from surfaces.command.console import Console, say_json
+from surfaces.command.descriptors import OutputLost
 from surfaces.command.flags import UsageRefused
 from surfaces.shell import main as clients
 
@@ -49,6 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
     :param words: without the program's name; those of the process when not given
     """
     descriptors.keep_standard_streams()
+    descriptors.tell_of_lost_output()
     os.umask(PRIVATE)
     words = sys.argv[1:] if words is None else words
     if clients.takes(words):
@@ -59,8 +62,10 @@ def main(words: Sequence[str] | None = None) -> int:
     writer = logs.LineWriter(logs.STANDARD_ERROR)
     try:
         code = _main(words, writer)
-    except BrokenPipeError:
-        return REFUSED  # whoever asked no longer reads the answer
+    except OutputLost as lost:
+        if lost.errno != EPIPE:  # or whoever asked no longer reads the answer
+            _console(words, writer).complain(f"standard output: {lost.strerror}")
+        return REFUSED
     except Exception as error:
         if not _for_programs(words, writer):
             raise  # the interpreter shows a person the trace

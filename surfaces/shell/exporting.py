@@ -27,6 +27,7 @@ from storeclient import Refused
 from storeclient.errors import NotAllowed
 from storeclient.files import give_name
 from storeclient.moments import NEW
+from surfaces.command.descriptors import OutputLost
 from surfaces.shell.cells import CsvRows, Harmless, Writer, harmless_json
 from surfaces.shell.columns import Census, Column
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
@@ -75,8 +76,8 @@ async def run(asked: Export, patient: Patient, report: Report) -> str:
         return await _to_file(asked, patient, report)
     except Refused as error:
         raise Ended(str(error), REFUSED) from error
-    except BrokenPipeError:
-        raise  # who has read it has read enough
+    except OutputLost:
+        raise
     except OSError as error:
         raise Ended(f"{error.filename or asked.path}: {error.strerror}", USAGE) from error
 

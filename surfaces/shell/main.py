@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Mapping, Sequence
+from errno import EPIPE
 from typing import Final
 
+from surfaces.command.descriptors import OutputLost
 from surfaces.command.flags import UsageRefused
 from surfaces.shell.outcomes import INTERRUPTED, REFUSED, USAGE, WELL, Ended
 
@@ -23,6 +24,17 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     :param words: as `takes` has judged them
     """
     try:
+        code = _done(words, environment)
+        sys.stdout.flush()
+        return code
+    except OutputLost as lost:
+        if lost.errno != EPIPE:  # or who has read it has read enough
+            _complain(f"standard output: {lost.strerror}")
+        return REFUSED
+
+
+def _done(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    try:
         if words[0] in WORDS:
             return _main(words[0], words[1:], environment)
         return _back_up(words, environment)
@@ -35,10 +47,6 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     except KeyboardInterrupt:
         _complain("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Who read it is gone; what is still in the buffer would fail once more at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return REFUSED
 
 
 def _main(word: str, words: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -65,7 +73,6 @@ def _main(word: str, words: Sequence[str], environment: Mapping[str, str]) -> in
             asyncio.run(work.transfer(asked, file))
     else:
         asyncio.run(work.transfer(asked, None))
-    sys.stdout.flush()
     return WELL
 
 
@@ -81,7 +88,6 @@ def _back_up(words: Sequence[str], environment: Mapping[str, str]) -> int:
     from surfaces.shell import backing_up
 
     asyncio.run(backing_up.back_up(asked))
-    sys.stdout.flush()
     return WELL
 
 

@@ -1,14 +1,18 @@
-"""Standard streams that are closed, and the limit on open files."""
+"""Standard streams that are closed or take nothing, and the limit on open files."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import IO
 
 import pytest
 
 from protocol import limits
 from surfaces.command import descriptors
+from tests.processes import PASSWORD, USER, command_line, environment, serving
 
 RAISE = """
 import resource
@@ -49,3 +53,51 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: object) -> None:
     for closed in ("(2,)", "(0,)", "(1, 2)", "(0, 1, 2)"):
         code = KEEP.format(closed=closed)
         subprocess.run([sys.executable, "-c", code, f"{tmp_path}/segment"], check=True)
+
+
+FULL = "storenode: standard output: No space left on device"
+
+
+def told_to(output: int | IO[bytes], *words: str, **more: str) -> tuple[int, str]:
+    """Exit code and standard error of a command whose answer goes somewhere else."""
+    found = subprocess.run(
+        command_line(*words), env=environment(**more), stdout=output, stderr=subprocess.PIPE
+    )
+    return found.returncode, found.stderr.decode().strip()
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["shell", "--help"], ["{store}", "--health"]]
+)
+def test_an_answer_that_nobody_takes(tmp_path: Path, words: list[str]) -> None:
+    words = [word.format(store=tmp_path / "store") for word in words]
+    if "--health" in words:
+        with serving(tmp_path / "store"):
+            pass
+    with open("/dev/full", "wb") as full:
+        assert told_to(full, *words) == (1, FULL)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        assert told_to(writing, *words) == (1, "")
+    finally:
+        os.close(writing)
+
+
+def test_the_answer_of_a_node_that_nobody_takes(tmp_path: Path) -> None:
+    signed_in = {"STORE_USER": USER, "STORE_PASSWORD": PASSWORD}
+    with serving(tmp_path / "store") as node, open("/dev/full", "wb") as full:
+        answer = node.script(
+            "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t; CREATE t:1 SET a = 1"
+        )
+        assert "error" not in answer, answer
+        host, port = node.address("wire")
+        for words in (
+            ("shell", f"{host}:{port}", "-c", "RETURN 1"),
+            ("shell", f"{host}:{port}", "--json", "-c", "RETURN 1; THROW 'no'"),
+            ("shell", f"{host}:{port}", "--csv", "-c", "RETURN 1"),
+            ("export", "n.d.t", "-", "--at", f"{host}:{port}", "--format", "jsonl"),
+            ("export", "n.d.t", "-", "--at", f"{host}:{port}", "--format", "csv"),
+        ):
+            code, said = told_to(full, *words, **signed_in)
+            assert (code, said.splitlines()[-1]) == (1, FULL), said
