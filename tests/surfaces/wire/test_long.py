@@ -62,7 +62,8 @@ async def test_of_one_user_one_long_frame_is_decoded_at_a_time(
                 peer.writer.write(frame)
                 peers.append(peer)
             for peer in peers:
-                assert (await peer.hear()).kind is Kind.ANSWER
+                answer = await peer.hear()
+                assert answer is not None and answer.kind is Kind.ANSWER
         assert len(under_way) == 4 and max(under_way) == most
 
 
