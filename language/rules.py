@@ -52,6 +52,8 @@ class Rule:
     assertion_text: str
     may_be_none: bool
     """Whether ASSERT has nothing to say of an absent field: its type is an option."""
+    looks: bool
+    """Whether VALUE or ASSERT goes by other fields of the record: a VALUE may always."""
     readonly: bool
 
 
@@ -68,8 +70,15 @@ def compile_rule(definition: Definition) -> Rule:
         assertion=None if assertion is None else compile_condition(assertion, WHOLE),
         assertion_text="" if assertion is None else cut(print_expression(assertion)),
         may_be_none=is_option(definition.type),
+        looks=value is not None or _looks_beyond(definition),
         readonly=definition.readonly,
     )
+
+
+def _looks_beyond(definition: Definition) -> bool:
+    """Whether ASSERT looks at more of the record than the field of its own that the path is in."""
+    shape = shape_of(definition.assertion)
+    return shape.whole or not {"id", definition.path[0]}.issuperset(shape.names)
 
 
 def check_definition(definition: Definition) -> None:

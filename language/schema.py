@@ -60,6 +60,8 @@ class _Node:
     """Whether a READONLY field is below it."""
     computes: bool = False
     """Whether it has a VALUE, or a field below it does."""
+    looks: bool = False
+    """Whether what is demanded of it, or of a field below it, goes by others of the record."""
     simple: bool = False
     """Whether it is a field with a type and an ASSERT at most: what most fields are."""
 
@@ -87,6 +89,7 @@ class Schema:
         for step in rule.path:
             node.guards = node.guards or rule.readonly
             node.computes = node.computes or rule.value is not None
+            node.looks = node.looks or rule.looks
             if step is EACH:
                 node.each = node = node.each or _Node()
             else:
@@ -94,6 +97,7 @@ class Schema:
                 node = node.names.setdefault(name, _Node(quote_name(name)))
         self.defaults_read = self.defaults_read or rule.default_reads
         node.computes = node.computes or rule.value is not None
+        node.looks = node.looks or rule.looks
         node.rule = rule
 
     def type_at(self, path: Path) -> tree.FieldType | None:
@@ -134,11 +138,18 @@ class Schema:
     def conform_below(
         self, name: str, record: RecordId, fields: dict[str, Any], env: FieldEnv
     ) -> None:
-        """As `conform`, of a record that is stored already, and of one of its own fields only."""
-        writing = _Writing(self, record, fields, env, replaced=False)
+        """As `conform`, of a record that is stored already, and of one of its own fields, whatever
+        the others are: but where that is computed, or its ASSERTs go by others, the record is what
+        its next write makes of it, with DEFAULTs and VALUEs, and one that this refuses is refused.
+        """
         node = self._root.names.get(name)
-        if node is not None:
-            writing.put(node, fields, name, NONE, True, quote_name(name))
+        if node is None:
+            return
+        if node.looks:
+            self.conform(record, fields, None, env)
+            return
+        writing = _Writing(self, record, fields, env, replaced=False)
+        writing.put(node, fields, name, NONE, True, quote_name(name))
         writing.finish()
 
 

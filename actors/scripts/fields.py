@@ -290,8 +290,7 @@ def _check_records(run: Execution, table: Table, schema: Schema, field: Field | 
             found += 1
             record, fields = address(key), unpack_object(raw)
             try:
-                # A VALUE looks at other fields, and these have their DEFAULTs.
-                if field is None or field.value is not None:
+                if field is None:
                     schema.conform(record, fields, None, env)
                 else:
                     schema.conform_below(str(field.path[0]), record, fields, env)
