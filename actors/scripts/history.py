@@ -183,14 +183,17 @@ class _Reading:
         return self._down(at, most)
 
     def _first(self, newest: int, below: int) -> int:
-        """The newest change before a commit, as far as it is quickly told; 0: it is not."""
+        """The newest change before a commit, as far as it is quickly told; 0: it is not.
+
+        What is looked at for that is no part of the answer, and tells nothing where it is damaged.
+        """
         if newest < below:
             return newest
-        if below > 1 and self._follow(below - 1, 1).changes:
+        if below > 1 and self._glance(below - 1, 1).changes:
             return below - 1  # as whoever goes on where the last answer ended asks
         at, passed = newest, 0
         while at >= max(below, self._reads.begins) and passed < FEW:
-            trail = self._follow(at, FEW - passed)
+            trail = self._glance(at, FEW - passed)
             passed += len(trail.changes)
             for change in trail.changes:
                 if change.sequence < below:
@@ -221,6 +224,13 @@ class _Reading:
         elif at:
             found.stopped = "pruned"
         return found
+
+    def _glance(self, at: int, count: int) -> Trail:
+        """As `_follow`; nothing where that is damaged."""
+        try:
+            return self._follow(at, count)
+        except LogDamaged:
+            return Trail([], 0, 0)
 
     def _follow(self, at: int, count: int) -> Trail:
         trail = self._run.turn.wait(self._reads.changes(self._key, at, count))

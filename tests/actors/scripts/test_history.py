@@ -449,6 +449,38 @@ async def test_damage_that_is_met_is_said(
     assert not node.node.failed.is_set()
 
 
+def damage(log: Log, sequence: int) -> None:
+    """Let no frame be readable of the segment that one is in."""
+    segment = next(one for one in reversed(log._segments) if one.first <= sequence)
+    path = Path(segment.path)
+    content = bytearray(path.read_bytes())
+    for at in range(SEGMENT_HEADER_BYTES, len(content), 16):
+        content[at] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("newer", [False, True])
+async def test_damage_that_an_answer_does_without_is_none(
+    node: Running, logbook: Logbook, newer: bool
+) -> None:
+    """The commit before BEFORE is looked at, and then the newer changes, to be quick: no more.
+
+    :param newer: whether one of these is damaged, and not what is right before BEFORE
+    """
+    logbook.allow("the log is damaged")
+    log = await small_segments(node)
+    await node.values("CREATE thing:1 SET a = 1")
+    for _ in range(3):
+        await singly(node, "UPDATE thing:1 SET a += 1", 1)
+        await singly(node, "CREATE thing", 9)
+    made, *changed = reversed([entry["seq"] for entry in (await history_of(node))["entries"]])
+    below = changed[0] + 6  # in no segment with a change
+    damage(log, changed[1] if newer else below - 1)
+    found = await history_of(node, "thing:1", f"BEFORE {below}")
+    assert [entry["seq"] for entry in found["entries"]] == [changed[0], made]
+    assert logbook.names().count("the log is damaged") == 1, "it was met"
+
+
 async def test_it_is_ended_by_kill_and_by_time(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
