@@ -94,7 +94,7 @@ class Changes:
             tick()
             change = collected.pop()  # a million of them freed at once would hold the loop
             if isinstance(change, _Refused):
-                self._refuse(change, is_passed)
+                self._refuse(change, is_passed, tick)
             elif change.before is not None:
                 self._change(change, change.before, tick)
             elif not self._make(change, is_passed, tick):
@@ -135,9 +135,9 @@ class Changes:
         tx.add(table.count_key, 1)
         return True
 
-    def _refuse(self, refused: _Refused, is_passed: IsPassed) -> None:
+    def _refuse(self, refused: _Refused, is_passed: IsPassed, tick: Tick) -> None:
         try:
-            records.check_new(self._tx, self._table, refused.id, refused.fields)
+            records.check_new(self._tx, self._table, refused.id, refused.fields, tick)
         except (AlreadyExists, Duplicate) as taken:
             if is_passed(taken):
                 return

@@ -484,13 +484,16 @@ class Keeper:
             found.update(new)
         return found
 
-    def check_new(self, tx: Transaction, key: bytes, fields: dict[str, Any]) -> None:
-        """:raises Duplicate: a UNIQUE index holds the values of a record that is to be made"""
+    def check_new(self, tx: Transaction, key: bytes, fields: dict[str, Any], tick: Tick) -> None:
+        """:param tick: as of `keep`
+        :raises Duplicate: a UNIQUE index holds the values of a record that is to be made"""
         id = key[keys.RECORD_PREFIX_BYTES :]
         row = self._rows.of_fields(fields)
         for entries in self._all:
             if entries.index.unique:
-                check_claims(tx, entries, row, entries.of(row, id), id)
+                claims = entries.of(row, id)
+                let_others(tick, claims)
+                check_claims(tx, entries, row, claims, id)
 
 
 class Move(NamedTuple):

@@ -134,12 +134,13 @@ TOGETHER_BYTES: Final = 64 * limits.KIB
 """Packed by `create_together` before it lets somebody else go on."""
 
 
-def check_new(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> None:
-    """What `create` would refuse for what is there already. :raises AlreadyExists, Duplicate:"""
+def check_new(tx: Transaction, table: Table, id: Any, fields: dict[str, Any], tick: Tick) -> None:
+    """What `create` would refuse for what is there already, `tick` as there.
+    :raises AlreadyExists, Duplicate:"""
     key = keys.record(table.prefix, id)
     check_absent(tx, table, key)
     if table.keeper is not None:
-        table.keeper.check_new(tx, key, fields)
+        table.keeper.check_new(tx, key, fields, tick)
 
 
 def check_absent(tx: Transaction, table: Table, key: bytes) -> None:

@@ -69,7 +69,7 @@ def conform_new(
     except NO_MISFIT:
         raise
     except Refusal:
-        records.check_new(run.transaction, table, record.id, given())
+        records.check_new(run.transaction, table, record.id, given(), run.tick)
         raise
 
 

@@ -186,7 +186,7 @@ class _Insertion:
                 fields = storable(row, run.tick)
         if statement.ignore or statement.on_duplicate is not None:
             try:
-                records.check_new(run.transaction, table, record.id, fields)
+                records.check_new(run.transaction, table, record.id, fields, run.tick)
             except (AlreadyExists, Duplicate) as taken:
                 self._meet(taken, record, row)
                 return True

@@ -16,7 +16,15 @@ import storage.layers
 import storage.ledger
 from protocol import limits, order
 from protocol.binary import unpack_object
-from protocol.errors import AlreadyExists, BadRequest, Conflict, Duplicate, Refusal, TooLarge
+from protocol.errors import (
+    AlreadyExists,
+    AssertFailed,
+    BadRequest,
+    Conflict,
+    Duplicate,
+    Refusal,
+    TooLarge,
+)
 from protocol.paths import EACH, Path, Step
 from protocol.values import NONE, RecordId
 from storage import catalog, derived, effects, index_builds, index_steps, indexes, keys, records
@@ -769,11 +777,11 @@ def test_what_is_not_indexed_of_a_large_record_does_not_count(store: Store) -> N
     assert store.wrong() == []
 
 
-@pytest.mark.parametrize("way", ["create", "create_together", "delete", "changes"])
+@pytest.mark.parametrize("way", ["create", "create_together", "delete", "changes", "refused"])
 def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: Store, way: str) -> None:
     """Behind each index that it makes many entries for."""
     for number in range(8):
-        store.define(f"i{number}", ("tags",), (f"f{number}",))
+        store.define(f"i{number}", ("tags",), (f"f{number}",), unique=way == "refused")
     fields = {"tags": list(range(300))}
     if way in ("delete", "changes"):
         store.put(1, **fields)
@@ -792,6 +800,11 @@ def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: Store, wa
         elif way == "delete":
             assert stored is not None
             records.delete(tx, table, 1, stored, tick)
+        elif way == "refused":
+            changes = Changes(tx, table)
+            changes.refuse(1, fields, AssertFailed("as its table says"))
+            with pytest.raises(AssertFailed):
+                changes.write(tick)
         else:
             changes = Changes(tx, table)
             changes.put(1, {"tags": list(range(300, 600))}, stored)
