@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from actors.nouns import Thing, noun_of
 from actors.shown import Ids, shown_inside, since
 from protocol.errors import NotAllowed, SessionEnded
 from protocol.requests import Caller
@@ -54,9 +55,9 @@ from storage.transactions import Transaction
 from storage.users import User
 from storage.vaults import Vault
 
-Thing = Namespace | Database | Table | Topic | Space | Function | Vault | Noun
-"""What can be judged: what is declared, and the nouns `STORE` and `NODE`. A function is judged as
-its database: it holds nothing, and tells nothing but what whoever calls it gives it."""
+Judgement = tuple[Verbs, bool, tuple[Noun, ...]]
+"""Of somebody and a thing: the verbs it holds on it; whether it sees it by its role, or by a grant
+on it or around it; and where neither, what it holds anything on in it, which may be no more."""
 
 Found = TypeVar("Found", Table, Topic, Space, Function, Vault)
 
@@ -74,7 +75,7 @@ class Standing:
     """None of whoever opened the directory."""
     all: bool = False
     """Whether it may do everything: a store-wide owner, or whoever opened the directory."""
-    _known: dict[tuple[Any, Any], tuple[Verbs, bool]] = field(default_factory=dict)
+    _known: dict[tuple[Any, Any], Judgement] = field(default_factory=dict)
     _at: dict[tuple[int, ...], list[Grant]] = field(default_factory=dict)
     """Its grants, by the ids of what they are on, once something was judged."""
 
@@ -82,9 +83,13 @@ class Standing:
         """The verbs that it holds on something."""
         return ALL if self.all else self._judged(thing)[0]
 
-    def sees(self, thing: Thing) -> bool:
-        """Whether it holds anything on it, on a place around it, or on something in it."""
-        return self.all or self._judged(thing)[1]
+    def sees(self, tx: Transaction, thing: Thing) -> bool:
+        """Whether it holds anything on it, on a place around it, or on something in it that a
+        transaction finds there: a grant may be on what was dropped."""
+        if self.all:
+            return True
+        _, has_part, inside = self._judged(thing)
+        return has_part or any(_is_there(tx, noun) for noun in inside)
 
     def check(self, thing: Thing, verbs: Verbs) -> None:
         """:raises NotAllowed: it does not hold all of these verbs"""
@@ -98,7 +103,7 @@ class Standing:
         """The refusal of what it may see and not do."""
         return NotAllowed(f"{self.name} may not: {needs} is needed", needs=needs)
 
-    def _judged(self, thing: Thing) -> tuple[Verbs, bool]:
+    def _judged(self, thing: Thing) -> Judgement:
         if isinstance(thing, Function):
             return self._judged(thing.database)
         key = (type(thing), thing.kind if isinstance(thing, Noun) else thing.id)
@@ -109,7 +114,7 @@ class Standing:
             found = self._known[key] = self._judge(noun_of(thing))
         return found
 
-    def _judge(self, noun: Noun) -> tuple[Verbs, bool]:
+    def _judge(self, noun: Noun) -> Judgement:
         user = self.user
         assert user is not None, "who may do everything is not judged"
         held: Verbs = NOTHING
@@ -118,8 +123,11 @@ class Standing:
             held = ROLES[user.role]
         held |= {grant.verb for grant in self._about(noun) if grant.noun.covers(noun)}
         # What is held on a place shows what is in it, whether or not it means anything there.
-        sees = bool(held) or (noun.kind in PLACES and self._has_part_in(noun, user))
-        return held & VERBS[noun.kind], sees
+        if held or noun.kind not in PLACES:
+            return held & VERBS[noun.kind], bool(held), ()
+        if ROLES[user.role] and user.space is not None and is_inside(user.space, noun.path):
+            return NOTHING, True, ()
+        return NOTHING, False, self._inside(noun, user)
 
     def _about(self, noun: Noun) -> Iterator[Grant]:
         """Those of its grants that may cover something: on it, and on the places around it. A user
@@ -132,41 +140,20 @@ class Standing:
         for depth in range(len(noun.ids) + 1):
             yield from self._at.get(noun.ids[:depth], ())
 
-    def _has_part_in(self, place: Noun, user: User) -> bool:
-        """Whether something that it holds anything on lies in a place."""
-        if ROLES[user.role] and user.space is not None and is_inside(user.space, place.path):
-            return True
+    def _inside(self, place: Noun, user: User) -> tuple[Noun, ...]:
+        """What it holds anything on that lies, or lay, in a place."""
         depth = len(place.ids)
-        return any(
-            grant.noun.ids[:depth] == place.ids
-            or (grant.noun.kind is Kind.VAULTS and place.ids[:1] == grant.noun.ids)
-            for grant in user.grants
+        return tuple(
+            dict.fromkeys(
+                grant.noun
+                for grant in user.grants
+                if grant.noun.ids[:depth] == place.ids
+                or (grant.noun.kind is Kind.VAULTS and place.ids[:1] == grant.noun.ids)
+            )
         )
 
 
 OWNER: Final = "owner"
-
-
-def noun_of(thing: Thing) -> Noun:
-    """The noun that a declared thing is."""
-    match thing:
-        case Noun():
-            return thing
-        case Namespace():
-            return Noun(Kind.NAMESPACE, (thing.id,), thing.path)
-        case Database():
-            return Noun(Kind.DATABASE, (thing.namespace.id, thing.id), thing.path)
-        case Function():
-            return noun_of(thing.database)
-    within = thing.database
-    ids = (within.namespace.id, within.id, thing.id)
-    kind = _KINDS[type(thing)]
-    return Noun(kind, ids, thing.path)
-
-
-_KINDS: Final[dict[type, Kind]] = {
-    Table: Kind.TABLE, Topic: Kind.TOPIC, Space: Kind.SPACE, Vault: Kind.VAULT,
-}  # fmt: skip
 
 
 class Rights:
@@ -205,7 +192,7 @@ class Rights:
 
     def sees(self, tx: Transaction, caller: Caller, thing: Thing) -> bool:
         """Whether a caller may know that something is there."""
-        return self.standing(tx, caller).sees(thing)
+        return self.standing(tx, caller).sees(tx, thing)
 
     # --- what has no name -----------------------------------------------------------------------
 
@@ -309,14 +296,14 @@ class Rights:
     def vaults(self, tx: Transaction, caller: Caller) -> Iterator[Vault | None]:
         """Every vault of the store that a caller sees, and None for those it doesn't."""
         who = self.standing(tx, caller)
-        for database in catalog.every_database(tx, who.sees):
+        for database in _databases(tx, who):
             for vault in vaults.each(tx, database):
-                yield vault if who.sees(vault) else None
+                yield vault if who.sees(tx, vault) else None
 
     def vaults_in(self, tx: Transaction, caller: Caller, database: Database) -> list[Vault]:
         """Those of a database that a caller sees, by name."""
         who = self.standing(tx, caller)
-        return [vault for vault in vaults.each(tx, database) if who.sees(vault)]
+        return [vault for vault in vaults.each(tx, database) if who.sees(tx, vault)]
 
     def every_vault(self, tx: Transaction) -> Iterator[Vault]:
         """Every vault there is: for the node itself, which looks after their keys."""
@@ -338,7 +325,7 @@ class Rights:
         """Every topic of the store on which a caller holds these verbs, and None for some on which
         it doesn't: there may be very many, and whoever goes through them may pause at each."""
         who = self.standing(tx, caller)
-        for database in catalog.every_database(tx, who.sees):
+        for database in _databases(tx, who):
             for topic in topics.each_topic(tx, database):
                 yield topic if verbs <= who.holds(topic) else None
 
@@ -354,10 +341,10 @@ class Rights:
     ) -> Found:
         who = self.standing(tx, caller)
         # What the names lead to is remembered as one look-up, which rests on all of them; whether
-        # the caller may see it, from the outermost place on, is asked each time.
+        # the caller may see it is asked each time. Who does sees the places around it too.
         at = (kind, place, name)
         known: Found | None = tx.known(at)
-        if known is not None and (who.all or _sees_way_to(who, known)):
+        if known is not None and (who.all or who.sees(tx, known)):
             if tx.place is not known.database:
                 tx.touch(known.database)
             who.check(known, verbs)
@@ -365,7 +352,7 @@ class Rights:
         database = _database(tx, who, *place)
         tx.touch(database)
         found = find(tx, database, name)
-        if found is None or not who.sees(found):
+        if found is None or not who.sees(tx, found):
             raise absent(kind, f"{database.path}.{name}")
         tx.remember(at, found, *_DECLARED[type(found)](found))
         who.check(found, verbs)
@@ -422,6 +409,14 @@ class Rights:
         return STORE if found is None else found
 
     # --- what is kept of statements ---------------------------------------------------------------
+
+    def named(self, tx: Transaction, caller: Caller, namespace: str, database: str | None) -> None:
+        """Let a transaction touch a place that is named and that nobody was judged for: the store,
+        where the caller does not see it."""
+        found: Namespace | Database | None = catalog.find_namespace(tx, namespace)
+        if isinstance(found, Namespace) and database is not None:
+            found = catalog.find_database(tx, found, database)
+        tx.touch(found if found is not None and self.sees(tx, caller, found) else STORE)
 
     def places(self, tx: Transaction) -> tuple[Ids, ...]:
         """All that a transaction has touched, as an entry says it; see `Entry.places`."""
@@ -566,12 +561,6 @@ def _owns(who: Standing, user: User | None) -> bool:
     return is_inside(user.space, owner.space)
 
 
-def _sees_way_to(who: Standing, thing: Table | Space | Topic | Function | Vault) -> bool:
-    """Whether a caller sees something and the places around it."""
-    database = thing.database
-    return who.sees(database.namespace) and who.sees(database) and who.sees(thing)
-
-
 _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
     Table: catalog.declared_of_table, Topic: topics.declared_of_topic,
     Function: functions.declared_of_function, Vault: vaults.declared_of_vault,
@@ -580,9 +569,14 @@ _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
 """What the way by names to something rests on."""
 
 
+def _databases(tx: Transaction, who: Standing) -> Iterator[Database]:
+    """The databases of the store that somebody sees."""
+    return catalog.every_database(tx, lambda place: who.sees(tx, place))
+
+
 def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:
     found = catalog.find_namespace(tx, name)
-    if found is None or not who.sees(found):
+    if found is None or not who.sees(tx, found):
         tx.touch(STORE)
         raise absent("namespace", name)
     return found
@@ -591,7 +585,7 @@ def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:
 def _database(tx: Transaction, who: Standing, namespace: str, name: str) -> Database:
     within = _namespace(tx, who, namespace)
     found = catalog.find_database(tx, within, name)
-    if found is None or not who.sees(found):
+    if found is None or not who.sees(tx, found):
         tx.touch(within)
         raise absent("database", f"{within.path}.{name}")
     return found

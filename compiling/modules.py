@@ -30,6 +30,7 @@ MODULES: Final = (
     "actors.messages.operations",
     "actors.messages.texts",
     # Who asks, and what that may do.
+    "actors.nouns",
     "actors.rights",
     # A script, from its request to its answer.
     "actors.scripts.answers",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from actors.commits import NODE
 from actors.node import Node
-from actors.rights import noun_of
+from actors.nouns import noun_of
 from protocol.requests import Caller
 from protocol.rights import Noun, Verb
 from storage import catalog, topics, users, vaults

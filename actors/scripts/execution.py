@@ -14,7 +14,7 @@ from uuid import UUID
 from actors.rights import Names
 from actors.scripts import calling
 from actors.scripts.announcing import announce
-from actors.scripts.judging import judged
+from actors.scripts.judging import judged, touch_named
 from actors.scripts.kept import Answered, Kept
 from actors.scripts.moments import KeptMoment
 from actors.scripts.plans import Plan, Step, rowless
@@ -183,6 +183,7 @@ class Execution:
             things = judged(self, step.claims) if step.claims else ()
         except (NotAllowed, Unknown) as refusal:
             turned_away(self, step.statement, step.claims, refusal)
+            touch_named(self, step.claims)
             raise
         try:
             value = (step.work or step.compiled())(self, *things)

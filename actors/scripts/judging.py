@@ -26,6 +26,26 @@ def judged(run: Execution, claims: Sequence[Claim]) -> list[Any]:
     return found
 
 
+def touch_named(run: Execution, claims: Sequence[Claim]) -> None:
+    """Touch every place that a statement names which was refused: at the first that was judged, and
+    what is kept of it names all of them."""
+    for claim in claims:
+        names = [name for name in claim.names if name is not None]
+        if claim.kind in IN_DATABASE:
+            names = names[:-1]  # without its own
+        if not names or claim.kind not in _PLACED:
+            continue
+        if len(names) == 1 and claim.kind not in (Kind.NAMESPACE, Kind.VAULTS):
+            names = [run.namespace_of(None), *names]
+        namespace, database = (*names, None)[:2]
+        assert namespace is not None, "a place is named from its namespace on"
+        run.rights.named(run.transaction, run.caller, namespace, database)
+
+
+_PLACED: Final = frozenset({Kind.NAMESPACE, Kind.DATABASE, Kind.VAULTS, *IN_DATABASE})
+"""What is a place, or may be named with the one that it stands in."""
+
+
 def _noun(run: Execution, claim: Claim) -> Noun:
     names = [name for name in claim.names if name is not None]
     if claim.kind is Kind.DATABASE and len(names) == 1:

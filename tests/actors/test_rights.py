@@ -11,7 +11,8 @@ from time import perf_counter_ns
 import pytest
 
 from actors.commits import NODE as SYSTEM
-from actors.rights import Rights, Standing, noun_of
+from actors.nouns import noun_of
+from actors.rights import Rights, Standing
 from actors.untold import untold
 from protocol.errors import (
     Conflict,
@@ -232,6 +233,31 @@ async def test_a_grant_goes_with_what_it_is_on(node: Running) -> None:
     assert asked(node, eve, table(READ)) is not None
     await node.values("DROP TABLE t; DEFINE TABLE t")
     assert isinstance(asked(node, eve, table(READ)), Unknown)
+
+
+async def test_a_grant_on_what_was_dropped_shows_no_place(node: Running) -> None:
+    """Not the one it lay in, nor what is judged as that."""
+    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
+    granted.grant("eve", Verb.READ, *PLACE, "t")
+    granted.grant("eve", Verb.READ, "shop", "other", "t")
+    place: Ask = lambda rights, tx, who: rights.database(tx, who, *PLACE, NOTHING)  # noqa: E731
+    around: Ask = lambda rights, tx, who: rights.namespace(tx, who, "shop", NOTHING)  # noqa: E731
+    function: Ask = lambda rights, tx, who: rights.function(tx, who, PLACE, "f", NOTHING)  # noqa: E731
+    for ask in (place, around, function):
+        assert not isinstance(asked(node, eve, ask), Refusal)
+
+    # Whoever cancels has dropped nothing.
+    await node.values("BEGIN; DROP TABLE t; CANCEL")
+    assert isinstance(asked(node, eve, place), Database)
+    await node.values("DROP TABLE t; DEFINE TABLE t")
+    for ask in (place, function):
+        assert isinstance(asked(node, eve, ask), Unknown)
+    assert not isinstance(asked(node, eve, around), Refusal), "shop.other has a part of hers"
+    await node.values("DROP DATABASE shop.other; DEFINE DATABASE shop.other")
+    assert isinstance(asked(node, eve, around), Unknown)
+    granted.grant("eve", Verb.READ, *PLACE, "q", kind="topic")
+    for ask in (place, around, function):
+        assert not isinstance(asked(node, eve, ask), Refusal)
 
 
 async def test_only_verbs_that_mean_something_are_held(node: Running) -> None:

@@ -472,9 +472,9 @@ async def test_what_each_is_answered(node: Running, figure: Callable[[str, objec
 @pytest.mark.parametrize(
     "planted",
     [
-        lambda self, noun: (ALL, True),
-        lambda self, noun: (NOTHING, False),
-        lambda self, noun: (READ & VERBS[noun.kind], True),
+        lambda self, noun: (ALL, True, ()),
+        lambda self, noun: (NOTHING, False, ()),
+        lambda self, noun: (READ & VERBS[noun.kind], True, ()),
     ],
 )
 async def test_a_gate_that_judges_otherwise_is_found(

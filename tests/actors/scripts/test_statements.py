@@ -110,6 +110,25 @@ async def test_of_what_was_refused_no_more_is_kept_than_was_reached(house: Runni
     assert kept["statement"] == "BEGIN; CREATE thing:1; SELECT * FROM nowhere"
 
 
+@pytest.mark.parametrize(
+    "other", ["NAMESPACE bank", "bank.vip", "NAMESPACE nowhere", "bank.nowhere"]
+)
+async def test_of_places_that_a_refused_statement_names_each_is_touched(
+    house: Running, other: str
+) -> None:
+    """Also behind the one that it was refused for."""
+    await house.values(f"DEFINE USER ed ROLE editor {NEW}")
+    script = f"BACKUP SCRIPT OF shop.main, {other}"
+    assert await told(house, "ed", script) == "NotAllowed"
+    assert await told(house, "ed", "BACKUP SCRIPT OF shop.main") == "NotAllowed"
+    for log in ("STATEMENTS", "AUDIT"):
+        shown = await texts(house, "dan", f"INFO FOR {log}")
+        assert [text for text in shown if text and text.startswith("BACKUP")] == [
+            "BACKUP SCRIPT OF shop.main"
+        ]
+    assert len([text for text in await texts(house) if text.startswith("BACKUP")]) == 2
+
+
 async def test_a_refused_operation_on_keys_is_kept(house: Running) -> None:
     await house.values("DEFINE SPACE c; GRANT READ ON SPACE c TO mem")
 
