@@ -98,8 +98,7 @@ class IndexesActor(LoopActor):
             if not self._unfinished:
                 return
             key = self._unfinished[0]
-            if not index_builds.build_slice(tx, key, lambda: now_us() >= until_us):
-                self._unfinished.pop(0)
+            goes_on = index_builds.build_slice(tx, key, lambda: now_us() >= until_us)
             try:
                 promise = committer.commit(tx, NODE, reason="index build")
             except (NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull):  # a barrier, say
@@ -108,6 +107,10 @@ class IndexesActor(LoopActor):
                 return
             except (Failed, Draining):  # the log has, or it was told to: it is on its way down
                 return
+        if not goes_on:
+            self._unfinished.pop(
+                0
+            )  # not before: the commit reads as well, and may find it unreadable
         self._waiting = committer.released(promise)
         self._waiting.add_done_callback(self._written)
 

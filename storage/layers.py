@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from operator import itemgetter
 from typing import Final
@@ -122,7 +122,7 @@ class Layer:
 
     __slots__ = (
         "_order", "_seen", "built", "catalog", "declared", "entries", "ranges", "sequence", "size",
-        "writes",
+        "time", "writes",
     )  # fmt: skip
 
     def __init__(self, sequence: int = 0) -> None:
@@ -131,6 +131,8 @@ class Layer:
         self.ranges: list[Range] = []
         self.size = 0
         """Bytes of its changes, about, once it is committed."""
+        self.time = 0
+        """Log time of its frame, once it is committed."""
         self.catalog = False
         """Whether a declaration is among what changed."""
         self.declared: set[bytes] = _NOTHING
@@ -234,33 +236,13 @@ class Layer:
         if ordered is not None:
             self._order.know(ordered)
 
-    def put_in_order(self, step: int) -> Iterator[None]:
+    def put_in_order(self, step: int) -> Generator[None, None, None]:
         """Have the keys of all writes in order, so many at a time, so that `ordered` has nothing to
         sort. Nothing is changed in between."""
         order, writes = self._order, self.writes
         if order.knows(writes):
             return
-        runs: list[list[bytes]] = []
-        rows = iter(writes)
-        while run := list(islice(rows, step)):
-            run.sort()
-            runs.append(run)
-            yield
-        # Cut where about so many keys of all runs lie between two places.
-        some = sorted([key for run in runs for key in run[:: max(step // _SAMPLES, 1)]])
-        places = [*some[_SAMPLES::_SAMPLES], None]
-        ordered: list[bytes] = []
-        begins = [0] * len(runs)
-        for place in places:
-            between: list[bytes] = []
-            for at, run in enumerate(runs):
-                begin = begins[at]
-                end = len(run) if place is None else bisect_left(run, place, begin)
-                between += run[begin:end]
-                begins[at] = end
-            between.sort()
-            ordered += between
-            yield
+        ordered = yield from in_order(writes, step)
         order.know(ordered)
 
     def sheet(self, start: bytes, end: bytes) -> Sheet | None:
@@ -316,6 +298,32 @@ def _shared() -> AssertionError:
 
 UNCHANGED: Final[Layer] = _Unchanged()
 """Shared, so that to begin costs none."""
+
+
+def in_order(keys: Iterable[bytes], step: int) -> Generator[None, None, list[bytes]]:
+    """Sort keys, about so many at a time. They don't change in between."""
+    runs: list[list[bytes]] = []
+    rows = iter(keys)
+    while run := list(islice(rows, step)):
+        run.sort()
+        runs.append(run)
+        yield
+    # Cut where about so many keys of all runs lie between two places.
+    some = sorted([key for run in runs for key in run[:: max(step // _SAMPLES, 1)]])
+    places = [*some[_SAMPLES::_SAMPLES], None]
+    ordered: list[bytes] = []
+    begins = [0] * len(runs)
+    for place in places:
+        between: list[bytes] = []
+        for at, run in enumerate(runs):
+            begin = begins[at]
+            end = len(run) if place is None else bisect_left(run, place, begin)
+            between += run[begin:end]
+            begins[at] = end
+        between.sort()
+        ordered += between
+        yield
+    return ordered
 
 
 def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, batch: Batch) -> None:

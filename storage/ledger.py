@@ -94,7 +94,9 @@ class Ledger:
         """Of what is durable and not in the engine yet, in order."""
         self._hand_over = hand_over
         self._log_time = LogTime(clock, end.time)
-        self._frame_time = end.time
+        self._frame_time = self._settled_time = end.time
+        self._following = False
+        """Whether a commit of another node is being put in flight, which reads those before it."""
         self._replay = Replay(engine, lambda: Transaction(self, self._committed, self._frame_time))
         self._folding = Folding()
         self._replayed_last: Frame | None = None
@@ -177,7 +179,7 @@ class Ledger:
             self.lookups = Lookups(sequence)
         replay.put(statements.rows(sequence, frame.time, commit.attribution))
         self._committed, self._replayed_last = sequence, frame
-        self._frame_time = max(self._frame_time, frame.time)
+        self._frame_time = self._settled_time = max(self._frame_time, frame.time)
         self._replaying_bytes += len(frame.body)
         if alone or self._replaying_bytes > REPLAY_BATCH_BYTES or sequence >= self._end:
             self._replayed()
@@ -260,6 +262,7 @@ class Ledger:
     def _put_in_flight(self, layer: Layer, time: int, others_paused: bool) -> None:
         """:param others_paused: whether somebody else paused before this commit"""
         sequence = layer.sequence
+        layer.time = time
         self.flight.add(layer)
         self._committed, self._frame_time = sequence, time
         if others_paused:
@@ -284,11 +287,17 @@ class Ledger:
         """
         sequence = frame.sequence
         assert sequence == self._committed + 1, "frames are followed without a gap"
-        with Transaction(self, self._committed, frame.time) as tx:
-            layer = tx.own = Layer(sequence)
-            layer.size = len(frame.body)
-            who = yield from self._folding.follow(frame.body, tx)
-            layer.write_all(statements.rows(sequence, frame.time, who))
+        self._following = True
+        try:
+            with Transaction(self, self._committed, frame.time) as tx:
+                layer = tx.own = Layer(sequence)
+                layer.size = len(frame.body)
+                who = yield from self._folding.follow(frame.body, tx)
+        finally:
+            self._following = False
+        layer.write_all(statements.rows(sequence, frame.time, who))
+        if self._paused:
+            yield from layer.put_in_order(PREPARE_KEYS)  # they are compared with what it changes
         if frame.epoch != self.epoch:
             self._begin_epoch(frame.epoch)
         self._put_in_flight(layer, max(self._frame_time, frame.time), bool(self._paused))
@@ -397,6 +406,7 @@ class Ledger:
         count = len(layers)
         digest = self._digests[count - 1]
         self._write(batch, Lineage(self._settled.store_id, layers[-1].sequence, digest))
+        self._settled_time = layers[-1].time
         for _ in range(count):
             self._digests.popleft()
         self.flight.drop(count)
@@ -434,7 +444,7 @@ class Ledger:
             return True
         self._write_settled(batch, [layer])
         readers: list[Transaction | Moment] = [*self._paused.values(), *self.moments]
-        if not any(one.froze(layer) for one in readers):
+        if not (self._following or any(one.froze(layer) for one in readers)):
             self._gone += [*layer.hollow(), self._part_of]
         self._part_at, self._part_of = 0, []
         return self._has_more()
@@ -469,6 +479,8 @@ class Ledger:
             self._digests.pop()
         self.flight.keep(upto)
         self._committed = self._durable = upto
+        left = self.flight.layers
+        self._frame_time = left[-1].time if left else self._settled_time
         while self._since > upto + 1 and self._epochs:
             self._since, self.epoch = self._epochs.pop()
         self.races.withdraw(upto)

@@ -126,6 +126,8 @@ class Folding:
                     tables.setdefault(key[: keys.RECORD_PREFIX_BYTES], []).append(key)
             if len(part) == RECORDS_A_STEP:
                 yield
+        if len(layer.writes) > RECORDS_A_STEP:
+            yield from layer.put_in_order(RECORDS_A_STEP)  # declarations are looked up in it
         for prefix, records in tables.items():
             kept = self.kept(prefix, lambda: tx)
             if kept is not None:

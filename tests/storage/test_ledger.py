@@ -10,7 +10,8 @@ import pytest
 
 from protocol import limits
 from protocol.errors import Busy, Conflict
-from storage import catalog, effects, keys, layers, ledger, races, replay
+from protocol.paths import EACH
+from storage import catalog, effects, index_builds, keys, layers, ledger, races, records, replay
 from storage.barriers import Barrier
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
@@ -20,6 +21,7 @@ from storage.ledger import Ledger, StateUnusable
 from storage.memory import MemoryEngine
 from storage.reads import Reads
 from storage.state_hash import state_hash
+from storage.transactions import Transaction
 from tests.simulation.doors import START_US, ManualClock, SeededRng
 from tests.storage.books import BY, Book, digests
 
@@ -35,6 +37,14 @@ def put(book: Book, *numbers: int) -> int:
     for number in numbers:
         tx.put(key(number), b"%d" % number)
     return book.commit(tx)
+
+
+def some_table(tx: Transaction) -> catalog.Table:
+    """That of these tests; defined, unless it is there."""
+    if not list(catalog.namespaces(tx)):
+        place = catalog.define_database(tx, catalog.define_namespace(tx, "n"), "d")
+        return catalog.define_table(tx, place, "t")
+    return catalog.table(tx, catalog.database(tx, catalog.namespace(tx, "n"), "d"), "t")
 
 
 @pytest.fixture
@@ -75,6 +85,17 @@ def test_log_time_is_not_behind_what_was_followed_once_it_leads(book: Book) -> N
     book.clock.advance(5)
     assert book.ledger.log_time() == ahead.time + 5
     assert book.begin().now_us == ahead.time + 5
+
+
+def test_log_time_of_who_follows_is_not_that_of_a_frame_that_was_taken_back(book: Book) -> None:
+    """It led with a clock that is an hour ahead, and nobody had what it committed."""
+    put(book, 1)
+    book.durable()
+    book.clock.advance(HOUR_US)
+    put(book, 2)
+    book.ledger.withdraw(1)
+    book.ledger.follow_time(2, START_US + 5)
+    assert book.ledger.log_time() == START_US + 5
 
 
 def test_a_transaction_and_its_frame_have_one_time(book: Book) -> None:
@@ -209,6 +230,33 @@ def test_who_paused_is_compared_in_steps_before_its_commit(
     assert looked == 1
 
 
+def test_what_was_read_is_not_gone_through_for_each_range_that_is_deleted(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(races, "COMPARE_KEYS", 10)
+    slow = book.begin()
+    for number in range(100):
+        slow.get(key(number))
+    slow.pause()
+    for number in range(30):
+        tx = book.begin()
+        tx.delete_range(key(1_000 + number), key(1_001 + number))
+        book.commit(tx)
+
+    class Counted(set[bytes]):
+        times = 0
+
+        def __iter__(self) -> Iterator[bytes]:
+            Counted.times += 1
+            return super().__iter__()
+
+    slow.reads._keys = Counted(slow.reads._keys)
+    slow.put(key(2_000), b"")
+    assert len(list(book.ledger.prepare(slow))) >= 10
+    book.commit(slow)
+    assert Counted.times == 30 + 1, "compared with each commit's keys, and put in order once"
+
+
 @pytest.mark.parametrize("race", ["before", "after", "read later", "taken back"])
 def test_no_race_is_missed_by_comparing_before_the_commit(book: Book, race: str) -> None:
     put(book, 1, 2, 101)
@@ -254,6 +302,25 @@ def test_keys_are_put_in_order_in_steps_for_who_is_compared_with_them(
     assert steps >= (25 if beside == "nobody" else 75)
     assert tx.own.ordered() == [key(number) for number in range(1_000)]
     book.commit(tx)
+
+
+def test_keys_that_are_followed_are_put_in_order_in_steps_for_who_has_paused(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "RECORDS_A_STEP", 40)
+    tx = book.begin()
+    for number in range(1_000):
+        tx.put(key(number * 7 % 1_000), b"")
+    book.commit(tx)
+    other = Book()
+    paused = other.begin()
+    paused.pause()
+    known = []
+    monkeypatch.setattr(
+        other.ledger.races, "remember", lambda layer: known.append(layer._order.knows(layer.writes))
+    )
+    assert len(list(other.ledger.follow(book.frames[0]))) > 25
+    assert known == [True]
 
 
 def test_what_only_reads_loses_nothing_by_comparing(book: Book) -> None:
@@ -431,6 +498,36 @@ def test_what_a_large_commit_held_is_freed_in_parts_unless_somebody_reads_it(
     assert paused or max(before - after for before, after in pairwise(left)) == 30
     assert sum(len(step) for step in reading.scan(key(0), key(100))) == 100
     reading.release()
+
+
+def test_what_a_large_commit_held_stays_while_the_next_one_is_followed(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index is built over its records as they are in flight, and beside it they settle."""
+    with book.begin() as tx:
+        table = some_table(tx)
+        for number in range(60):
+            words = [{"x": f"{number} {word}", "y": number} for word in range(8)]
+            records.create(tx, table, number, {"words": words})
+        book.commit(tx)
+    with book.begin() as tx:
+        index_builds.define_index(tx, some_table(tx), "built", (("words", EACH),))
+        book.commit(tx)
+    book.durable()
+    monkeypatch.setattr(ledger, "SETTLE_KEYS", 30)
+    monkeypatch.setattr(layers, "COPIED", 8)
+    monkeypatch.setattr(layers, "BATCH_PAIRS", 8)
+    monkeypatch.setattr(layers, "_MANY", 30)
+    other = Book()
+    assert list(other.ledger.follow(book.frames[0])) is not None
+    other.ledger.mark_durable(1, digests(book.frames, 1))
+    other.ledger.release(1)
+    beside = 0
+    for _ in other.ledger.follow(book.frames[1]):
+        beside += other.ledger.settle()
+    assert beside > 1
+    other.ledger.durable(2, digests(book.frames, 2))
+    assert state_hash(other.engine) == state_hash(book.engine)
 
 
 @pytest.mark.parametrize("built", [False, True])

@@ -19,19 +19,25 @@ ranges = st.tuples(byte, byte).filter(lambda pair: pair[0] < pair[1])
     changed=st.sets(byte, max_size=6),
     deleted=ranges,
     small=st.booleans(),
+    sorts=st.sets(st.integers(0, 24)),
 )
 def test_never_misses_a_change(
     looks: list[bytes | tuple[bytes, bytes]],
     changed: set[bytes],
     deleted: tuple[bytes, bytes],
     small: bool,
+    sorts: set[int],
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if small:
             patch.setattr(limits, "READ_KEYS", 3)
             patch.setattr(limits, "READ_RANGES", 3)
         reads = Reads()
-        for look in looks:
+        for at, look in enumerate([*looks, None]):
+            if at in sorts:
+                list(reads.put_in_order(2))
+            if look is None:
+                break
             if isinstance(look, bytes):
                 reads.add_key(look)
             else:
