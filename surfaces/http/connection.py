@@ -331,7 +331,7 @@ class Connection(asyncio.Protocol):
         all has come, behind what waits. None of that is done, so there is nothing to wait for."""
         if self.stream is not None:
             self.stream.leave()
-        elif self.reading.receiving is not None and not self.closed:
+        elif not self.closed and (self.reading.in_head or self.reading.receiving is not None):
             self.end_with(self.surface.admission.leaving())
             self._pump()
 

@@ -309,6 +309,39 @@ def test_a_command_says_what_the_node_was_told(console: Page) -> None:
         " --log-level debug --peer 0.0.0.0:8002"
     )
     assert "--keep-log 1073741824 " in reachable(usual | {"keep_log": 1 << 30})
+    assert "--keep-statements 0 " in reachable(usual | {"keep_statements": 0})
+
+
+@pytest.mark.parametrize(
+    ("wire", "endpoints", "serves"),
+    [
+        ("0.0.0.0:8001", ["n2.example:8001"], " --serve 0.0.0.0:8001"),
+        ("10.0.0.1:9001", ["n2.example:9001"], " --serve 0.0.0.0:9001"),
+        ("10.0.0.1:9001", ["n2.example"], " --serve 0.0.0.0:8001"),
+        ("127.0.0.1:8001", [], " --serve :8001"),
+        (None, ["n2.example:8001"], ""),
+        (None, ["n2.example"], ""),
+    ],
+)
+def test_who_joins_is_told_to_serve_what_this_node_serves(
+    console: Page, wire: str | None, endpoints: list[str], serves: str
+) -> None:
+    surfaces = [("http", "127.0.0.1:8000"), *([("wire", wire)] if wire else [])]
+    told = {
+        "row": {"peer": "n2.example:8002", "endpoints": endpoints},
+        "self": {
+            "settings": {},
+            "surfaces": [{"surface": name, "address": address} for name, address in surfaces],
+        },
+    }
+    command: str = console.evaluate(
+        f"""async ({{ row, self }}) => {{
+          const {{ joining }} = await ({IMPORT})('tabs/cluster/commands.js');
+          return joining(row, self, 'token');
+        }}""",
+        told,
+    )
+    assert command.endswith(f" storenode /var/lib/store --http :8000{serves} --peer 0.0.0.0:8002")
 
 
 def test_a_policy_is_said_in_words_before_it_is_composed(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from language.words import STATEMENTS
+from protocol import limits
 from surfaces.http import console
 from surfaces.http.routes import ROUTES
 
@@ -52,6 +53,17 @@ def test_a_vendored_file_that_was_changed_is_seen(tmp_path: Path) -> None:
     (tmp_path / "VENDOR.json").write_text('{"a.js": {"sha256": "0", "packages": []}}')
     (tmp_path / "b.js").write_text("2")
     assert checked(tmp_path) == ["a.js has another checksum", "b.js is not told of"]
+
+
+def test_a_reason_is_as_long_as_a_node_takes_it() -> None:
+    fields = [
+        field
+        for script in SCRIPTS.values()
+        for field in re.findall(r'label="Reason".*?/>', script, re.DOTALL)
+    ]
+    assert len(fields) > 5
+    for field in fields:
+        assert f'maxlength="{limits.REASON_CHARACTERS}"' in field
 
 
 def test_all_of_it_is_small() -> None:

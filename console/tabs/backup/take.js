@@ -80,7 +80,7 @@ export function Take({ place, files, onBusy, onDone }) {
           hint=${into === 'here' && !streamed ? 'A part comes in one answer, up to 16 MiB.' : ''} onInput=${put} />
         ${into === 'folder' && html`<${Text} label="Name" value=${asked.to} onInput=${call}
           hint="A path in the folder. What is there is never replaced." />`}
-        ${!streamed && html`<${Text} label="Reason" value=${reason} onInput=${explain} maxlength="1000"
+        ${!streamed && html`<${Text} label="Reason" value=${reason} onInput=${explain} maxlength="500"
           hint="Kept in the statement log." />`}
         ${streamed ? html`<${Download} key=${`${form} ${asked.from}`} form=${form} from=${asked.from} isBad=${isBad} onBusy=${onBusy} onDone=${onDone} />`
         : html`

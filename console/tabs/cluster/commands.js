@@ -6,7 +6,7 @@ const addressOf = (self, surface) => self.surfaces.find((one) => one.surface ===
 /** A word of a shell: quoted where it has to be. */
 const word = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll('\'', '\'\\\'\'')}'`);
 
-const command = (words) => words.filter(Boolean).map((one) => word(String(one))).join(' ');
+const command = (words) => words.map((one) => word(String(one))).join(' ');
 
 /** Every address of the machine: a port alone is heard by nobody but this machine. */
 const everywhere = (port) => `0.0.0.0${port}`;
@@ -19,8 +19,8 @@ const OF_ETCD = ['etcd_ca', 'etcd_cert', 'etcd_key', 'etcd_login'];
 /** How much it keeps and says, and what is usual: what is left out is that. */
 const USUAL = { keep_log: null, keep_statements: 100_000, unseal_for: '10m', slow: '1s', log_level: 'info' };
 
-/** Settings as flags, those that were given. */
-const flags = (settings, names) => names.filter((name) => settings[name]).flatMap((name) => [`--${name.replaceAll('_', '-')}`, settings[name]]);
+/** Settings as flags, those that were given: 0 is one. */
+const flags = (settings, names) => names.filter((name) => (settings[name] ?? '') !== '').flatMap((name) => [`--${name.replaceAll('_', '-')}`, settings[name]]);
 
 const unusual = (settings) => Object.keys(USUAL).filter((name) => String(settings[name]) !== String(USUAL[name]));
 
@@ -31,17 +31,19 @@ export const reachable = ({ settings }) => command([
 ]);
 
 /**
- * How a node joins: on the ports that its row says, where they are as this node's own, and with the files that all nodes have.
+ * How a node joins: it serves what this node serves, on the ports that its row says, where they are as this node's own, and
+ * with the files that all nodes have.
  * @param {object} row @param {object} self INFO FOR NODE @param {string} token
  */
 export function joining(row, self, token) {
-  const like = (surface, usual) => {
+  const serving = (flag, surface, usual) => {
     const own = addressOf(self, surface);
+    if (!own) return [];
     const there = row.endpoints.some((one) => port(one) === port(own)) ? port(own) : usual;
-    return isLoopback(own) ? there : everywhere(there);
+    return [flag, isLoopback(own) ? there : everywhere(there)];
   };
   return `STORE_JOIN_TOKEN=${word(token)} \\\n  ${command([
-    'storenode', '/var/lib/store', '--http', like('http', ':8000'), '--serve', like('wire', ':8001'), '--peer', everywhere(port(row.peer)),
+    'storenode', '/var/lib/store', ...serving('--http', 'http', ':8000'), ...serving('--serve', 'wire', ':8001'), '--peer', everywhere(port(row.peer)),
     ...flags(self.settings, ['cert', 'cert_key', 'key_file', ...OF_ETCD]),
   ])}`;
 }

@@ -89,6 +89,27 @@ async def test_a_request_that_has_not_come_whole_is_not_waited_for(
         await surface.close()
 
 
+@pytest.mark.parametrize("runs", [False, True], ids=["alone", "behind one that runs"])
+async def test_half_a_head_is_told_as_half_a_body_is(
+    serve: Serve, node: Node, bearer: str, runs: bool
+) -> None:
+    surface = await serve()
+    async with await Raw.connect(surface.address[1]) as raw:
+        before = script(FINISHES, bearer, content_type="application/json") if runs else b""
+        await raw.send(before + b"POST /script HTTP/1.1\r\nHost: localhost\r\nContent-")
+        await until(lambda: any(one.reading.in_head for one in surface.connections))
+        await until(lambda: len(node.running) == runs)
+        surface.stop_accepting()
+        draining = asyncio.create_task(surface.drain(seconds=3600))
+        if runs:
+            assert (await raw.answer()).error["code"] == "StatementTimeout"
+        assert await draining == 0
+        await surface.close()
+        refused = await raw.answer()
+        assert (refused.status, refused.error["code"]) == (503, "Draining")
+        assert refused.fields["connection"] == "close"
+
+
 async def test_half_a_request_behind_one_that_runs_is_told_behind_its_answer(
     serve: Serve, node: Node, bearer: str
 ) -> None:
