@@ -31,9 +31,17 @@ from protocol import limits
 from surfaces.sockets import bind_each
 
 BACKLOG: Final = 1024
-KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
+KEEPALIVE: Final = {
+    socket.TCP_KEEPIDLE: 60,
+    socket.TCP_KEEPINTVL: 15,
+    socket.TCP_KEEPCNT: 4,
+    socket.TCP_USER_TIMEOUT: 120_000,
+}
 """Seconds until the system asks a quiet peer's, between two attempts, and how many it makes: a
-machine that is gone without a word holds its connection, and what is open there, two minutes."""
+machine that is gone without a word holds its connection, and what is open there, two minutes. The
+system asks nothing while something it sent is not acknowledged, as the beat of a feed always is
+then: for that the last, in milliseconds. It also ends the connection to a peer whose own system has
+no room for what it is sent, for so long; WRITE_SECONDS is shorter."""
 ACCEPTS_A_TURN: Final = 16
 """Connections accepted before others on the loop get their turn."""
 HANDSHAKES: Final = 1024

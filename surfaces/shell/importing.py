@@ -8,9 +8,9 @@ row's number, and a row whose record is there already is passed over, or sets wh
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -40,6 +40,8 @@ OF_ROWS: Final = frozenset({
 """Refusals that are about a row: its batch is tried again in halves, up to that row."""
 assert CATALOGUE.keys() >= OF_ROWS
 
+_COPY: Final = "the temporary file for a copy (see TMPDIR)"
+
 Report = Callable[[int, int], None]
 
 
@@ -62,24 +64,45 @@ def opened(asked: Import) -> IO[bytes]:
 
     Copied before there is a loop: one that waits for standard input hears no signal.
 
-    :raises Ended: it can't be read
+    :raises Ended: it can't be read, or not be copied
     """
-    if asked.path != STREAM:
-        try:
-            file = open(asked.path, "rb")  # noqa: SIM115 - the caller closes it
-            if file.seekable():
-                return file
-            with file:
-                return _copy(file)
-        except OSError as error:
-            raise Ended(f"{asked.path}: {error.strerror}", USAGE) from error
-    return _copy(sys.stdin.buffer)
+    if asked.path == STREAM:
+        return _copy(sys.stdin.buffer, "standard input")
+    try:
+        file = open(asked.path, "rb")  # noqa: SIM115 - the caller closes it
+    except OSError as error:
+        raise Ended(f"{asked.path}: {error.strerror}", USAGE) from error
+    if file.seekable():
+        return file
+    with file:
+        return _copy(file, asked.path)
 
 
-def _copy(file: IO[bytes]) -> IO[bytes]:
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    shutil.copyfileobj(file, copy)
-    return copy
+def _copy(file: IO[bytes], name: str) -> IO[bytes]:
+    """:raises Ended: the source can't be read, or the copy not be written; which of them it says"""
+    at_fault = _COPY
+    copy = None
+    try:
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        while True:
+            at_fault = name
+            data = file.read(limits.MIB)
+            at_fault = _COPY
+            if not data:
+                copy.flush()
+                return copy
+            copy.write(data)
+    except OSError as error:
+        if copy is not None:
+            _discard(copy)
+        why = f"{at_fault}: {error.strerror}; nothing was sent"
+        raise Ended(why, USAGE) from error
+
+
+def _discard(copy: IO[bytes]) -> None:
+    """Close a copy that could not be written: what is buffered is tried once more, in vain."""
+    with contextlib.suppress(OSError):
+        copy.close()
 
 
 async def run(asked: Import, file: IO[bytes], patient: Patient, report: Report) -> str:

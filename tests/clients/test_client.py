@@ -354,16 +354,34 @@ class TestBrokenConnections:
     async def test_no_ping_is_sent_that_a_node_may_not_read(
         self, cut_client: AsyncClient, node: FakeNode
     ) -> None:
-        """What its open requests hold it reads nothing behind."""
+        """Beside any open request that counts there it may read nothing more."""
         connection = cut_client._nodes.connection
         assert connection is not None
-        large = bytes(client_connection.PINGED_BYTES)
+        large = bytes(limits.UNCOUNTED_BYTES)
         running = asyncio.create_task(cut_client.run("HOLD", {"v": large}))
         await until(lambda: node.held)
         assert connection._ping() is None
         node.release_all()
         await running
-        assert connection._ping() == 0
+        assert connection._ping() == pulse.ANSWER_SECONDS
+
+    async def test_a_node_that_vanishes_after_its_bye_is_a_broken_connection(
+        self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing may be asked there any more."""
+        monkeypatch.setattr(pulse, "QUIET_SECONDS", 0.01)
+        monkeypatch.setattr(pulse, "LEAVING_SECONDS", 0.01)
+        connection = cut_client._nodes.connection
+        assert connection is not None
+        running = asyncio.create_task(cut_client.run("HOLD"))
+        await until(lambda: node.held)
+        proxy.fall_silent()
+        connection.data_received(encode(Kind.BYE, 0))
+        with pytest.raises(OutcomeUnknown) as lost:
+            await running
+        assert isinstance(lost.value.__cause__, TimeoutError)
+        assert "BYE" in str(lost.value.__cause__)
+        node.release_all()
 
     async def test_what_was_not_sent_when_the_connection_broke_is_sent_on_the_next(
         self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode

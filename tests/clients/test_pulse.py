@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from storeclient.pulse import ANSWER_SECONDS, BYTES_A_SECOND, QUIET_SECONDS, Pulse
+from protocol import limits
+from storeclient.pulse import ANSWER_SECONDS, LEAVING_SECONDS, QUIET_SECONDS, Pulse
 from tests.simulation.loop import run
 
 
@@ -15,7 +16,7 @@ class Peer:
     def __init__(self) -> None:
         self.open = True
         self.answers = True
-        self.before: int | None = 0
+        self.seconds: float | None = ANSWER_SECONDS
         self.asked: list[float] = []
         self.lost: list[float] = []
         self.pulse = Pulse(lambda: self.open, self.ask, lambda: self.lost.append(self.now))
@@ -24,11 +25,11 @@ class Peer:
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def ask(self) -> int | None:
+    def ask(self) -> float | None:
         self.asked.append(self.now)
         if self.answers:
             self.pulse.heard()
-        return self.before
+        return self.seconds
 
 
 def after(seconds: float, given: Callable[[Peer], None]) -> Peer:
@@ -59,16 +60,17 @@ def test_one_that_does_not_is_lost() -> None:
     assert peer.asked == [QUIET_SECONDS] and peer.lost == [QUIET_SECONDS + ANSWER_SECONDS]
 
 
-def test_what_stands_before_the_question_may_take_its_time() -> None:
-    def large(peer: Peer) -> None:
-        peer.answers, peer.before = False, 5 * BYTES_A_SECOND
+def test_one_that_is_leaving_has_longer() -> None:
+    def leaving(peer: Peer) -> None:
+        peer.answers, peer.seconds = False, LEAVING_SECONDS
 
-    assert after(1000, large).lost == [QUIET_SECONDS + ANSWER_SECONDS + 5]
+    assert limits.DRAIN_SECONDS < LEAVING_SECONDS
+    assert after(1000, leaving).lost == [QUIET_SECONDS + LEAVING_SECONDS]
 
 
 def test_one_that_can_not_be_asked_is_not_lost() -> None:
     def deaf(peer: Peer) -> None:
-        peer.answers, peer.before = False, None
+        peer.answers, peer.seconds = False, None
 
     peer = after(1000, deaf)
     assert len(peer.asked) > 10 and not peer.lost

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -161,11 +161,13 @@ async def test_one_refused_message_keeps_no_other_from_its_place(topic: AsyncTop
 
 
 @pytest.mark.parametrize("count", [2, 20])
+@pytest.mark.parametrize(
+    "bad", [datetime(2026, 1, 1), datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))]
+)
 async def test_one_that_can_not_be_sent_keeps_no_other_from_its_place(
-    topic: AsyncTopic, count: int
+    topic: AsyncTopic, count: int, bad: datetime
 ) -> None:
-    naive = datetime(2026, 1, 1)
-    values = [*range(count), naive, *range(count, 2 * count)]
+    values = [*range(count), bad, *range(count, 2 * count)]
     async with topic.publisher() as publisher:
         outcomes = await asyncio.gather(
             *(publisher.publish(one) for one in values),
@@ -175,7 +177,7 @@ async def test_one_that_can_not_be_sent_keeps_no_other_from_its_place(
         )
         await publisher.drained()
     assert [isinstance(one, ValueError) for one in outcomes] == [
-        *(one is naive for one in values), True, False,
+        *(one is bad for one in values), True, False,
     ]  # fmt: skip
     found = [message async for message in topic.messages()]
     assert [one.value for one in found] == [*range(2 * count), "last"]

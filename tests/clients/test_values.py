@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import storeclient
 from protocol import binary, errors, frames, limits, values
-from storeclient import NONE, RecordId, quote_name
+from storeclient import NONE, RecordId, json_default, quote_name
 from storeclient import frames as client_frames
 from storeclient.errors import OutcomeUnknown, ProtocolBroken, Refused, refused
 from storeclient.values import pack, unpack
@@ -100,6 +100,8 @@ def test_a_tuple_is_an_array() -> None:
     "value, error",
     [
         (datetime(2026, 1, 2), ValueError),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))), ValueError),
+        (datetime.min.replace(tzinfo=timezone(timedelta(hours=5))), ValueError),
         (2**64, ValueError),
         (-(2**63) - 1, ValueError),
         (object(), TypeError),
@@ -111,6 +113,13 @@ def test_what_is_no_value_is_refused_before_it_is_sent(
 ) -> None:
     with pytest.raises(error):
         pack([value])
+
+
+@pytest.mark.parametrize("value", [datetime.max, datetime.min])
+def test_a_moment_that_utc_has_no_datetime_for_is_refused_as_text_too(value: datetime) -> None:
+    there = value.replace(tzinfo=timezone(timedelta(hours=-5 if value is datetime.max else 5)))
+    with pytest.raises(ValueError, match="beyond the years 1 to 9999 in UTC"):
+        json_default(there)
 
 
 def test_records() -> None:

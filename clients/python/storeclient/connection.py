@@ -8,19 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
+from storeclient import pulse
 from storeclient.backups import Parts
 from storeclient.errors import OutcomeUnknown, StoreError
 from storeclient.exchange import Exchange, NotSent, Reply, Settled, Welcome
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
-from storeclient.pulse import Pulse
 from storeclient.settings import Settings
 
 GRACE_SECONDS = 5.0
 """Past a script's own timeout, for the node's answer about it to arrive."""
-PINGED_BYTES: Final = 1024 * 1024
-"""Of requests that are open where the peer is asked whether it is there. A node reads on only when
-some are answered once they hold 32 MiB, for which these may count, and hears no PING meanwhile."""
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds until the system asks the peer's, between two attempts, and how many it makes: where no
 PING can be sent this tells a machine that is gone from one that is at work."""
@@ -47,7 +44,7 @@ class Connection(asyncio.Protocol):
         self._waits: set[int] = set()
         """Ids of requests that only wait for something to come."""
         self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._pulse = Pulse(lambda: self._exchange.open > 0, self._ping, self._lose)
+        self._pulse = pulse.Pulse(lambda: self._exchange.open > 0, self._ping, self._lose)
         self.welcome: Welcome | None = None
         self._cause: BaseException | None = None
         """What it ended by."""
@@ -178,18 +175,32 @@ class Connection(asyncio.Protocol):
         self._pulse.begin()
         return id
 
-    def _ping(self) -> int | None:
-        """As the `ask` of a `Pulse`."""
-        before = self._exchange.open_bytes
-        if self._said_bye or before > PINGED_BYTES or not self._transport.is_reading():
+    def _ping(self) -> float | None:
+        """As the `ask` of a `Pulse`.
+
+        What a request holds at a node may be many times its frame, and count for its user or for
+        all together: beside any that counts a node may read on only once some are answered, and
+        hears no PING meanwhile. After BYE nothing is sent, so that silence itself is judged.
+        """
+        if not self._transport.is_reading():
+            return None
+        if self._said_bye:
+            return pulse.LEAVING_SECONDS
+        if self._exchange.open_bytes:
             return None
         waiter: asyncio.Future[Reply] = self._loop.create_future()
         _, data = self._exchange.ask(Kind.PING, None, waiter)
         self._send(data)
-        return before
+        return pulse.ANSWER_SECONDS
 
     def _lose(self) -> None:
-        self._end(TimeoutError("nothing came any more, not in answer to a PING either"))
+        self._end(
+            TimeoutError(
+                "nothing came any more after the node's BYE"
+                if self._said_bye
+                else "nothing came any more, not in answer to a PING either"
+            )
+        )
         self._transport.abort()  # what was written would be waited for
 
     def _end_at(

@@ -15,23 +15,24 @@ QUIET_SECONDS: Final = 20.0
 sooner, every 15."""
 ANSWER_SECONDS: Final = 20.0
 """For anything to come once it was asked."""
-BYTES_A_SECOND: Final = 64 * 1024
-"""What stands before the PING may take so long on its way as well, as a node allows a frame."""
+LEAVING_SECONDS: Final = 60.0
+"""For anything to come of a node that has said BYE, where it can't be asked: one that is stopping
+has 30 seconds for what is under way, and cuts it off then."""
 
 
 class Pulse:
     """That of one connection, looked at while something is open there.
 
     :param is_open: whether something is
-    :param ask: asks the peer, and answers how many bytes of what is open may be on their way before
-        that; None: it can't be asked, or nothing it says would be heard
-    :param lost: called when nothing came in answer
+    :param ask: asks the peer if it can, and answers in how many seconds anything must come of it;
+        None: it owes nothing now, or nothing it says would be heard
+    :param lost: called when nothing came in that time
     """
 
     def __init__(
         self,
         is_open: Callable[[], bool],
-        ask: Callable[[], int | None],
+        ask: Callable[[], float | None],
         lost: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -77,8 +78,8 @@ class Pulse:
         left = self._heard + QUIET_SECONDS - now
         if left > 0:
             return left
-        before = self._ask()
-        if before is None:
+        seconds = self._ask()
+        if seconds is None:
             return QUIET_SECONDS
         self._asked = now
-        return ANSWER_SECONDS + before / BYTES_A_SECOND
+        return seconds

@@ -140,9 +140,17 @@ def duration_text(value: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
+def in_utc(value: datetime) -> datetime:
+    """The same moment in UTC. :raises ValueError: UTC has no datetime for it"""
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{value!r} is beyond the years 1 to 9999 in UTC") from None
+
+
 def datetime_text(value: datetime) -> str:
-    """`2026-01-02T03:04:05.123456Z`."""
-    return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    """`2026-01-02T03:04:05.123456Z`. :raises ValueError: as `in_utc`"""
+    return in_utc(value).replace(tzinfo=None).isoformat() + "Z"
 
 
 def json_default(value: Any) -> Any:
@@ -155,6 +163,7 @@ def json_default(value: Any) -> Any:
     bytes base64, uuids their text; `NONE` is null.
 
     :raises TypeError: it is no value of the language
+    :raises ValueError: a datetime that is beyond the years 1 to 9999 in UTC
     """
     from storeclient.values import NoneValue, RecordId  # they print themselves with this module
 

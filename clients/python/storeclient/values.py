@@ -19,7 +19,7 @@ moment it means is not known here. Coming in, `into` makes dataclasses of object
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
@@ -27,7 +27,7 @@ from uuid import UUID
 
 import msgpack
 
-from storeclient.texts import read_record, record_text
+from storeclient.texts import in_utc, read_record, record_text
 
 _EXT_DECIMAL: Final = 1
 _EXT_DURATION: Final = 2
@@ -104,7 +104,8 @@ def pack(value: Any) -> bytes:
     """A value, or a message made of values, as msgpack.
 
     :raises TypeError: something in it is not a value of the language
-    :raises ValueError: a naive datetime, or an int beyond 64 bits
+    :raises ValueError: a naive datetime, one that is beyond the years 1 to 9999 in UTC, or an int
+        beyond 64 bits
     """
     return msgpack.packb(value, default=_outward)  # type: ignore[no-any-return]
 
@@ -113,7 +114,7 @@ def _outward(value: object) -> object:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f"{value!r} has no time zone")
-        return msgpack.Timestamp.from_datetime(value.astimezone(UTC))
+        return msgpack.Timestamp.from_datetime(in_utc(value))
     if isinstance(value, Decimal):
         return msgpack.ExtType(_EXT_DECIMAL, str(value).encode())
     if isinstance(value, timedelta):

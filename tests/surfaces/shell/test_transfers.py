@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import itertools
 import json
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -326,6 +328,49 @@ def test_standard_input_and_output(here: Here) -> None:
     assert "0 inserted, 1 there already" in again[2]
     words = ("export", f"{here.place}.t", "-", "--format", "csv", "--at", here.address)
     assert here.run(*words)[:2] == (0, "id:record,n:int\nt:1,2\n")
+
+
+class Full(io.BytesIO):
+    """A temporary file on a disk that has room for nothing."""
+
+    def write(self, _data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_copy_that_finds_no_room_is_said_to_be_at_fault(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    here.script("DEFINE TABLE t")
+    monkeypatch.setattr(tempfile, "TemporaryFile", Full)
+    rows = b'{"id": 1}\n'
+    pipe, sends = tmp_path / "pipe", threading.Thread(target=lambda: None)
+    if named:
+        os.mkfifo(pipe)
+        sends = threading.Thread(target=pipe.write_bytes, args=(rows,))
+    sends.start()
+    source = str(pipe) if named else "-"
+    words = ("import", f"{here.place}.t", source, "--format", "jsonl", "--at", here.address)
+    code, out, err = here.run(*words, stdin=rows)
+    sends.join()
+    assert (code, out) == (2, "")
+    assert "the temporary file for a copy" in err and "No space left" in err
+    assert "nothing was sent" in err and str(pipe) not in err
+
+
+def test_standard_input_that_can_not_be_read_is_said_to_be_at_fault(
+    here: Here, tmp_path: Path
+) -> None:
+    written = os.open(tmp_path / "written", os.O_WRONLY | os.O_CREAT)
+    words = ("import", f"{here.place}.t", "-", "--format", "jsonl", "--at", here.address)
+    try:
+        found = subprocess.run(
+            command_line(*words), env=environment(), stdin=written, capture_output=True, timeout=60
+        )
+    finally:
+        os.close(written)
+    assert found.returncode == 2, found.stderr
+    assert found.stderr.startswith(b"storenode: standard input: Bad file descriptor")
 
 
 # --- nothing lost, nothing twice -----------------------------------------------------------------
