@@ -241,7 +241,7 @@ class Peering:
         try:
             with self._committer.begin() as tx:
                 found = replicas.find(tx, peer.row or "")
-                if found is None or peer.fingerprint not in found.certificates:
+                if found is None or peer.fingerprint not in replicas.trusted(tx, found):
                     return
                 replicas.shown(tx, found, peer.node, peer.fingerprint, expires)
                 if tx.size:

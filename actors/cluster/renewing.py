@@ -159,9 +159,8 @@ class RenewingActor(LoopActor):
         row = self._own_row()
         if row is None:
             return
-        for one in (has.shown, has.next):
-            if one is not None and one.fingerprint not in row.certificates:
-                await self._have_known(one, has.shown)
+        for one in self._unknown(has, row):
+            await self._have_known(one, has.shown)
         await self._settle(has)
         await self._step(has)
 
@@ -189,6 +188,25 @@ class RenewingActor(LoopActor):
             assert made.next is not None
             log.info("the next certificate is made", fingerprint=made.next.fingerprint)
 
+    def _unknown(self, has: Identities, row: Replica) -> list[Identity]:
+        """What is to be put into this node's row. Nothing of what this node has made once some of
+        it was revoked: whoever has that has the other's key too, out of the same file. What was
+        given is the word of who has given it."""
+        every = [one for one in (has.shown, has.next) if one is not None]
+        left = [one for one in every if not self._is_revoked(one)]
+        unknown = [one for one in left if one.fingerprint not in row.certificates]
+        if len(left) == len(every) or self._peering.is_given:
+            return unknown
+        for one in unknown:
+            log.warning(
+                "this node's certificate was revoked: none of the same file goes into its row",
+                fingerprint=one.fingerprint,
+            )
+        return []
+
+    def _is_revoked(self, one: Identity) -> bool:
+        return self._peering.trust.is_revoked(one.fingerprint)
+
     async def _have_known(self, one: Identity, shown: Identity) -> None:
         """Have a certificate of this node put into its row."""
         try:
@@ -196,7 +214,7 @@ class RenewingActor(LoopActor):
                 row = self._row_in(tx)
                 if row is None:
                     return
-                if shown.fingerprint in row.certificates:
+                if shown.fingerprint in replicas.trusted(tx, row):
                     # Of three the row would have the first and the last.
                     row = replicas.shown(
                         tx, row, self._peering.node, shown.fingerprint, shown.expires
@@ -245,6 +263,8 @@ class RenewingActor(LoopActor):
         peering, row = self._peering, self._own_row()
         if has.next is None or row is None or has.next.fingerprint not in row.certificates:
             return
+        if self._is_revoked(has.next):
+            return
         if not peering.is_given and has.shown.expires - self._now >= SHOWN:
             return
         # Half a month has gone by in one step, or a clock has: others may know the first one alone.
@@ -257,7 +277,7 @@ class RenewingActor(LoopActor):
             return
         with suppress(NotWritable), self._committer.begin() as tx:
             shown, own = has.next, self._row_in(tx)
-            if own is not None and shown.fingerprint in own.certificates:
+            if own is not None and shown.fingerprint in replicas.trusted(tx, own):
                 replicas.shown(tx, own, peering.node, shown.fingerprint, shown.expires)
                 self._committer.commit(tx, NODE, reason=_REASON)
 

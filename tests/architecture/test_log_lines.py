@@ -103,6 +103,7 @@ time | the next certificate is made
 time | the next certificate was refused
 time | the state is the leader's
 time | this node's certificate was not looked after
+time | this node's certificate was revoked: none of the same file goes into its row
 time | this node's row names another certificate than it shows: no other node will link with it
 time | values wait to be sealed again
 time | what is due on a topic was refused

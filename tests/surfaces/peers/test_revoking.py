@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from actors.commits.committer import released_at_once
+from actors.doors import system_doors
 from protocol.links import LinkClosed, NotKnown, Refused, Renew, Renewed
 from storage.peer_identity import Identity
+from tests.logbook import Logbook
 from tests.surfaces.peers.parts import FakePeering, at, identity, listening
-from tests.surfaces.peers.test_nodes import Linked, joiner, leader, link, redeem
+from tests.surfaces.peers.test_nodes import (
+    Ahead,
+    Linked,
+    in_its_row,
+    joiner,
+    leader,
+    link,
+    linked,
+    redeem,
+)
 
 __all__ = ["leader"]
+
+WITHHELD = "this node's certificate was revoked: none of the same file goes into its row"
 
 
 async def next_known(leader: Linked, who: FakePeering) -> Identity:
@@ -77,3 +91,59 @@ async def test_whoever_is_revoked_has_no_other_put_into_its_row(leader: Linked) 
         await said
     assert trust.of(later.fingerprint) is None
     assert (await leader.cluster())["trusted"] == []
+
+
+# --- of who leads ---------------------------------------------------------------------------------
+
+
+async def test_who_leads_behind_a_revoked_certificate_shows_another_that_it_is_given(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    """Its row is the only one, so that it may revoke what itself shows."""
+    logbook.allow("another node")
+    first, second = identity("a"), identity("b")
+    async with linked(tmp_path / "x", first) as one:
+        peering = one.here.node.peering
+        await in_its_row(one)
+        await one.here.value(f"REVOKE CERTIFICATE '{first.fingerprint}'")
+        peering.will_show(second)
+        while one.shown != second.fingerprint:
+            assert one.here.node.failure is None
+            await asyncio.sleep(0.005)
+        assert (await one.row("n1"))["certificate"] == second.fingerprint
+        assert [each["certificate"] for each in (await one.cluster())["trusted"]] == [one.shown]
+
+
+@pytest.mark.parametrize("revoked", ["the first", "the next"])
+async def test_what_a_revoked_node_has_made_beside_it_it_puts_into_no_row(
+    tmp_path: Path, logbook: Logbook, revoked: str
+) -> None:
+    """Its key stands in the same file. With another file the node is in its row again."""
+    logbook.allow("another node|was revoked: none of the same file")
+    clock = Ahead()
+    doors = replace(system_doors(), clock=clock)
+    async with linked(tmp_path / "x", doors=doors) as one:
+        peering, first = one.here.node.peering, one.shown
+        await in_its_row(one)
+        clock.pass_days(340)
+        peering.renew_soon()
+        while len((await one.cluster())["trusted"]) < 2:
+            await asyncio.sleep(0.005)
+        assert peering.identities is not None and peering.identities.next is not None
+        following = peering.identities.next.fingerprint
+        gone = first if revoked == "the first" else following
+        await one.here.value(f"REVOKE CERTIFICATE '{gone}'")
+        while not logbook.names().count(WITHHELD):
+            assert one.here.node.failure is None
+            await asyncio.sleep(0.005)
+        assert (await one.cluster())["trusted"] == [] and one.shown == first
+    async with linked(tmp_path / "x", doors=doors) as one:
+        told = logbook.names().count(WITHHELD)
+        one.here.node.peering.renew_soon()
+        while logbook.names().count(WITHHELD) == told:
+            await asyncio.sleep(0.005)
+        assert (await one.cluster())["trusted"] == []
+        (tmp_path / "x" / "PEER").unlink()
+    async with linked(tmp_path / "x", doors=doors) as one:
+        while [each["certificate"] for each in (await one.cluster())["trusted"]] != [one.shown]:
+            await asyncio.sleep(0.005)
