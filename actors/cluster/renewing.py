@@ -28,6 +28,7 @@ from protocol.values import instant
 from storage import peer_identity, replicas
 from storage.directory import StoreDirectory
 from storage.engine import EngineUnreadable
+from storage.faults import StoreFault
 from storage.peer_identity import Identities, Identity
 from storage.replicas import Replica
 from storage.transactions import Transaction
@@ -126,7 +127,8 @@ class RenewingActor(LoopActor):
 
     @handles(LookAfter)
     async def look(self, _message: LookAfter) -> None:
-        """Do what is to be done. What is said meanwhile is looked at once that is over."""
+        """Do what is to be done. What is said meanwhile is looked at once that is over. A file PEER
+        that is damaged is left alone, for who runs the node: what is shown is in memory."""
         self._again = True
         if self._looking:
             return
@@ -135,7 +137,7 @@ class RenewingActor(LoopActor):
             while self._again:
                 self._again = False
                 await self._look()
-        except (Refusal, LinkClosed, OSError) as why:
+        except (Refusal, LinkClosed, OSError, StoreFault) as why:
             log.warning("this node's certificate was not looked after", why=str(why))
         except EngineUnreadable as error:
             self.runtime.noticed(type(self).__name__, error)

@@ -599,6 +599,27 @@ async def test_what_others_have_seen_is_what_a_start_finds(
         assert one.shown == late
 
 
+async def test_a_file_that_is_damaged_ends_no_node_that_serves(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    """What is shown is in memory. A start says what is wrong with the file."""
+    logbook.allow("another node|handler failed|was not looked after")
+    told = "this node's certificate was not looked after"
+    async with linked(tmp_path / "x") as one:
+        await in_its_row(one)
+        shown, file = one.shown, tmp_path / "x" / "PEER"
+        damaged = b"nonsense" + file.read_bytes()[8:]
+        file.write_bytes(damaged)
+        for _ in range(3):
+            before = logbook.names().count(told)
+            one.here.node.peering.renew_soon()
+            while logbook.names().count(told) == before:
+                assert one.here.node.failure is None
+                await asyncio.sleep(0.005)
+        assert "PEER is damaged" in next(one["why"] for one in logbook.events if one["event"] == told)
+        assert one.shown == shown and file.read_bytes() == damaged
+
+
 async def test_a_follower_has_its_leader_put_the_next_one_into_its_row(
     leader: Linked, tmp_path: Path
 ) -> None:
