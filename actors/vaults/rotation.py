@@ -65,7 +65,10 @@ class Rotation:
         self._actor = actor
         self._after = after
         self._told = False
+        """Whether it is looked at once more, by a message or by the run that goes on."""
         self._runs = False
+        self._rests = False
+        """Whether what could not be read is tried again later."""
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -86,17 +89,27 @@ class Rotation:
             log.info("values wait to be sealed again", why=refusal.code)
             self._after(LATER_SECONDS, self.wake)
         except EngineUnreadable as error:
-            self._noticed(type(self).__name__, error)
-            self._after(REST_SECONDS, self.wake)
+            self._leave(error)
         finally:
-            self._runs = False
+            self._runs = self._told = False  # who has woken it meanwhile is heard later
+
+    def _leave(self, error: EngineUnreadable) -> None:
+        """What can't be read is tried again later."""
+        self._noticed(type(self).__name__, error)
+        if not self._rests:
+            self._rests = True
+            self._after(REST_SECONDS, self._rested)
+
+    def _rested(self) -> None:
+        self._rests = False
+        self.wake()
 
     async def _all(self) -> None:
         waiting: list[Vault] = []
         with self._committer.begin() as tx:
             tx.pause()
             for number, vault in enumerate(self._rights.every_vault(tx), start=1):
-                if self._is_open(vault) and vaults.keys_row(tx, vault).older:
+                if self._is_open(vault) and _may_wait(tx, vault):
                     waiting.append(vault)
                 if not number % AT_ONCE:
                     await asyncio.sleep(0)
@@ -108,6 +121,8 @@ class Rotation:
                 # The older key stays, and with it all that it has sealed.
                 log.error("a value does not open, its key is kept", vault=vault.path)
                 self._service.trail.refused(Act("rotate", None, vault), refusal)
+            except EngineUnreadable as error:
+                self._leave(error)  # those behind it don't wait for it
 
     def _is_open(self, vault: Vault) -> bool:
         return self._keyring.until_us(root_of(vault)) is not None
@@ -156,3 +171,11 @@ class Rotation:
         vaults.note_removed(tx, vault)
         self._service.trail.add(tx, Act("rotated", None, vault, version=old))
         self._keyring.forget(vault, old)
+
+
+def _may_wait(tx: Transaction, vault: Vault) -> bool:
+    """Whether a vault has older keys, as far as that can be read: else its slice meets it."""
+    try:
+        return bool(vaults.keys_row(tx, vault).older)
+    except EngineUnreadable:
+        return True

@@ -30,6 +30,7 @@ from storage.vault_seals import stretched, unwrap_key, unwrap_root
 from tests.actors.nodes import ANA, VAULTS, run, running, settings, simulated_doors, value
 from tests.actors.parts import outcome
 from tests.actors.scripts.test_taken_back import stalled
+from tests.actors.test_state_damage import BadBlock
 from tests.actors.vaulted import (
     CANARY,
     NAMES,
@@ -38,6 +39,7 @@ from tests.actors.vaulted import (
     Machine,
     called,
     define_users,
+    log_is_full,
     node_with_vault,
     played,
     refusal,
@@ -318,6 +320,64 @@ def test_a_key_that_has_sealed_enough(monkeypatch: pytest.MonkeyPatch) -> None:
             assert found["key_version"] > 2
             for number in range(8):
                 assert (await reveal(node, f"k{number}"))["value"] == number
+
+    played(main)
+
+
+async def all_rotated(node: Node, *names: str) -> None:
+    async with asyncio.timeout(600):
+        for name in names:
+            while (await value(node, f"INFO FOR VAULT {name}"))["rotation"] != "none":
+                await asyncio.sleep(0.1)
+
+
+def test_a_rotation_that_was_refused_goes_on_whoever_has_asked_for_more_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("disk")
+    monkeypatch.setattr(rotation, "AT_ONCE", 1)
+
+    async def main() -> None:
+        machine = Machine()
+        async with machine.node() as node:
+            await set_up(node)
+            await unseal(node)
+            await value(node, "DEFINE VAULT w; WRITE 'k' IN VAULT w VALUE 1")
+            for number in range(100):
+                await write(node, f"k{number}", number)
+            await value(node, "ROTATE VAULT v")
+            await value(node, "ROTATE VAULT w")
+            assert (await value(node, "INFO FOR VAULT v"))["rotation"] != "none", "it is under way"
+            machine.disk.plan = log_is_full
+            while "values wait to be sealed again" not in logbook.names():
+                await asyncio.sleep(0.1)
+            machine.disk.plan = None
+            await all_rotated(node, "v", "w")
+
+    played(main)
+
+
+def test_a_vault_that_can_not_be_read_keeps_no_other_from_being_sealed_again(
+    logbook: Logbook,
+) -> None:
+    logbook.allow("handler failed|a part of the state can't be read")
+
+    async def main() -> None:
+        machine = Machine()
+        machine.engine = engine = BadBlock()
+        async with machine.node() as node:
+            await set_up(node)
+            await unseal(node)
+            await value(node, "DEFINE VAULT w; WRITE 'k' IN VAULT w VALUE 1")
+            await write(node, "k", 1)
+            engine.good = vault_rows.of_vault(keys.VAULT_USE, vault_of(node, "w").numbers)
+            engine.bad = frozenset({keys.VAULT_USE})
+            await value(node, "ROTATE VAULT v")
+            await value(node, "ROTATE VAULT w")
+            await all_rotated(node, "w")
+            assert (await value(node, "INFO FOR VAULT v"))["rotation"] != "none"
+            engine.bad = frozenset()
+            await all_rotated(node, "v")
 
     played(main)
 
