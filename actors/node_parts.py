@@ -223,7 +223,6 @@ class NodeParts:
             runtime, committer, self.roles, sessions, self.rights, self.statements
         )
         self._topics = self.topics = Topics(runtime, committer, self.roles, self.rights)
-        self.unfinished = Unfinished(committer, self.spaces, self.topics)
         self._index_builds = indexes = Indexes()
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
@@ -263,6 +262,7 @@ class NodeParts:
         )  # fmt: skip
         self._sealed, self._vaults = begin_vaults(vaults)
         self._places.append(self._vaults)
+        self.unfinished = Unfinished(runtime, committer, self._sealed, self.spaces, self.topics)
         self.backups, writing_and_reading = begin_backups(
             runtime, committer, self.reads, self.store, self.settings, self.doors
         )

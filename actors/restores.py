@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from actors.commits import NODE, Committer, Promise
+from actors.runtime import REST_SECONDS, Runtime
+from actors.vaults import Act
 from protocol.errors import (
     Busy,
     Conflict,
@@ -21,26 +23,42 @@ from protocol.errors import (
     NotEnoughReplicas,
     Refusal,
 )
-from storage import restores
+from storage import restores, vaults
 from storage.catalog import Database, Namespace
+from storage.engine import EngineUnreadable
 from storage.restores import Mark
+from storage.transactions import Transaction
+from storage.vaults import Vault
 
 if TYPE_CHECKING:
     from actors.spaces import Spaces
     from actors.topics import Topics
+    from actors.vaults import Vaults
 
 log = structlog.get_logger("node")
 
 AGAIN_US: Final = 1_000_000
 """When it is tried again where too few others would have it, as they mostly will in a moment, where
 somebody's barrier stands in its way, which has an end, or where the disk is full."""
+REST_US: Final = int(REST_SECONDS * 1_000_000)
+"""When it is tried again behind what can't be read."""
+_REASON: Final = "a script was not restored to its end"
 
 
 class Unfinished:
     """Places that nobody fills any more."""
 
-    def __init__(self, committer: Committer, spaces: Spaces, topics: Topics) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        service: Vaults,
+        spaces: Spaces,
+        topics: Topics,
+    ) -> None:
+        self._runtime = runtime
         self._committer = committer
+        self._service = service
         self._spaces = spaces
         self._topics = topics
         self._left: list[Mark] = []
@@ -75,19 +93,33 @@ class Unfinished:
         if not self._left:
             return None
         marks, committer = tuple(self._left), self._committer
+        gone: list[Vault] = []
         with committer.begin() as tx:
             try:
-                dropped = restores.undo(tx, marks)
-                promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
+                dropped = restores.undo(tx, marks, partial(self._goes, tx, gone))
+                promise = committer.commit(tx, NODE, reason=_REASON)
             except Refusal as refusal:
                 self._refused(refusal)
                 return None
+            except EngineUnreadable as error:
+                self._runtime.noticed(type(self).__name__, error)
+                self._later(REST_US)
+                return None
         self._left, self._told = [], False
+        for vault in gone:
+            self._service.dropped(vault)
         for place in dropped:
             self._spaces.dropped(place)
         self._topics.declarations_changed()
         committer.when_released(promise, partial(self._ended, marks, tuple(map(_path, dropped))))
         return promise
+
+    def _goes(self, tx: Transaction, gone: list[Vault], database: Database) -> None:
+        """A database is dropped, and with it what somebody has declared in it meanwhile. Trails say
+        of its vaults what they say behind DROP DATABASE."""
+        for vault in vaults.each(tx, database):
+            self._service.trail.add_to_both(tx, Act("drop", None, vault, reason=_REASON))
+            gone.append(vault)
 
     def _refused(self, refusal: Refusal) -> None:
         passes = isinstance(refusal, NotEnoughReplicas | Conflict | Busy)
@@ -113,10 +145,10 @@ class Unfinished:
                 "places of a script that was not restored to its end were dropped", places=dropped
             )
 
-    def _later(self) -> None:
+    def _later(self, wait_us: int | None = None) -> None:
         if self._timer is None:
-            committer = self._committer
-            self._timer = committer.at(committer.monotonic_us() + AGAIN_US, self._again)
+            at_us = self._committer.monotonic_us() + (AGAIN_US if wait_us is None else wait_us)
+            self._timer = self._committer.at(at_us, self._again)
 
     def _again(self) -> None:
         self._timer = None

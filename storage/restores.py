@@ -7,7 +7,7 @@ mark, drops what it stands for: places are there wholly, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from protocol import binary
@@ -64,9 +64,14 @@ def finish(tx: Transaction, made: Iterable[Mark]) -> None:
         tx.delete(one.key)
 
 
-def undo(tx: Transaction, made: Iterable[Mark]) -> list[Namespace | Database]:
+def undo(
+    tx: Transaction, made: Iterable[Mark], goes: Callable[[Database], None]
+) -> list[Namespace | Database]:
     """Drop what is marked, as far as it is still there: the databases, and the namespaces unless
-    somebody else has put something into them meanwhile. Answers what was dropped."""
+    somebody else has put something into them meanwhile. Answers what was dropped.
+
+    :param goes: is told of each database before it is dropped
+    """
     dropped: list[Namespace | Database] = []
     for one in sorted(made, key=lambda one: one.database == 0):
         if tx.get(one.key) is None:
@@ -76,6 +81,7 @@ def undo(tx: Transaction, made: Iterable[Mark]) -> list[Namespace | Database]:
         if one.database:
             database = catalog.database(tx, namespace, one.names[1])
             assert database.id == one.database, "a mark goes with its place"
+            goes(database)
             catalog.drop_database(tx, database)
             dropped.append(database)
         elif catalog.databases(tx, namespace) or _has_users(tx, namespace):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -34,7 +33,6 @@ from protocol.values import NONE, Value, instant
 from protocol.vaults import check_passphrase
 from storage import vault_trail, vaults
 from storage.catalog import Database
-from storage.transactions import Transaction
 from storage.vault_trail import Head, Kept
 from storage.vaults import Vault
 
@@ -95,7 +93,7 @@ def define_vault(run: Execution, statement: tree.DefineVault, database: Database
     )
     if wrapping is not None:
         service.give_root(tx, vault, wrapping, salt)
-    _in_both_trails(run, tx, _act(run, "define", vault))
+    service.trail.add_to_both(tx, _act(run, "define", vault))
     return NONE
 
 
@@ -109,16 +107,6 @@ def vault_exists(run: Execution, database: Database, statement: tree.DefineVault
         return True
     path = f"{database.path}.{statement.name}"
     raise AlreadyExists(f"vault {path} exists", kind="vault", name=path)
-
-
-def _in_both_trails(run: Execution, tx: Transaction, act: Act) -> None:
-    """What concerns a vault as a whole stands in the store's trail too, with the number of the
-    vault: by that its own trail is found when it is no more."""
-    trail = run.services.vaults.trail
-    trail.add(tx, act)
-    assert act.vault is not None, "the store's own trail is the other one"
-    action = f"{act.action} {act.vault.path}"
-    trail.add(tx, replace(act, action=action, vault=None, version=act.vault.id))
 
 
 @handles(
@@ -162,8 +150,9 @@ def drop_vaults(run: Execution, database: Database, reason: str | None) -> None:
 
 
 def _goes(run: Execution, vault: Vault, reason: str | None) -> None:
-    _in_both_trails(run, run.transaction, _act(run, "drop", vault, reason=reason))
-    run.afterwards.append(partial(run.services.vaults.dropped, vault))
+    service = run.services.vaults
+    service.trail.add_to_both(run.transaction, _act(run, "drop", vault, reason=reason))
+    run.afterwards.append(partial(service.dropped, vault))
 
 
 @handles(

@@ -26,6 +26,7 @@ from actors.vaults.keyring import STORE, Keyring
 from protocol.errors import NotAllowed, Refusal, Sealed, Unknown, WrongKey
 from protocol.requests import Caller
 from storage import vault_trail
+from storage.engine import EngineUnreadable
 from storage.transactions import Transaction
 from storage.vault_entries import VaultEntry
 from storage.vault_rows import KeysRow
@@ -122,6 +123,14 @@ class Trail:
         if self._unseen:
             self._release(act.trail)
         return self._append(tx, act, GRANTED, 0, digest, key)
+
+    def add_to_both(self, tx: Transaction, act: Act) -> None:
+        """What concerns a vault as a whole stands in the store's trail too, with the number of the
+        vault: by that its own trail is found when it is no more."""
+        self.add(tx, act)
+        assert act.vault is not None, "the store's own trail is the other one"
+        action = f"{act.action} {act.vault.path}"
+        self.add(tx, replace(act, action=action, vault=None, version=act.vault.id))
 
     def refused(self, act: Act, refusal: Refusal) -> None:
         """Let the trail keep that something was refused."""
@@ -264,6 +273,10 @@ class Trail:
             except Refusal as refusal:
                 self._committed(waiting, refusal)
                 return
+            except EngineUnreadable as error:
+                self._runtime.noticed(type(self).__name__, error)
+                self._committed(waiting, error)
+                return
         self._committer.when_released(promise, partial(self._committed, waiting))
 
     def _committed(self, entries: list[tuple[Act, str, int]], lost: BaseException | None) -> None:
@@ -307,7 +320,12 @@ class Trail:
         moved, self._moved = self._moved, {}
         with self._committer.begin() as tx:
             for number, path in moved.items():
-                found: Head = vault_trail.head(tx, number)
+                try:
+                    found: Head = vault_trail.head(tx, number)
+                except EngineUnreadable as error:
+                    self._runtime.noticed(type(self).__name__, error)
+                    self._moved.setdefault(number, path)
+                    continue
                 log.info(
                     "head of a vault's trail",
                     vault=path,

@@ -58,6 +58,8 @@ class BadBlock(MemoryEngine):
     """Tags of keys."""
     good = b"none"
     """What keys begin with that can be read all the same."""
+    unread: frozenset[int] = frozenset()
+    """Tags of keys that can't be read singly."""
     met = 0
     left_alone = False
 
@@ -66,6 +68,11 @@ class BadBlock(MemoryEngine):
             self.met += 1
             raise EngineUnreadable("the state can't be read: bad block")
         return super().scan(start, end, reverse)
+
+    def get(self, key: bytes) -> bytes | None:
+        if key[keys.TAG_AT] in self.unread:
+            raise EngineUnreadable("the state can't be read: bad block")
+        return super().get(key)
 
     def leave_alone(self) -> None:
         self.left_alone = True

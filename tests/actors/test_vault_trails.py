@@ -16,7 +16,9 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults, Unseal
+from storage import keys
 from tests.actors.nodes import ANA, run, value
+from tests.actors.test_state_damage import BadBlock
 from tests.actors.vaulted import (
     CANARY,
     NAMES,
@@ -303,6 +305,32 @@ def test_what_a_full_disk_takes_back_of_a_trail_is_said(logbook: Logbook) -> Non
             machine.disk.plan = None
             assert len(await trail(node)) == before
             assert logbook.names().count("an entry of a vault's trail was not kept") == 1
+
+    played(main)
+
+
+def test_what_can_not_be_kept_of_a_trail_that_can_not_be_read_is_said(logbook: Logbook) -> None:
+    logbook.allow("handler failed|a part of the state can't be read|not kept")
+    told = "an entry of a vault's trail was not kept"
+
+    async def main() -> None:
+        machine = Machine()
+        machine.engine = engine = BadBlock()
+        async with machine.node() as node:
+            await set_up(node)
+            await define_users(node)
+            await value(node, "GRANT INFO ON VAULT v TO mo")
+            engine.unread = frozenset({keys.VAULT_HEAD})
+            answer = await run(node, "REVEAL 'k' FROM VAULT v", caller=called("mo"))
+            assert isinstance(answer.refusal, NotAllowed)
+            await asyncio.sleep(0.1)
+            assert logbook.names().count(told) == 1
+            engine.unread = frozenset()
+            answer = await run(node, "REVEAL 'k' FROM VAULT v", caller=called("mo"))
+            assert isinstance(answer.refusal, NotAllowed)
+            await asyncio.sleep(0.1)
+            assert logbook.names().count(told) == 1
+            assert (await trail(node))[0]["outcome"] == "NotAllowed"
 
     played(main)
 

@@ -42,6 +42,7 @@ WITHOUT_A_CALLER = {
     "actors/cluster/peering.py": r"replicas\.find",  # of a node, by the certificate it has shown
     "actors/cluster/renewing.py": r"replicas\.every",  # its own row
     "actors/cluster/comparing.py": r".*\.engine\.stored_bytes",  # how large it is, for nobody
+    "actors/restores.py": r"vaults\.each",  # of a database that it drops, for nobody
     "actors/spaces/sweeping.py": r"catalog\..*",  # it looks after keys, for nobody
     "actors/topics/due.py": r"catalog\..*|find_topic",  # a topic's actor likewise
     "actors/topics/service.py": r"catalog\..*|find_topic|each_topic",  # what starts them

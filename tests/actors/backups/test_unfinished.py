@@ -16,9 +16,11 @@ from actors.commits import NODE
 from actors.doors import system_doors
 from actors.node import start
 from actors.settings import NodeSettings
+from actors.vaults.keyring import STORE
 from protocol.errors import Conflict, DiskFull, NotEnoughReplicas, NotWritable, Refusal
-from storage import catalog, restores
+from storage import catalog, restores, vault_trail
 from storage.backups.making import untold
+from storage.engine import EngineUnreadable
 from storage.frames import Frame
 from storage.log import Log
 from tests.logbook import Logbook
@@ -150,6 +152,53 @@ async def test_a_restore_that_goes_on_is_left_alone(tmp_path: Path) -> None:
         await here.value("DEFINE NODE ROLES serving")
         await here.value("DEFINE NODE ROLES serving, writable")
         assert "filled" in await places(here)
+
+
+async def test_vaults_of_others_go_with_entries_in_both_trails(tmp_path: Path) -> None:
+    """As behind DROP DATABASE: what somebody had sealed is gone, and it is known how."""
+    async with running(tmp_path / "store") as here:
+        await here.unseal()
+        committer = here.node.committer
+        with committer.begin() as tx:
+            database = catalog.define_database(tx, catalog.namespace(tx, "shop"), "half")
+            restores.mark(tx, database)
+            await committer.released(committer.commit(tx, NODE))
+        await here.values("USE shop.half; DEFINE VAULT v; WRITE 'k' IN VAULT v VALUE 1")
+        held = here.node._timers._vaults._keyring._open[STORE].keys
+        assert held
+        await here.node._timers.leads(True)
+        assert not await marks(here)
+        assert not held, "nor does anybody hold its keys"
+        drop = (await here.value("INFO FOR AUDIT OF ALL VAULTS"))[0]
+        assert drop["action"] == "drop shop.half.v"
+        assert drop["reason"] == "a script was not restored to its end"
+        with committer.begin() as tx:
+            assert vault_trail.head(tx, drop["version"]).number == 3, "defined, written, dropped"
+
+
+async def test_what_can_not_be_read_is_dropped_later(
+    tmp_path: Path, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("handler failed|a part of the state can't be read")
+    monkeypatch.setattr("actors.restores.REST_US", 1_000)
+    undo, tries = restores.undo, list[None]()
+
+    def unreadable(*of: Any) -> Any:
+        tries.append(None)
+        if len(tries) < 4:
+            raise EngineUnreadable("bad block")
+        return undo(*of)
+
+    monkeypatch.setattr(restores, "undo", unreadable)
+    async with running(tmp_path / "store") as here:
+        committer = here.node.committer
+        with committer.begin() as tx:
+            restores.mark(tx, catalog.define_namespace(tx, "half"))
+            await committer.released(committer.commit(tx, NODE))
+        await here.node._timers.leads(True)
+        while await marks(here):
+            await asyncio.sleep(0.001)
+        assert len(tries) == 4 and await places(here) == set()
 
 
 async def test_one_whose_node_no_longer_writes_is_dropped_when_it_does_again(
