@@ -127,12 +127,17 @@ class ForgettingActor(LoopActor):
         """Look, and look again later."""
         try:
             for where, count in self._counts.items():
-                await self._prune(where, count)
+                await self._prune_readable(where, count)
         except _LATER as refusal:
             log.info("old entries are still kept", why=str(refusal))
+        self.after(LOOK_SECONDS, self._look)
+
+    async def _prune_readable(self, where: int, count: _Count) -> None:
+        """Where one of both can't be read the other is looked after all the same."""
+        try:
+            await self._prune(where, count)
         except EngineUnreadable as error:
             self.runtime.noticed(type(self).__name__, error)
-        self.after(LOOK_SECONDS, self._look)
 
     async def _prune(self, where: int, count: _Count) -> None:
         committer, upto = self._committer, self._committer.released_upto

@@ -87,7 +87,7 @@ class Peering:
         rng: Rng,
     ) -> None:
         self.node = node
-        self.trust = Trust(committer, store, runtime.clock)
+        self.trust = Trust(runtime, committer, store)
         self.accept: Accept = accept_nobody
         """What becomes of links that others make."""
         self.leader: Leader = lambda: None

@@ -161,7 +161,7 @@ class RenewingActor(LoopActor):
         row = self._own_row()
         if row is None:
             return
-        for one in self._unknown(has, row):
+        for one in self._not_in_row(has, row):
             await self._have_known(one, has.shown)
         await self._settle(has)
         await self._step(has)
@@ -190,7 +190,7 @@ class RenewingActor(LoopActor):
             assert made.next is not None
             log.info("the next certificate is made", fingerprint=made.next.fingerprint)
 
-    def _unknown(self, has: Identities, row: Replica) -> list[Identity]:
+    def _not_in_row(self, has: Identities, row: Replica) -> list[Identity]:
         """What is to be put into this node's row. Nothing of what this node has made once some of
         it was revoked: whoever has that has the other's key too, out of the same file. What was
         given is the word of who has given it."""

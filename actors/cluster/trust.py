@@ -14,14 +14,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from actors.commits import Committer, FellBehind, Follower
-from protocol.doors import Clock
+from actors.runtime import Runtime
 from protocol.values import instant
 from storage import join_tokens, replicas, revocations
+from storage.engine import EngineUnreadable
 from storage.replicas import Replica
 from storage.transactions import Transaction
+
+AGAIN_SECONDS: Final = 5.0
+"""When those who hold links are told again, where what is declared could not be read."""
 
 
 class Pinned(NamedTuple):
@@ -41,10 +45,10 @@ class Trust:
     :param store: the store's id
     """
 
-    def __init__(self, committer: Committer, store: str, clock: Clock) -> None:
+    def __init__(self, runtime: Runtime, committer: Committer, store: str) -> None:
+        self._runtime = runtime
         self._committer = committer
         self._store = store
-        self._clock = clock
         self._version = (0, -1, -1)
         """Of the declarations as they were last read here, and up to where they were released."""
         self._told = (0, -1)
@@ -63,7 +67,7 @@ class Trust:
     @property
     def now(self) -> datetime:
         """By which it is judged whether a certificate is valid."""
-        return instant(self._clock.wall_us())
+        return instant(self._runtime.clock.wall_us())
 
     def of(self, fingerprint: str) -> Pinned | None:
         """Who shows that certificate; None: nobody who is trusted."""
@@ -124,13 +128,21 @@ class Trust:
 
     def _looked(self) -> None:
         self._look = None
-        if self._follower is not None:
-            self._drain(self._follower)
-            # Not what was last read: between its commit and its release somebody may have asked.
-            if self._told != (version := self._declared):
-                self._told = version
-                for changed in self.on_change:
-                    changed()
+        if self._follower is None:
+            return
+        self._drain(self._follower)
+        # Not what was last read: between its commit and its release somebody may have asked.
+        if self._told == (version := self._declared):
+            return
+        try:
+            for changed in self.on_change:
+                changed()
+        except EngineUnreadable as error:
+            # Links of who is trusted no more may stand yet: all are told again, and soon.
+            self._runtime.noticed(type(self).__name__, error)
+            self._look = self._runtime.loop.call_later(AGAIN_SECONDS, self._looked)
+            return
+        self._told = version
 
     def _drain(self, follower: Follower) -> None:
         """Take what there is: that there is something is all that matters of it."""

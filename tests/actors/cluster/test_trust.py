@@ -14,6 +14,8 @@ from actors.commits import NODE
 from actors.commits.committer import released_at_once
 from protocol.errors import NotWritable
 from storage import replicas, revocations
+from storage.engine import EngineUnreadable
+from tests.logbook import Logbook
 from tests.nodes import Running, running
 
 ONE, OTHER = "ab" * 32, "cd" * 32
@@ -126,6 +128,27 @@ async def test_planted_one_that_does_is_caught(node: Told, monkeypatch: pytest.M
     monkeypatch.setattr(Trust, "_refresh", hiding)
     with pytest.raises(AssertionError):
         await hides_nothing(node)
+
+
+async def test_what_could_not_be_read_is_told_again(
+    node: Told, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links of who was just revoked are cut by who is told of it, also where nothing more is
+    released."""
+    logbook.allow("handler failed|a part of the state can't be read")
+    monkeypatch.setattr("actors.cluster.trust.AGAIN_SECONDS", 0.001)
+    tries = list[None]()
+
+    def unreadable() -> None:
+        tries.append(None)
+        if len(tries) < 3:
+            raise EngineUnreadable("bad block")
+
+    node.trust.on_change.insert(0, unreadable)
+    await node.here.value(f"REVOKE CERTIFICATE '{ONE}'")
+    while not node.times:
+        await asyncio.sleep(0.001)
+    assert (node.times, len(tries)) == (1, 3)
 
 
 async def test_other_commits_are_told_of_no_change(node: Told) -> None:

@@ -26,8 +26,9 @@ from protocol.requests import (
 )
 from protocol.spaces import SetKey
 from protocol.values import NONE
+from storage.engine import EngineUnreadable
 from storage.entries import Entry
-from storage.statements import STATEMENTS, Maker
+from storage.statements import AUDIT, STATEMENTS, Maker, oldest
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running, running
 
@@ -522,6 +523,30 @@ async def test_they_are_kept_where_nothing_is_committed(
         committer.check_replicated = check
         while await node.value("INFO FOR STATEMENTS"):
             await asyncio.sleep(0.01)
+
+
+async def test_what_can_not_be_read_of_one_keeps_nothing_of_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("handler failed|a part of the state can't be read")
+    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "ENTRIES_KEPT", 0)
+    read, seen = oldest, set[int]()
+
+    def unreadable(tx: Any, where: int, *upto: int) -> Any:
+        seen.add(where)
+        if where == STATEMENTS:
+            raise EngineUnreadable("bad block")
+        return read(tx, where, *upto)
+
+    monkeypatch.setattr("actors.forgetting.oldest", unreadable)
+    async with running(tmp_path / "s") as node:
+        await node.values(f"DEFINE TABLE t; CREATE t:1; DEFINE USER dan ROLE owner {NEW}")
+        while AUDIT not in seen:
+            await asyncio.sleep(0.01)
+        while await node.value("INFO FOR AUDIT"):
+            await asyncio.sleep(0.01)
+        assert await node.value("INFO FOR STATEMENTS")
 
 
 async def test_none_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -616,7 +616,9 @@ async def test_a_file_that_is_damaged_ends_no_node_that_serves(
             while logbook.names().count(told) == before:
                 assert one.here.node.failure is None
                 await asyncio.sleep(0.005)
-        assert "PEER is damaged" in next(one["why"] for one in logbook.events if one["event"] == told)
+        assert "PEER is damaged" in next(
+            one["why"] for one in logbook.events if one["event"] == told
+        )
         assert one.shown == shown and file.read_bytes() == damaged
 
 
