@@ -70,6 +70,12 @@ class Desk:
         """Done once this node leads. :raises: as `CoordinationActor.take_lead`"""
         return ask(self._place.ref, TakeLead(force))
 
+    @property
+    def epoch(self) -> int | None:
+        """Of the lead that this node has: what was taken out, was out of that one's set."""
+        leadership = self._member.leadership
+        return None if leadership is None else leadership.leading.epoch
+
     def take_out(
         self, nodes: Collection[str], is_over: Callable[[], bool]
     ) -> asyncio.Future[None] | None:

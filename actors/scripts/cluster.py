@@ -6,13 +6,15 @@ What stands here declares. What comes of it is `actors/cluster/`.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.if_taken import IF_TAKEN
+from actors.scripts.services import Cluster
 from language import tree
-from protocol.errors import BadRequest, NotImplementedHere, NotInTransaction, Unknown
+from protocol.errors import BadRequest, Conflict, NotImplementedHere, NotInTransaction, Unknown
 from protocol.failover import Policy, check_policy
 from protocol.fingerprints import check_fingerprint
 from protocol.rights import INFO, OWN, Kind
@@ -177,6 +179,7 @@ def _let_go(run: Execution, *rows: Replica) -> None:
     :raises BadRequest: one of them is this node's, which leads, or others have rows
     :raises NotEnoughReplicas: too few would be left in the set
     :raises NotWritable: the lead was lost meanwhile
+    :raises Conflict: at the commit: it was lost and taken again
     """
     nodes = [row.node for row in rows if row.node is not None]
     gone = {row.name for row in rows}
@@ -188,9 +191,17 @@ def _let_go(run: Execution, *rows: Replica) -> None:
             " takes over"
         )
     transaction = run.transaction  # another one begins if this is run again
-    waited = run.services.cluster.take_out(nodes, lambda: transaction.ended)
+    cluster = run.services.cluster
+    run.holds += (partial(_check_leads_yet, cluster, cluster.epoch),)
+    waited = cluster.take_out(nodes, lambda: transaction.ended)
     if waited is not None:
         run.turn.wait(waited)
+
+
+def _check_leads_yet(cluster: Cluster, epoch: int | None) -> None:
+    """Who leads anew has its own set, with those nodes in it perhaps. :raises Conflict:"""
+    if cluster.epoch != epoch:
+        raise Conflict("the lead was lost, and taken again, while nodes were let go")
 
 
 # --- failover -------------------------------------------------------------------------------------

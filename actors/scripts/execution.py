@@ -100,6 +100,8 @@ class Execution:
     # What a short script never changes stands here: setting it for each one costs more than its
     # statement does.
 
+    holds: tuple[Callable[[], None], ...] = ()
+    """What has to hold yet when the transaction commits: each raises `Conflict` if it does not."""
     moment: KeptMoment | None = None
     """The moment of the store that it reads in; None: each of its transactions reads what is there
     when it begins."""

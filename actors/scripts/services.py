@@ -119,6 +119,10 @@ class Cluster(Protocol):
     def lead(self, *, force: bool) -> asyncio.Future[None]:
         """Take the lead, which nobody has. :raises Unknown, NotWritable, Busy:"""
 
+    @property
+    def epoch(self) -> int | None:
+        """Of the lead that this node has; None: it has none, or there is no cluster."""
+
     def take_out(
         self, nodes: Collection[str], is_over: Callable[[], bool]
     ) -> asyncio.Future[None] | None:

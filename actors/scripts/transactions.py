@@ -398,6 +398,8 @@ class ScriptRun(Execution):
         # What follows a commit names this run, and would keep it and all that it has held: a cycle
         # that has outlived the young collections is looked at once in 50 million containers.
         self.afterwards.clear()
+        if self.holds:
+            self.holds = ()
         self._answered = None
 
     @property
@@ -537,6 +539,8 @@ class ScriptRun(Execution):
             raise Conflict("a commit that this transaction had seen was taken back: disk full")
         if self.hands_out:
             self.check_session()  # nothing is handed to somebody who has signed out
+        for check in self.holds:
+            check()
         if transaction.size:
             entry = self.services.statements.of(
                 transaction, self.caller, self.request.request, self.place, self.audited

@@ -741,6 +741,41 @@ def test_who_loses_its_lead_while_a_node_goes_says_so_at_once() -> None:
     played(main)
 
 
+def test_what_was_taken_out_of_a_set_of_before_is_taken_out_again() -> None:
+    """The lead was lost, and taken again, between that and the commit that drops it."""
+
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        for name in "bc":
+            await leader.value(f"ALTER REPLICA {name} ROLES serving")
+        desk, out = leader.runs.cluster, list[bool]()
+        take_out = desk.take_out
+
+        async def and_lose(waited: asyncio.Future[None]) -> None:
+            await waited
+            leader.etcd = Fate.LOST
+            await trio.until(lambda: trio.leader is None, seconds=60)
+            leader.etcd = Fate.ANSWERED
+            await trio.until(lambda: trio.leader is leader, seconds=60)
+            await trio.in_sync("a", "b", "c")
+
+        def once(nodes: Any, is_over: Any) -> Any:
+            waited = take_out(nodes, is_over)
+            out.append(waited is not None)
+            if len(out) > 1 or waited is None:
+                return waited
+            return asyncio.ensure_future(and_lose(waited))
+
+        desk.take_out = once  # type: ignore[method-assign]
+        await leader.value("DROP REPLICA c")
+        assert out == [True, True], "of each set"
+        assert not waits_for(leader, trio.named("c"))
+        rows = (await leader.value("INFO FOR CLUSTER"))["replicas"]
+        assert [row["name"] for row in rows] == ["a", "b"]
+
+    played(main)
+
+
 # --- who takes over -------------------------------------------------------------------------------
 
 
