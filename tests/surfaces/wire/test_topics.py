@@ -242,6 +242,9 @@ async def test_what_is_asked_alone_is_at_the_log_when_it_has_been_read(
     peer = await hall.peer()
     (connection,) = hall.surface._wire.connections
     committer, loop = hall.here.node.committer, asyncio.get_running_loop()
+    answer = Kind.ANSWER if kind is Kind.RUN else Kind.VALUE
+    peer.say(kind, 6, {**PLACE, **body})
+    await peer.must_hear(answer, 6)  # its plan is made: that may take longer than a slice
 
     def busy() -> bool:
         return committer.log_is_busy
@@ -252,4 +255,4 @@ async def test_what_is_asked_alone_is_at_the_log_when_it_has_been_read(
     connection.data_received(encode(kind, 7, {**PLACE, **body}))
     assert busy()
     assert committer.released_upto < committer.committed
-    await peer.must_hear(Kind.ANSWER if kind is Kind.RUN else Kind.VALUE, 7)
+    await peer.must_hear(answer, 7)
