@@ -455,7 +455,7 @@ async def test_every_cell(house: House, figure: Callable[[str, object], None]) -
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody holds everything": lambda patch: patch.setattr(
-        Standing, "_judge", lambda self, noun: (ALL, True)
+        Standing, "_judge", lambda self, noun: (ALL, True, ())
     ),
     "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
 }

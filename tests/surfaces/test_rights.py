@@ -697,7 +697,7 @@ def _raw(run: Execution, record: RecordId, verbs: Verbs = READ) -> bytes | None:
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody holds everything": lambda patch: patch.setattr(
-        Standing, "_judge", lambda self, noun: (ALL, True)
+        Standing, "_judge", lambda self, noun: (ALL, True, ())
     ),
     "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
     "links are followed by their names": lambda patch: patch.setattr(Execution, "record", _record),

@@ -508,7 +508,7 @@ def _unjudged(self: Rights, tx: Transaction, caller: Caller, verbs: Verbs) -> An
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
     "everybody holds everything": lambda patch: patch.setattr(
-        Standing, "_judge", lambda self, noun: (ALL, True)
+        Standing, "_judge", lambda self, noun: (ALL, True, ())
     ),
     "owners own all users": lambda patch: patch.setattr(
         rights, "_owns", lambda who, user: user is not None
