@@ -108,9 +108,8 @@ class IndexesActor(LoopActor):
             except (Failed, Draining):  # the log has, or it was told to: it is on its way down
                 return
         if not goes_on:
-            self._unfinished.pop(
-                0
-            )  # not before: the commit reads as well, and may find it unreadable
+            # Not before: the commit reads as well, and it is this one that it may find unreadable.
+            self._unfinished.pop(0)
         self._waiting = committer.released(promise)
         self._waiting.add_done_callback(self._written)
 

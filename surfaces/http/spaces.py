@@ -52,7 +52,7 @@ from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, needed, parameters
 from surfaces.http.shared import Http
-from surfaces.http.weighed import read_counted
+from surfaces.http.weighed import read_counted, whole
 
 LIST: Final = "/kv/{ns}/{db}/{space}"
 OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
@@ -143,7 +143,7 @@ class KeyDelegate(HTTPMessageDelegate):
         self._reading = True
         try:
             read = partial(read_value, self._head)
-            held = [await read_counted(exchange, user, read, LONG_BODY, _all)]
+            held = [await read_counted(exchange, user, read, LONG_BODY, whole)]
             return await self._surface.long_work.run(partial(pack, held)) if is_long else held.pop()
         finally:
             self._reading = False
@@ -312,11 +312,6 @@ def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8 at byte {error.start}") from None
     return parse_value(text)
-
-
-def _all(value: Value) -> Value:
-    """All of a value may be many times what came."""
-    return value
 
 
 def _pack(held: list[Any], tick: Tick) -> Packed:

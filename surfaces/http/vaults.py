@@ -31,7 +31,7 @@ from surfaces.http.callers import caller
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, parameters
 from surfaces.http.running import RunningDelegate, without_place
-from surfaces.http.weighed import read_counted
+from surfaces.http.weighed import read_counted, whole
 
 ALL: Final = "/vault"
 ONE: Final = "/vault/{ns}/{db}/{vault}"
@@ -139,7 +139,7 @@ class VaultDelegate(RunningDelegate):
         """The body, tags not yet resolved."""
         if not self._exchange.body:
             return {}
-        return await read_counted(self._exchange, user, jsonvalues.parse, LONG, _all)
+        return await read_counted(self._exchange, user, jsonvalues.parse, LONG, whole)
 
     async def _bound(self, given: dict[str, Any], size: int) -> dict[str, Value]:
         """What the statement's text names, of a body of so many bytes."""
@@ -195,11 +195,6 @@ class VaultDelegate(RunningDelegate):
             who, names, _string(given, "old"), _needed(given, "new"), rekey, request
         )
         return {"changed": True, "rewrapped": await ask_now(vaults, asked)}
-
-
-def _all(found: Any) -> Any:
-    """All of a body may be many times what came."""
-    return found
 
 
 def _values(given: dict[str, Any], tick: Tick | None) -> dict[str, Value]:

@@ -284,6 +284,11 @@ def test_no_race_is_missed_by_comparing_before_the_commit(book: Book, race: str)
         book.commit(slow)
 
 
+def put_in_no_order(tx: Transaction) -> None:
+    for number in range(1_000):
+        tx.put(key(number * 7 % 1_000), b"")
+
+
 @pytest.mark.parametrize("beside", ["nobody", "paused", "barrier"])
 def test_keys_are_put_in_order_in_steps_for_who_is_compared_with_them(
     book: Book, monkeypatch: pytest.MonkeyPatch, beside: str
@@ -295,8 +300,7 @@ def test_keys_are_put_in_order_in_steps_for_who_is_compared_with_them(
     elif beside == "barrier":
         book.ledger.barrier = Barrier(Reads())
     tx = book.begin()
-    for number in range(1_000):
-        tx.put(key(number * 7 % 1_000), b"")
+    put_in_no_order(tx)
     steps = len(list(book.ledger.prepare(tx)))
     assert tx.own._order.knows(tx.own.writes) == (beside != "nobody")
     assert steps >= (25 if beside == "nobody" else 75)
@@ -309,8 +313,7 @@ def test_keys_that_are_followed_are_put_in_order_in_steps_for_who_has_paused(
 ) -> None:
     monkeypatch.setattr(replay, "RECORDS_A_STEP", 40)
     tx = book.begin()
-    for number in range(1_000):
-        tx.put(key(number * 7 % 1_000), b"")
+    put_in_no_order(tx)
     book.commit(tx)
     other = Book()
     paused = other.begin()

@@ -741,7 +741,9 @@ def test_who_loses_its_lead_while_a_node_goes_says_so_at_once() -> None:
     played(main)
 
 
-def test_what_was_taken_out_of_a_set_of_before_is_taken_out_again() -> None:
+def test_what_was_taken_out_of_a_set_of_before_is_taken_out_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The lead was lost, and taken again, between that and the commit that drops it."""
 
     async def main(trio: Trio) -> None:
@@ -766,7 +768,7 @@ def test_what_was_taken_out_of_a_set_of_before_is_taken_out_again() -> None:
                 return waited
             return asyncio.ensure_future(and_lose(waited))
 
-        desk.take_out = once  # type: ignore[method-assign]
+        monkeypatch.setattr(desk, "take_out", once)
         await leader.value("DROP REPLICA c")
         assert out == [True, True], "of each set"
         assert not waits_for(leader, trio.named("c"))
