@@ -22,6 +22,7 @@ from uuid import UUID
 
 import msgpack
 import msgspec
+from msgspec.msgpack import Ext
 
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, Refusal, TooLarge
@@ -56,7 +57,7 @@ def _extension(value: Any) -> msgpack.ExtType:
     if kind is RecordId:
         code, content = EXT_RECORD, pack([value.table, value.id])
     elif kind is timedelta:
-        code, content = EXT_DURATION, (value // MICROSECOND).to_bytes(8, "big", signed=True)
+        return duration(value // MICROSECOND)
     elif kind is UUID:
         code, content = EXT_UUID, value.bytes
     elif kind is Decimal:
@@ -70,6 +71,12 @@ def _extension(value: Any) -> msgpack.ExtType:
 
 _made: Final = tuple.__new__
 """Makes an ExtType without the questions that its own constructor asks."""
+
+
+def duration(microseconds: int) -> msgpack.ExtType:
+    """What `pack` takes in the place of a duration, for whoever has none yet: to make one, only to
+    have it taken apart again, took a twentieth of a read by id."""
+    return _made(msgpack.ExtType, (EXT_DURATION, microseconds.to_bytes(8, "big", signed=True)))
 
 
 def pack(value: Any) -> bytes:
@@ -238,35 +245,42 @@ def unpack_short(data: bytes) -> Any:
 def _settled(value: Any, depth: int) -> Any:
     """What the quick decoder has found, with values for extensions, and checked as `values.check`
     does. Its strings are Unicode already."""
-    kind = type(value)
-    if kind is list:
-        items: Iterable[tuple[Any, Any]] = enumerate(value)
-    elif kind is dict:
+    if isinstance(value, dict):
         "".join(value)  # a TypeError where a key is no string
-        items = value.items()
-    elif kind is msgspec.msgpack.Ext:
-        found = _foreign_extension(value.code, value.data)
+        if depth >= limits.DEPTH:
+            raise Unsettled
+        for name, part in value.items():
+            # Most parts are one of these: a call for each would be most of the work.
+            if type(part) is not str and not _is_settled(part):
+                value[name] = _settled(part, depth + 1)
+    elif isinstance(value, list):
+        if depth >= limits.DEPTH:
+            raise Unsettled
+        for at, part in enumerate(value):
+            if type(part) is not str and not _is_settled(part):
+                value[at] = _settled(part, depth + 1)
+    elif isinstance(value, Ext):
+        found = _foreign_extension(value.code, bytes(value.data))
         check(found)
         return found
     else:
         check(value)
-        return value
-    if depth >= limits.DEPTH:
-        raise Unsettled
-    for at, part in items:
-        # Most parts are one of these: a call for each would be most of the work.
-        kind = type(part)
-        if kind in _SETTLED:
-            continue
-        if kind is int:
-            if not _INT_MIN <= part <= _INT_MAX:
-                raise Unsettled
-        elif kind is float:
-            if part - part != 0.0:  # no number, or an infinity
-                raise Unsettled
-        else:
-            value[at] = _settled(part, depth + 1)
     return value
+
+
+def _is_settled(part: Any) -> bool:
+    """Whether a part is a scalar that stands for itself. :raises Unsettled: no number, or one of
+    more than 64 bits"""
+    kind = type(part)
+    if kind is int:
+        if not _INT_MIN <= part <= _INT_MAX:
+            raise Unsettled
+        return True
+    if kind is float:
+        if part - part != 0.0:  # no number, or an infinity
+            raise Unsettled
+        return True
+    return kind is bool or part is None or kind is bytes
 
 
 _NO_VALUE: Final = (
@@ -279,7 +293,6 @@ _NO_VALUE: Final = (
 """What decoders raise at bytes that are no value."""
 _quick_decode: Final = msgspec.msgpack.Decoder().decode
 _quick_encode: Final = msgspec.msgpack.Encoder().encode
-_SETTLED: Final = frozenset({str, bool, type(None), bytes})
 _INT_MIN: Final = limits.INT_MIN
 _INT_MAX: Final = limits.INT_MAX
 

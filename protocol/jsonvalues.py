@@ -15,6 +15,7 @@ import base64
 import binascii
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -189,7 +190,9 @@ def parse(text: bytes | str, tick: Tick | None = None) -> Any:
 
 
 def _text(text: bytes | str) -> str:
-    return text if isinstance(text, str) else text.decode("utf-8-sig")
+    if isinstance(text, str):
+        return text
+    return text[len(BOM_UTF8) :].decode() if text.startswith(BOM_UTF8) else text.decode()
 
 
 def from_json(plain: Any, tick: Tick | None = None) -> Value:
@@ -247,9 +250,29 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 # One decoder for all, as with the encoder.
-_decode: Final = json.JSONDecoder(
+_decoder: Final[Any] = json.JSONDecoder(
     parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_unique
-).decode
+)
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = _decoder.scan_once
+_BLANKS: Final = " \t\n\r"
+
+
+def _decode(text: str) -> Any:
+    """As the decoder does it, less its two searches for blanks, which take as long as a short text.
+
+    :raises ValueError: not JSON
+    """
+    try:
+        found, end = _scan(text, 0)
+    except StopIteration as stop:
+        if stop.value:
+            raise json.JSONDecodeError("Expecting value", text, stop.value) from None
+        return _decoder.decode(text)  # it begins with blanks, or as nothing does
+    if end < len(text):
+        rest = text[end:].lstrip(_BLANKS)
+        if rest:
+            raise json.JSONDecodeError("Extra data", text, len(text) - len(rest))
+    return found
 
 
 class _Names:

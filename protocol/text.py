@@ -41,10 +41,20 @@ _ESCAPED: Final = re.compile(r"[\n\t\r\\'\0]")
 
 def check_name(name: str, what: str = "name") -> str:
     """The name itself. :raises NameRefused: it does not match the pattern of names"""
+    if name in _found_good:
+        return name
     if not NAME.match(name):
         called = what if what == "name" else f"{what} name"
         raise NameRefused(f"{name!r} is no {called}: wanted {NAME.pattern[:-2]}", name=name)
+    if len(_found_good) >= NAMES_REMEMBERED:
+        _found_good.clear()
+    _found_good.add(name)
     return name
+
+
+_found_good: Final[set[str]] = set()
+NAMES_REMEMBERED: Final = 1024
+"""Each request names its places, and mostly the same: to match them took a thirtieth of a read."""
 
 
 def quote_name(name: str, keywords: frozenset[str] = frozenset()) -> str:
@@ -241,6 +251,8 @@ _RECORD_PART: Final = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?!')|`(?P<quoted>(?:[^`\\]|\\.)*)`|(?P<int>-?[0-9]+)"
     r"|u'(?P<uuid>[0-9a-fA-F-]{36})'|'(?P<string>(?:[^'\\]|\\.)*)'|(?P<mark>[\[\],:]))"
 )
+_PLAIN_RECORD: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*):(-?[0-9]{1,18})")
+"""The address that most requests name, found in one step instead of three."""
 _UNESCAPE: Final = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.S)
 _UNESCAPED: Final = {
     "n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "`": "`",
@@ -254,6 +266,9 @@ def parse_record(text: str) -> RecordId:
     :raises NameRefused: the table's name is none
     :raises TypeRefused, TooLarge, NumberTooLarge: the id is no id
     """
+    plain = _PLAIN_RECORD.fullmatch(text)
+    if plain is not None:
+        return RecordId(check_name(plain[1], "table"), int(plain[2]))
     reader = _RecordReader(text)
     table = reader.take("name", "quoted")
     reader.mark(":")

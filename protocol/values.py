@@ -84,26 +84,24 @@ def let_go(values: list[Any], tick: Tick) -> None:
 def is_large(value: Any, most: int = PACE, longest: float = LONG) -> bool:
     """Whether a value has more than `most` parts, or one of more than `longest` characters or
     bytes; looks at no more of them."""
-    left = most
-    parts: Iterable[Any] = (value,)
-    waiting: list[Any] = []
-    while True:
-        for part in parts:
+    if isinstance(value, (str, bytes)):
+        return len(value) > longest
+    left, waiting = most, [value]
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, (list, dict)):
+            continue  # a scalar, and all there is
+        left -= len(value)
+        if left < 0:
+            return True
+        for part in value if isinstance(value, list) else value.values():
             kind = type(part)
-            if kind in _ALWAYS_SMALL:
-                continue
             if kind is str or kind is bytes:
                 if len(part) > longest:
                     return True
-            elif kind is list or kind is dict:
-                left -= len(part)
-                if left < 0:
-                    return True
+            elif kind is dict or kind is list:
                 waiting.append(part)
-        if not waiting:
-            return False
-        value = waiting.pop()
-        parts = value if type(value) is list else value.values()
+    return False
 
 
 def is_flat(value: Any) -> bool:
@@ -396,7 +394,6 @@ def _deeper(value: Any, tick: Tick | None) -> Any:
 
 
 _HOLDERS: Final = frozenset({dict, list})
-_ALWAYS_SMALL: Final = frozenset({int, float, bool, type(None), datetime, timedelta, UUID})
 _LITTLE: Final = 8
 """Parts of an array or object that may be looked through without a tick."""
 _INT_MIN: Final = limits.INT_MIN

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from actors.scripts import administering
 from protocol import limits
+from protocol.binary import duration
 from protocol.errors import BadRequest, NotWritable, Refusal, VersionNotSupported
 from protocol.requests import Caller, NodeStatus, Result, RunScript, ScriptAnswer
 from protocol.values import MICROSECOND
@@ -249,7 +250,7 @@ def results(found: tuple[Result, ...]) -> list[dict[str, Any]]:
             "value": result.value,
             "kind": result.kind,
             "rows": result.rows,
-            "took": timedelta(microseconds=result.took_us),
+            "took": duration(result.took_us),
         }
         for result in found
     ]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
@@ -110,3 +111,23 @@ def test_what_is_no_utf_8_is_refused(data: bytes) -> None:
 
 def test_a_mark_at_the_head_of_utf_8_is_passed_over() -> None:
     assert parse(b'\xef\xbb\xbf{"a":1}') == {"a": 1}
+
+
+JSON_TEXTS = (
+    '{"a":1}', ' {"a":1}', '{"a":1} \r\n\t', "\n[1] ", "1", "", " ", "[1] 2", "[1],", '{"a":}',
+    "[1,", "nul", "[nul]", '{"a":1', "{} {}", "[]\x0b", "\ufeff[]", "'a'", "[1]\u00a0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", JSON_TEXTS)
+def test_what_is_read_and_refused_is_what_json_reads_and_refuses(text: str) -> None:
+    def told(read: Callable[[], object]) -> object:
+        try:
+            return read()
+        except ValueError as error:
+            return f"not JSON: {error}"
+        except BadRequest as refusal:
+            return refusal.message
+
+    bare = text.removeprefix("\ufeff")
+    assert told(lambda: parse(text.encode())) == told(lambda: json.loads(bare))

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import text
 from protocol.errors import BadRequest, NameRefused, Refusal
 from protocol.text import (
+    NAME,
+    NAMES_REMEMBERED,
     brief,
     check_name,
     format_datetime,
@@ -105,3 +108,27 @@ def test_digits_past_the_microsecond_are_rounded(value: datetime, more: int) -> 
 def test_other_texts_are_no_datetimes(text: str) -> None:
     with pytest.raises(BadRequest):
         parse_datetime(text)
+
+
+@given(
+    st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,70}", fullmatch=True),
+    st.from_regex(r"-?[0-9]{1,22}", fullmatch=True),
+)
+def test_an_address_in_one_step_is_what_it_is_in_three(table: str, number: str) -> None:
+    """Blanks before the colon have it read part by part."""
+    found: list[object] = []
+    for address in (f"{table}:{number}", f"{table} :{number}"):
+        try:
+            found.append(parse_record(address))
+        except Refusal as refusal:
+            found.append((type(refusal), refusal.message.replace(" :", ":")))
+    assert found[0] == found[1]
+
+
+def test_names_are_remembered_that_are_some_and_not_too_many() -> None:
+    for number in range(2 * NAMES_REMEMBERED):
+        assert check_name(f"n{number}") == f"n{number}"
+        with pytest.raises(NameRefused):
+            check_name(f"n {number}")
+    assert len(text._found_good) <= NAMES_REMEMBERED
+    assert all(NAME.match(name) for name in text._found_good)
