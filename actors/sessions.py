@@ -42,6 +42,29 @@ UNSETTLED: Final = -1
 """No version of the users."""
 
 
+class _Callers:
+    """Who shows one credential, by where it comes from: clients share one among connections, and a
+    request would make its caller anew each time another connection's has come between.
+
+    :param caller: as it came first
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._by_origin = {(caller.surface, caller.address): caller}
+
+    def at(self, surface: Surface, address: str) -> Caller:
+        """The caller, come over a surface and from an address."""
+        origin = (surface, address)
+        found = self._by_origin.get(origin)
+        if found is None:
+            if len(self._by_origin) >= CALLERS:
+                self._by_origin.clear()
+            found = replace(self._caller, surface=surface, address=address)
+            self._by_origin[origin] = found
+        return found
+
+
 @dataclass(slots=True)
 class _Open:
     """An open session."""
@@ -53,23 +76,14 @@ class _Open:
     used_us: int
     users_version: int
     """The durable version of the users at which the user was last seen unchanged."""
-    _callers: dict[tuple[Surface, str], Caller] = field(default_factory=dict)
-    """The caller as it comes from elsewhere: clients share a token among connections, and a request
-    would make it anew each time another connection's has come between."""
+    callers: _Callers = field(init=False)
 
     def __post_init__(self) -> None:
-        self._callers[self.caller.surface, self.caller.address] = self.caller
+        self.callers = _Callers(self.caller)
 
     def caller_at(self, surface: Surface, address: str) -> Caller:
         """The caller, come over a surface and from an address."""
-        at = (surface, address)
-        found = self._callers.get(at)
-        if found is None:
-            if len(self._callers) >= CALLERS:
-                self._callers.clear()
-            found = replace(self.caller, surface=surface, address=address)
-            self._callers[at] = found
-        return found
+        return self.callers.at(surface, address)
 
     @property
     def name(self) -> str:
@@ -103,6 +117,10 @@ class _Remembered:
     user: str
     passhash: str = field(repr=False)
     ends_us: int
+    users_version: int = UNSETTLED
+    """The durable version of the users at which the user was last seen with that hash …"""
+    callers: _Callers | None = None
+    """… and who it was there; None: it has not been looked at again since."""
 
 
 class Rests(Protocol):
@@ -317,16 +335,37 @@ class Sessions:
         if len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
 
-    def remembers(self, user: User, password: str) -> bool:
-        """Whether this password was right within the last minute, for this very hash."""
+    def still_right(
+        self, user: str, password: str, surface: Surface, address: str, users_version: int
+    ) -> Caller | None:
+        """Who a password stands for that was right within the last minute, and of whose user
+        nothing has changed since; None: the user has to be looked at.
+
+        :param users_version: the users' version now
+        """
+        found = self._remembered.get(self._key(user, password))
+        if found is None or found.users_version != users_version or found.callers is None:
+            return None
+        if found.ends_us <= self._clock.monotonic_us():
+            return None
+        return found.callers.at(surface, address)
+
+    def remembers(self, seen: Seen, password: str, surface: Surface, address: str) -> Caller | None:
+        """Who a password stands for that was right within the last minute, for the very hash that
+        was seen. None: it was not."""
+        user = seen.user
+        if user is None:
+            return None
         key = self._key(user.name, password)
         found = self._remembered.get(key)
         if found is None:
-            return False
+            return None
         if found.ends_us <= self._clock.monotonic_us() or found.passhash != user.passhash:
             del self._remembered[key]
-            return False
-        return True
+            return None
+        caller = caller_of(user, None, surface, address)
+        found.users_version, found.callers = seen.users_version, _Callers(caller)
+        return caller
 
     def _key(self, user: str, password: str) -> bytes:
         text = f"{len(user)}:{user}{password}".encode("utf-8", "surrogatepass")

@@ -128,22 +128,28 @@ class SessionsActor(LoopActor):
     @handles(AuthenticatePassword)
     def authenticate_password(self, message: AuthenticatePassword) -> Caller | Awaitable[Caller]:
         """Who a user and password are. Right ones are remembered for a minute."""
-        seen = self._look(message.user)
-        if self._may_show(seen) and self._remembers(seen, message.password):
-            return caller_of(seen.known, None, message.surface, message.address)
-        return self._authenticated(message)
+        user, password, version = (
+            message.user,
+            message.password,
+            self._committer.ledger.users_version,
+        )
+        surface, address = message.surface, message.address
+        known = self._sessions.still_right(user, password, surface, address, version)
+        if known is None and self._may_show(seen := self._look(user)):
+            known = self._sessions.remembers(seen, password, surface, address)
+        return known or self._authenticated(message)
 
     async def _authenticated(self, message: AuthenticatePassword) -> Caller:
+        surface, address = message.surface, message.address
         seen = await self._settled(message.user)
-        if not self._remembers(seen, message.password):
-            with self._aside(message.surface):
+        known = self._sessions.remembers(seen, message.password, surface, address)
+        if known is None:
+            with self._aside(surface):
                 seen = await self._verified(message, message.user, message.password)
             self._sessions.remember(seen.known, message.password)
-            self._statements.came("sign in", message.user, message.surface, message.address)
-        return caller_of(seen.known, None, message.surface, message.address)
-
-    def _remembers(self, seen: Seen, password: str) -> bool:
-        return seen.user is not None and self._sessions.remembers(seen.user, password)
+            self._statements.came("sign in", message.user, surface, address)
+            known = caller_of(seen.known, None, surface, address)
+        return known
 
     @handles(ChangePassword)
     async def change_password(self, message: ChangePassword) -> None:

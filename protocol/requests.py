@@ -87,14 +87,17 @@ class AuthenticateToken(Struct, Request[Caller], frozen=True):
         return f"AuthenticateToken(surface={self.surface!r}, address={self.address!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticatePassword(Request[Caller]):
+class AuthenticatePassword(Struct, Request[Caller], frozen=True):
     """Who a user and password are, without a session. Refused as SignIn is."""
 
     user: str
-    password: str = field(repr=False)
+    password: str
     surface: Surface
     address: str
+
+    def __repr__(self) -> str:
+        of = f"{self.user!r}, surface={self.surface!r}, address={self.address!r}"
+        return f"AuthenticatePassword({of})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,10 @@ async def token(at: SignInDesk, token: str, address: str = HERE) -> Any:
     return await outcome(ask(at.ref, AuthenticateToken(token, "http", address)))
 
 
-async def basic(at: SignInDesk, password: str = PASSWORD, user: str = "ana") -> Any:
-    return await outcome(ask(at.ref, AuthenticatePassword(user, password, "http", HERE)))
+async def basic(
+    at: SignInDesk, password: str = PASSWORD, user: str = "ana", address: str = HERE
+) -> Any:
+    return await outcome(ask(at.ref, AuthenticatePassword(user, password, "http", address)))
 
 
 @both
@@ -207,6 +209,34 @@ def test_a_session_ends_when_its_user_is_dropped_or_changed(kind: str) -> None:
                     assert (await basic(at, "another horse")).user == "ana"
                 if change != "drop":
                     await at.drop("ana")
+
+    play(kind, main)
+
+
+@both
+def test_a_password_that_is_remembered_is_asked_for_no_user_until_users_change(kind: str) -> None:
+    async def main() -> None:
+        async with desk(kind) as at:
+            await at.define("root", PASSWORD)
+            await at.define("ana", PASSWORD)
+            first, second = await basic(at), await basic(at)
+            assert (second.role, second.address, second.session) == ("owner", HERE, None)
+            assert first == second
+            assert await basic(at) is second, "nobody was looked at"
+            assert (await basic(at, address=ELSEWHERE)).address == ELSEWHERE
+            assert await basic(at) is second
+            assert isinstance(await basic(at, PASSWORD + "x"), SignInRefused)
+            await at.define("bob", PASSWORD)
+            assert await basic(at) == second
+            await at.change("ana", role="viewer")
+            assert (await basic(at)).role == "viewer"
+            await at.drop("ana")
+            assert isinstance(await basic(at), SignInRefused)
+            for port in range(2 * CALLERS):
+                await basic(at, user="bob", address=f"192.0.2.3:{port}")
+            kept = [one for one in at.sessions._remembered.values() if one.user == "bob"]
+            assert all(len(one.callers._by_origin) <= CALLERS for one in kept if one.callers)
+            assert kept
 
     play(kind, main)
 
@@ -410,6 +440,6 @@ def test_a_token_shared_by_connections_has_one_caller_for_each(kind: str) -> Non
                 caller = await token(at, session.token, f"192.0.2.3:{port}")
                 assert caller.address == f"192.0.2.3:{port}"
             (kept,) = at.sessions._open.values()
-            assert len(kept._callers) <= CALLERS
+            assert len(kept.callers._by_origin) <= CALLERS
 
     play(kind, main)
