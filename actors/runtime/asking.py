@@ -10,7 +10,7 @@ from pykka import ActorRef
 from pykka._envelope import Envelope
 
 from actors.runtime.actor import LoopFuture, Stop
-from actors.runtime.loop import LoopInbox
+from actors.runtime.inboxes import LoopInbox
 from actors.runtime.threads import ThreadActor
 from protocol.errors import Draining
 from protocol.requests import Request
@@ -50,7 +50,7 @@ def call_now(ref: ActorRef[Any], request: Request[Reply]) -> Reply | asyncio.Fut
     """As `ask_now`, but a reply that is there already comes as it is, and a refusal is raised:
     half of what a short request costs is else the future around its answer."""
     inbox = ref.actor_inbox
-    if type(inbox) is LoopInbox and not inbox.scheduled:
+    if isinstance(inbox, LoopInbox) and not inbox.scheduled:
         return inbox.handle_now(request)  # type: ignore[no-any-return]
     future: LoopFuture[Reply] = ref.ask(request, block=False)  # type: ignore[assignment]
     return future.waiter
@@ -59,7 +59,7 @@ def call_now(ref: ActorRef[Any], request: Request[Reply]) -> Reply | asyncio.Fut
 def tell_now(ref: ActorRef[Any], message: object) -> None:
     """As `tell`, to a loop actor, which handles the message before this returns if it is idle."""
     inbox = ref.actor_inbox
-    if type(inbox) is LoopInbox and not inbox.scheduled:
+    if isinstance(inbox, LoopInbox) and not inbox.scheduled:
         inbox.take_now(message)
     else:
         tell(ref, message)

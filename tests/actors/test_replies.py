@@ -149,7 +149,7 @@ def test_an_actor_that_fails_fails_what_it_has_promised(kind: str) -> None:
         actor.promised[0].set_result(3)
         assert heard == [3]
         await stop(ref)
-        actor._refuse_waiting()
+        actor.refuse_waiting()
         assert heard[0] == 3
         assert isinstance(heard[1], UnknownOutcome)
 
