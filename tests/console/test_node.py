@@ -65,6 +65,7 @@ def test_it_is_drained_and_resumed(opened: Opened, node: NodeProcess, watch: Wat
     dialog.get_by_role("button", name="Declare").click()
     expect(stands).not_to_contain_text("drained")
     expect(page.locator(".banners")).not_to_contain_text("drained")
+    expect(dialog).to_be_hidden()  # roles are in force before their statement is answered
     assert info(node)["roles"] == ["serving", "writable"]
     (entry,) = node.script("INFO FOR STATEMENTS LIMIT 1")["results"][0]["value"]
     assert (entry["statement"], entry["reason"]) == (
