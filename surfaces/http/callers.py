@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from actors.runtime import ask_now
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from actors.runtime import call_now
 from protocol.errors import SignInRefused
 from protocol.requests import AuthenticatePassword, AuthenticateToken, Caller
 from surfaces.http.credentials import Password, Token, credential
@@ -12,21 +16,42 @@ from surfaces.http.exchange import Exchange
 async def caller(exchange: Exchange) -> Caller:
     """The caller of a request. :raises Refusal: as the sessions actor refuses; `SignInRefused`
     when there is no credential"""
-    assert exchange.head is not None
-    return await caller_with(exchange, credential(exchange.head))
+    found = caller_now(exchange)
+    return found if isinstance(found, Caller) else await found
 
 
 async def caller_with(exchange: Exchange, given: Token | Password | None) -> Caller:
     """The caller who presents a credential with a request. :raises Refusal: as `caller`"""
+    found = _asked(exchange, given)
+    return found if isinstance(found, Caller) else await found
+
+
+def caller_now(exchange: Exchange) -> Caller | Coroutine[Any, Any, Caller]:
+    """As `caller`, but who is known at once comes as it is."""
+    assert exchange.head is not None
+    return _asked(exchange, credential(exchange.head))
+
+
+def _asked(
+    exchange: Exchange, given: Token | Password | None
+) -> Caller | Coroutine[Any, Any, Caller]:
     sessions = exchange.connection.surface.node.sessions
     address = exchange.connection.address
     if given is None:
         raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
     if isinstance(given, Token):
-        found = await ask_now(sessions, AuthenticateToken(given.token, "http", address))
+        found = call_now(sessions, AuthenticateToken(given.token, "http", address))
     else:
         asked = AuthenticatePassword(given.user, given.password, "http", address)
-        found = await ask_now(sessions, asked)
+        found = call_now(sessions, asked)
+    return _known(exchange, found) if isinstance(found, Caller) else _awaited(exchange, found)
+
+
+async def _awaited(exchange: Exchange, found: asyncio.Future[Caller]) -> Caller:
+    return _known(exchange, await found)
+
+
+def _known(exchange: Exchange, found: Caller) -> Caller:
     exchange.known = True
     exchange.connection.knows(found.user)
     return found

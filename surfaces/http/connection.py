@@ -40,7 +40,7 @@ class Connection(asyncio.Protocol):
         self.surface: Serving[Connection] = surface
         self.queue: deque[Exchange] = deque()
         self.current: Exchange | None = None
-        self.reading = Reading(self, surface.shortcuts, surface.admit)
+        self.reading = Reading(self, surface.shortcuts, surface.intake.admit)
         self.outgoing = Outgoing(Account(surface.answers))
         self.context = Context("", "http")
         self.address = ""
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
         """The current answer is complete."""
         assert exchange is self.current
         self.current = None
-        self.surface.finished(exchange)
+        self.surface.intake.finished(exchange)
         if self.closed or exchange.status == SWITCHING:
             return
         if exchange.close_after:
@@ -434,7 +434,7 @@ class Connection(asyncio.Protocol):
                 self._queue_bytes -= exchange.waits_with + exchange.bytes_held
                 self._unjudged_bytes -= exchange.unjudged
                 try:
-                    self.surface.begin(exchange)
+                    self.surface.intake.begin(exchange)
                 except Exception as error:  # in its own turn, not in that of who came before it
                     exchange.fail(error)
         finally:

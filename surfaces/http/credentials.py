@@ -10,14 +10,14 @@ from protocol.errors import SignInRefused
 from surfaces.http.head import Head
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Token:
     """`Authorization: Bearer …`"""
 
     token: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Password:
     """`Authorization: Basic …`"""
 

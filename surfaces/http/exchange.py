@@ -1,4 +1,4 @@
-"""One request and the answer to it, along Tornado's `HTTPConnection`.
+"""One request and the answer to it, with the methods of Tornado's `HTTPConnection`.
 
 A lean delegate answers with `reply` or `refuse`, in one piece. Tornado's handlers answer through
 `write_headers`, `write` and `finish`. Either way `finished` is the end: the connection then turns
@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 import structlog
-from tornado.httputil import (
-    HTTPConnection,
-    HTTPHeaders,
-    HTTPMessageDelegate,
-    RequestStartLine,
-    ResponseStartLine,
-)
+from tornado.httputil import HTTPHeaders, RequestStartLine, ResponseStartLine
 from tornado.web import RequestHandler
 
 from protocol import binary, limits
@@ -35,7 +29,19 @@ SWITCHING: Final = 101
 log = structlog.get_logger("surfaces.http")
 
 Credential = Literal["none", "optional", "required"]
-Lean = Callable[[Http, "Exchange"], HTTPMessageDelegate]
+
+
+class Delegate(Protocol):
+    """What answers a request, as far as its exchange needs it: those of Tornado are some too."""
+
+    def finish(self) -> None:
+        """The request is there: do it."""
+
+    def on_connection_close(self) -> None:
+        """The client went away: stop, and finish the exchange all the same."""
+
+
+Lean = Callable[[Http, "Exchange"], Delegate]
 """Makes the delegate of a request."""
 
 
@@ -117,7 +123,7 @@ class Link(Protocol):
         """The connection is no longer one of requests."""
 
 
-class Exchange(HTTPConnection):
+class Exchange:
     """One request and its answer.
 
     :ivar body: the whole body, once it has arrived; before that what has come of it in one piece
@@ -137,7 +143,7 @@ class Exchange(HTTPConnection):
         self.request = request
         self.route: Route | None = None
         self.refusal: Refusal | None = None
-        self.delegate: HTTPMessageDelegate | None = None
+        self.delegate: Delegate | None = None
         self.parts: bytearray | None = None
         self.bytes_in = 0
         self.bytes_held = 0

@@ -85,6 +85,30 @@ class Head:
         return RequestStartLine(self.method, target, self.version), headers
 
 
+@dataclass(slots=True)
+class KnownHead:
+    """What a block of fields meant before."""
+
+    like: Head
+    """A head with these fields, but for the credential; its method and target say nothing."""
+    start: int
+    end: int
+    """Where the credential stands in the block; both 0: there is none."""
+    token: bytes | None
+    """The digest of the credential's token, if it is one."""
+    msgpack: bool
+    reads_value: bool
+    """Whether a body is text or JSON beyond doubt, so that a value may be read of it."""
+
+    def head(self, method: str, target: bytes, block: bytes) -> Head:
+        """The head of a request with these fields."""
+        like, fields = self.like, self.like.fields
+        if self.end:
+            fields = {**fields, b"authorization": block[self.start : self.end]}
+        path, _, query = target.decode("ascii").partition("?")
+        return Head(method, path, query, like.version, fields, like.host, True, like.length)
+
+
 def judge(
     method: str,
     target: bytes,

@@ -12,7 +12,6 @@ minute at most. The credential itself is read from each request anew.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -20,7 +19,7 @@ from actors.sessions import token_digest
 from protocol import limits
 from protocol.errors import SignInRefused
 from surfaces.http.credentials import Token, credential
-from surfaces.http.head import Head
+from surfaces.http.head import Head, KnownHead
 
 REMEMBERED: Final = 1024
 BLOCK_BYTES: Final = 2 * limits.KIB
@@ -37,30 +36,6 @@ TARGET_BYTES: Final = 4 * limits.KIB
 REQUEST_LINE: Final = re.compile(
     rb"(GET|HEAD|POST|PUT|DELETE) (/[A-Za-z0-9._~:@%%/?&=+,-]{0,%d}) HTTP/1\.1\r\n" % TARGET_BYTES
 )
-
-
-@dataclass(frozen=True, slots=True)
-class KnownHead:
-    """What a block of fields meant before."""
-
-    like: Head
-    """A head with these fields, but for the credential; its method and target say nothing."""
-    start: int
-    end: int
-    """Where the credential stands in the block; both 0: there is none."""
-    token: bytes | None
-    """The digest of the credential's token, if it is one."""
-    msgpack: bool
-    reads_value: bool
-    """Whether a body is text or JSON beyond doubt, so that a value may be read of it."""
-
-    def head(self, method: str, target: bytes, block: bytes) -> Head:
-        """The head of a request with these fields."""
-        like, fields = self.like, self.like.fields
-        if self.end:
-            fields = {**fields, b"authorization": block[self.start : self.end]}
-        path, _, query = target.decode("ascii").partition("?")
-        return Head(method, path, query, like.version, fields, like.host, True, like.length)
 
 
 class KnownHeads:

@@ -29,8 +29,8 @@ from protocol.errors import (
 )
 from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange, Route
-from surfaces.http.head import METHODS, SINGLE, Head, judge
-from surfaces.http.known import BLOCK_BYTES, MISSES, REQUEST_LINE, KnownHead
+from surfaces.http.head import METHODS, SINGLE, Head, KnownHead, judge
+from surfaces.http.known import BLOCK_BYTES, MISSES, REQUEST_LINE
 from surfaces.http.shortcuts import Asking, Shortcuts
 
 _METHODS: Final = {name.encode(): name for name in METHODS}

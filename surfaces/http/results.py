@@ -78,12 +78,10 @@ MSGPACK: Final = Form(
 )
 
 
-async def encode(
+async def in_turns(
     form: Form, results: Sequence[Result], others: dict[str, Any], work: LongWork
 ) -> bytes:
-    """An answer: `results`, and the fields beside them, whose values are plain already."""
-    if not is_large([result.value for result in results], SMALL):
-        return whole(form, results, others)
+    """A large answer: `results`, and the fields beside them, whose values are plain already."""
     return await work.run(lambda tick: _in_steps(form, results, others, tick))
 
 

@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from copy import copy
 from typing import Final
 
-from tornado.httputil import HTTPMessageDelegate
-
 from actors.runtime import tell
 from protocol.errors import Busy, Refusal
 from protocol.requests import CancelScript
@@ -19,7 +17,7 @@ from surfaces.http.shared import Http
 _OF_TEXTS: Final = frozenset({"statement", "line", "column", "near"})
 
 
-class RunningDelegate(HTTPMessageDelegate, ABC):
+class RunningDelegate(ABC):
     """Answers one request.
 
     :ivar _running: whether the node runs the script at present

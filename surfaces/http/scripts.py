@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from actors.runtime import ask_now
+from actors.runtime import call_now
 from actors.scripts.administering import administers
 from protocol import limits
 from protocol.errors import Refusal
-from protocol.requests import RunScript, ScriptAnswer
+from protocol.requests import Caller, RunScript, ScriptAnswer
 from protocol.values import LONG, Value, is_large, let_go
 from surfaces.http import answers, results
 from surfaces.http.asked import Asked, read
-from surfaces.http.callers import caller
+from surfaces.http.callers import caller_now
 from surfaces.http.exchange import Exchange
 from surfaces.http.running import RunningDelegate
 from surfaces.http.weighed import read_counted
@@ -37,7 +38,8 @@ class ScriptDelegate(RunningDelegate):
         head = exchange.head
         assert head is not None
         exchange.msgpack = head.wants_msgpack
-        who = await caller(exchange)
+        known = caller_now(exchange)
+        who = known if isinstance(known, Caller) else await known
         asked = await read_counted(exchange, who.user, partial(read, head), LONG, _held)
         if exchange.connection.closed:
             return  # gone before it began
@@ -48,40 +50,45 @@ class ScriptDelegate(RunningDelegate):
             after=asked.after, current=asked.current,
         )  # fmt: skip
         self._running = True
-        answer = await ask_now(self._surface.node.scripts, run)
+        found = call_now(self._surface.node.scripts, run)
         del run, asked
+        answer = found if isinstance(found, ScriptAnswer) else await found
         exchange.committed = answer.committed
         large = is_large([result.value for result in answer.results], results.SMALL)
         if not exchange.connection.closed:
-            await self._tell(answer, large)
+            form = results.MSGPACK if exchange.msgpack else results.JSON
+            beside = self._beside(form, answer)
+            if large:
+                work = self._surface.long_work
+                body = await results.in_turns(form, answer.results, beside, work)
+            else:
+                body = results.whole(form, answer.results, beside)
+            self._tell(form, body, answer.refusal)
         if large:
             self._held = [result.value for result in answer.results]
 
-    async def _tell(self, answer: ScriptAnswer, large: bool) -> None:
+    def _beside(self, form: results.Form, answer: ScriptAnswer) -> dict[str, Any]:
+        """What stands in the answer beside the results."""
+        if answer.refusal is not None:
+            said = answers.error(answer.refusal, self._exchange.request)
+            self._exchange.log_refusal(said)
+            return {"error": form.plain(said)}
+        beside = {
+            "seq": answer.sequence,
+            "store": answer.store,
+            "epoch": answer.epoch,
+            "ns": answer.namespace,
+            "db": answer.database,
+        }
+        if answer.moment is not None:
+            beside["moment"] = answer.moment
+        return beside
+
+    def _tell(self, form: results.Form, body: bytes, refusal: Refusal | None) -> None:
         exchange = self._exchange
-        form = results.MSGPACK if exchange.msgpack else results.JSON
-        work = self._surface.long_work
-        refusal = answer.refusal
         if refusal is None:
-            others = {
-                "seq": answer.sequence,
-                "store": answer.store,
-                "epoch": answer.epoch,
-                "ns": answer.namespace,
-                "db": answer.database,
-            }
-            if answer.moment is not None:
-                others["moment"] = answer.moment
-            if large:
-                body = await results.encode(form, answer.results, others, work)
-            else:
-                body = results.whole(form, answer.results, others)
             exchange.reply(200, body, form.kind)
             return
-        said = answers.error(refusal, exchange.request)
-        exchange.log_refusal(said)
-        error = form.plain(said)
-        body = await results.encode(form, answer.results, {"error": error}, work)
         status = answers.status_of(refusal, exchange.by_page)
         exchange.reply(status, body, form.kind, answers.error_fields(refusal))
 

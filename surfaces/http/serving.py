@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Generic, TypeVar
 
-from surfaces.http.exchange import Exchange, Route
-from surfaces.http.head import Head
+from surfaces.http.intake import Intake
 from surfaces.http.shared import Http
 from surfaces.http.shortcuts import Shortcuts
 from surfaces.unsaid import Says, Unsaid
@@ -17,6 +16,7 @@ Connection = TypeVar("Connection", bound=Says)
 class Serving(Http, Generic[Connection]):
     """What a connection asks for and tells; `surface.py` does it."""
 
+    intake: Intake
     shortcuts: Shortcuts
     unsaid: Unsaid[Connection]
 
@@ -31,15 +31,3 @@ class Serving(Http, Generic[Connection]):
     @abstractmethod
     def broken(self, connection: Connection, error: BaseException) -> None:
         """A bug that is no request's: the connection is cut."""
-
-    @abstractmethod
-    def admit(self, exchange: Exchange, head: Head) -> Route:
-        """The route of a request, decided by its head. :raises Refusal: there is none"""
-
-    @abstractmethod
-    def begin(self, exchange: Exchange) -> None:
-        """Run a request whose turn has come."""
-
-    @abstractmethod
-    def finished(self, exchange: Exchange) -> None:
-        """A request is answered, or nobody waits for its answer any more."""

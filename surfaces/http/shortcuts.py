@@ -16,8 +16,7 @@ from protocol.errors import Refusal
 from protocol.spaces import GetKey, check_key
 from surfaces.http import answers
 from surfaces.http.exchange import Exchange, Link, Route
-from surfaces.http.head import Head
-from surfaces.http.known import KnownHead
+from surfaces.http.head import Head, KnownHead
 from surfaces.http.queries import parameters
 from surfaces.http.shared import Http
 from surfaces.http.spaces import (

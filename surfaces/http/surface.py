@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 from email.utils import formatdate
-from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
-from tornado.httputil import HTTPInputError
 
 from actors.facts import Load
 from protocol import limits
-from protocol.errors import BadRequest, Full, MisdirectedRequest, SignInRefused
+from protocol.errors import Full
 from protocol.jsonvalues import encode_plain
-from surfaces.http import answers, cors, scripts
+from surfaces.http import answers
 from surfaces.http.connection import Connection
-from surfaces.http.exchange import Exchange, Route
-from surfaces.http.head import Head
+from surfaces.http.intake import Intake
 from surfaces.http.openapi import document
-from surfaces.http.routes import ROUTES, Table, application
+from surfaces.http.routes import ROUTES
 from surfaces.http.serving import Serving
 from surfaces.http.shared import HttpSettings
 from surfaces.http.shortcuts import Shortcuts
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("surfaces.http")
 
 CHECKS_A_SECOND: Final = 2
-HEALTH: Final = "/health"
 REFUSALS_HELD: Final = 256
 """Connections over the ceiling that are kept for the moment their refusal takes; further ones are
 cut."""
@@ -49,16 +45,14 @@ class HttpSurface(Serving[Connection]):
 
     def __init__(self, node: Node, settings: HttpSettings) -> None:
         super().__init__(node, settings)
-        self.table = Table()
-        self.application = application(self)
         self.description = encode_plain(
             document({(route.method, route.path): route.credential for route in ROUTES})
         )
         self.connections: set[Connection] = set()
         self.unsaid = Unsaid(self.broken)
-        self.shortcuts = Shortcuts(self, self.table.route)
+        self.intake = Intake(self, ROUTES)
+        self.shortcuts = Shortcuts(self, self.intake.table.route)
         self._forget_at = 0.0
-        self._quiet: asyncio.Event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._listener: Listener | None = None
 
@@ -117,10 +111,10 @@ class HttpSurface(Serving[Connection]):
             connection.leave()
         until = self.loop.time() + seconds
         while (busy := self._busy()) and (left := until - self.loop.time()) > 0:
-            self._quiet.clear()
+            self.intake.quiet.clear()
             try:
                 # Answers being sent end without a word here, so look again soon.
-                await asyncio.wait_for(self._quiet.wait(), min(left, 0.05))
+                await asyncio.wait_for(self.intake.quiet.wait(), min(left, 0.05))
             except TimeoutError:
                 continue
         return busy
@@ -167,7 +161,7 @@ class HttpSurface(Serving[Connection]):
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
-        self._quiet.set()
+        self.intake.quiet.set()
 
     @property
     def held(self) -> int:
@@ -186,96 +180,6 @@ class HttpSurface(Serving[Connection]):
 
     def _refused(self) -> None:
         self.counters.refused_connections += 1
-
-    # --- requests -------------------------------------------------------------------------------
-
-    def admit(self, exchange: Exchange, head: Head) -> Route:
-        """The route of a request, decided by its head.
-
-        :raises MisdirectedRequest: its Host is not this node
-        :raises Refusal: as `Table.find`; SignInRefused when the route needs a credential
-        """
-        known = not head.host or self.hosts.known(head.host, self.node.status)
-        # A load balancer asks for health by whatever name it has, and learns nothing else by it.
-        if not known and head.path != HEALTH:
-            raise MisdirectedRequest(f"{head.host} is not this node")
-        route = self.table.find(head)
-        exchange.route = route
-        if b"origin" in head.fields:
-            cors.check_credential(head, self.node.status().endpoints)
-        if (
-            route.credential == "required"
-            and b"authorization" not in head.fields
-            and not route.upgrades  # it may stand elsewhere: handshake.py
-        ):
-            raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
-        if self.stopping and not route.probe:
-            raise self.admission.leaving()
-        return route
-
-    def begin(self, exchange: Exchange, *, judged: bool = False) -> None:
-        """Run a request whose turn has come.
-
-        :param judged: it was put off already, for want of room
-        """
-        route, head, refusal = exchange.route, exchange.head, exchange.refusal
-        if refusal is not None and (route is None or not route.upgrades):
-            exchange.refuse(refusal)
-            return
-        assert route is not None
-        assert head is not None
-        if refusal is None and not route.probe:
-            if self.admission.full and not self._lets_in(exchange):
-                if not judged:
-                    self.admission.judge_later(partial(self._judge, exchange))
-                    return
-                exchange.refusal = self.admission.busy()
-                if not route.upgrades:
-                    exchange.refuse(exchange.refusal)
-                    return
-            else:
-                exchange.runs()
-        try:
-            if route.lean is not None:
-                exchange.delegate = delegate = route.lean(self, exchange)
-            else:
-                exchange.delegate = delegate = self.application.start_request(
-                    exchange.connection, exchange
-                )
-                delegate.headers_received(*head.tornado())
-                if exchange.body:
-                    delegate.data_received(exchange.body)
-            delegate.finish()
-        except HTTPInputError as error:  # Tornado's own judgement, of the query for one
-            exchange.refuse(BadRequest(str(error)))
-        except Exception as error:
-            exchange.fail(error)
-
-    def _judge(self, exchange: Exchange) -> None:
-        """Run a request that was put off, or refuse it."""
-        if exchange.connection.closed:
-            exchange.finished()
-        else:
-            self.begin(exchange, judged=True)
-
-    def _lets_in(self, exchange: Exchange) -> bool:
-        """Whether a request that finds no room is let in all the same."""
-        exchange.beside = self.admission.lets_in_beside and scripts.only_administers(exchange)
-        return exchange.beside
-
-    def finished(self, exchange: Exchange) -> None:
-        """A request is answered, or nobody waits for its answer any more."""
-        exchange.release()
-        head, route = exchange.head, exchange.route
-        method = head.method if head is not None else "unreadable"
-        self.counters.answer(method, route.path if route is not None else "none", exchange.status)
-        if exchange.counted:
-            exchange.counted = False
-            self.admission.end(beside=exchange.beside)
-            assert route is not None
-            self.counters.ran(route.path, self.loop.time() - exchange.since)
-            if self.stopping:
-                self._quiet.set()
 
     def broken(self, connection: Connection, error: BaseException) -> None:
         """A bug that is no request's: the connection is cut."""

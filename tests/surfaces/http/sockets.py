@@ -17,7 +17,8 @@ from protocol.errors import Refusal
 from protocol.requests import Caller
 from surfaces.http import frames
 from surfaces.http.exchange import Route
-from surfaces.http.routes import ROUTES, Table, application
+from surfaces.http.intake import Intake
+from surfaces.http.routes import ROUTES
 from surfaces.http.surface import HttpSurface
 from surfaces.http.websocket import Socket, text_frame
 from tests.surfaces.http.raw import PATIENCE_SECONDS, Answer, Raw, parse_head
@@ -72,9 +73,7 @@ ECHO: Final = Route("GET", "/echo", handler=Echo, credential="required", upgrade
 def with_echo(surface: HttpSurface, handler: type[Socket] = Echo) -> None:
     """Let a surface answer GET /echo too."""
     route = Route("GET", "/echo", handler=handler, credential="required", upgrades=True)
-    routes = (*ROUTES, route)
-    surface.table = Table(routes)
-    surface.application = application(surface, routes)
+    surface.intake = Intake(surface, (*ROUTES, route))
 
 
 def asks(**fields: str | None) -> bytes:

@@ -14,7 +14,7 @@ from protocol import binary, jsonvalues
 from protocol.requests import Result
 from protocol.values import NONE, RecordId
 from surfaces.http import results
-from surfaces.http.results import JSON, MSGPACK, SMALL, Form, encode
+from surfaces.http.results import JSON, MSGPACK, SMALL, Form, in_turns, whole
 from surfaces.turns import LongWork
 
 ROW = {
@@ -57,14 +57,16 @@ def expected(found: tuple[Result, ...], plain: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("count", [0, 1, SMALL, SMALL + 1, 4 * SMALL, 70_000])
 async def test_both_ways_give_the_same_json(count: int) -> None:
     found = answered([ROW] * count)
-    body = await encode(JSON, found, OTHERS, work())
+    body = await in_turns(JSON, found, OTHERS, work())
+    assert body == whole(JSON, found, OTHERS)
     assert json.loads(body) == expected(found, jsonvalues.to_json)
 
 
 @pytest.mark.parametrize("count", [0, 1, SMALL, SMALL + 1, 4 * SMALL, 70_000])
 async def test_both_ways_give_the_same_msgpack(count: int) -> None:
     found = answered([ROW] * count)
-    body = await encode(MSGPACK, found, OTHERS, work())
+    body = await in_turns(MSGPACK, found, OTHERS, work())
+    assert body == whole(MSGPACK, found, OTHERS)
     assert binary.unpack(body) == expected(found, lambda value: value)
 
 
@@ -79,6 +81,6 @@ async def test_others_get_their_turn_while_a_long_answer_is_encoded(form: Form) 
             await asyncio.sleep(0)
 
     other = asyncio.create_task(count())
-    await encode(form, answered([ROW] * 100_000), OTHERS, work())
+    await in_turns(form, answered([ROW] * 100_000), OTHERS, work())
     other.cancel()
     assert turns > 5

@@ -1,0 +1,130 @@
+"""What becomes of a request: admitted by its head, begun when its turn has come, counted when it is
+answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, cast
+
+from tornado.httputil import HTTPConnection, HTTPInputError
+
+from protocol.errors import BadRequest, MisdirectedRequest, SignInRefused
+from surfaces.http import cors, scripts
+from surfaces.http.exchange import Exchange, Route
+from surfaces.http.head import Head
+from surfaces.http.routes import application
+from surfaces.http.shared import Http
+from surfaces.http.table import Table
+
+HEALTH: Final = "/health"
+
+
+class Intake:
+    """Of the requests of one surface."""
+
+    def __init__(self, surface: Http, routes: Sequence[Route]) -> None:
+        self._surface = surface
+        self._admission = surface.admission
+        self.table = Table(routes)
+        self._application = application(surface, routes)
+        """Answers those whose route has a handler of Tornado's."""
+        self.quiet = asyncio.Event()
+        """Set when one has ended while the surface stops."""
+
+    def admit(self, exchange: Exchange, head: Head) -> Route:
+        """The route of a request, decided by its head.
+
+        :raises MisdirectedRequest: its Host is not this node
+        :raises Refusal: as `Table.find`; SignInRefused when the route needs a credential
+        """
+        surface = self._surface
+        known = not head.host or surface.hosts.known(head.host, surface.node.status)
+        # A load balancer asks for health by whatever name it has, and learns nothing else by it.
+        if not known and head.path != HEALTH:
+            raise MisdirectedRequest(f"{head.host} is not this node")
+        route = self.table.find(head)
+        exchange.route = route
+        if b"origin" in head.fields:
+            cors.check_credential(head, surface.node.status().endpoints)
+        if (
+            route.credential == "required"
+            and b"authorization" not in head.fields
+            and not route.upgrades  # it may stand elsewhere: handshake.py
+        ):
+            raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
+        if surface.stopping and not route.probe:
+            raise self._admission.leaving()
+        return route
+
+    def begin(self, exchange: Exchange, *, judged: bool = False) -> None:
+        """Run a request whose turn has come.
+
+        :param judged: it was put off already, for want of room
+        """
+        route, head, refusal = exchange.route, exchange.head, exchange.refusal
+        if refusal is not None and (route is None or not route.upgrades):
+            exchange.refuse(refusal)
+            return
+        assert route is not None
+        assert head is not None
+        if refusal is None and not route.probe:
+            if self._admission.full and not self._lets_in(exchange):
+                if not judged:
+                    self._admission.judge_later(partial(self._judge, exchange))
+                    return
+                exchange.refusal = self._admission.busy()
+                if not route.upgrades:
+                    exchange.refuse(exchange.refusal)
+                    return
+            else:
+                exchange.runs()
+        try:
+            if route.lean is not None:
+                exchange.delegate = delegate = route.lean(self._surface, exchange)
+                delegate.finish()
+            else:
+                self._hand_over(exchange, head)
+        except HTTPInputError as error:  # Tornado's own judgement, of the query for one
+            exchange.refuse(BadRequest(str(error)))
+        except Exception as error:
+            exchange.fail(error)
+
+    def _hand_over(self, exchange: Exchange, head: Head) -> None:
+        """Have one of Tornado's handlers answer. It asks of the exchange, and of its connection,
+        what it would of Tornado's own."""
+        delegate = self._application.start_request(
+            exchange.connection, cast(HTTPConnection, exchange)
+        )
+        exchange.delegate = delegate
+        delegate.headers_received(*head.tornado())
+        if exchange.body:
+            delegate.data_received(exchange.body)
+        delegate.finish()
+
+    def _judge(self, exchange: Exchange) -> None:
+        """Run a request that was put off, or refuse it."""
+        if exchange.connection.closed:
+            exchange.finished()
+        else:
+            self.begin(exchange, judged=True)
+
+    def _lets_in(self, exchange: Exchange) -> bool:
+        """Whether a request that finds no room is let in all the same."""
+        exchange.beside = self._admission.lets_in_beside and scripts.only_administers(exchange)
+        return exchange.beside
+
+    def finished(self, exchange: Exchange) -> None:
+        """A request is answered, or nobody waits for its answer any more."""
+        exchange.release()
+        surface, head, route = self._surface, exchange.head, exchange.route
+        method = head.method if head is not None else "unreadable"
+        path = route.path if route is not None else "none"
+        surface.counters.answer(method, path, exchange.status)
+        if exchange.counted:
+            exchange.counted = False
+            self._admission.end(beside=exchange.beside)
+            surface.counters.ran(path, surface.loop.time() - exchange.since)
+            if surface.stopping:
+                self.quiet.set()
