@@ -6,7 +6,8 @@ frames by hand and answer into a list. The two run one at a time, many short pie
 least of a side's pieces counts: what else the machine does only ever adds to it.
 
 `--count` counts instead of measuring: instructions of the interpreter a request, which are the
-same on every machine. Of one checkout it says in which functions they are.
+same on every machine. Of one checkout it says in which functions they are. `--stacks` samples whole
+call stacks, of a compiled tree above all (`--tree build/compiled`): stacks.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -28,6 +29,9 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 PASSWORD: Final = "correct horse battery"
 RECORDS: Final = 2_000
+STACKS_SECONDS: Final = 6.0
+PIECES_SAMPLED: Final = 300
+"""So many of the pieces that are measured else take longer than that."""
 SAID: Final = "=> "
 """Begins the lines that are meant for the parent: the node logs too."""
 
@@ -405,10 +409,24 @@ class Side:
 
     def ask(self, word: str, row: str, rounds: int) -> Any:
         """Have something done, and what came of it."""
+        self._say(word, row, rounds)
+        return json.loads(self._heard())
+
+    def stacks(self, row: str, rounds: int) -> Iterator[list[str]]:
+        """The stacks of its loop while it does something, over and over."""
+        from bench import stacks  # the parent's, and no business of an older checkout's process
+
+        with tempfile.TemporaryDirectory(prefix="stacks-") as folder:
+            recorded = Path(folder) / "perf.data"
+            self._say("time", row, rounds)
+            stacks.record(self._process.pid, STACKS_SECONDS, recorded)
+            self._heard()
+            yield from stacks.stacks(recorded)
+
+    def _say(self, word: str, row: str, rounds: int) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{word} {row} {rounds}\n")
         self._process.stdin.flush()
-        return json.loads(self._heard())
 
     def end(self) -> None:
         """End it."""
@@ -433,6 +451,8 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, default=15, help="of each side, for one row")
     parser.add_argument("--count", action="store_true", help="instructions instead of time")
     parser.add_argument("--profile", action="store_true", help="what cProfile says")
+    parser.add_argument("--stacks", action="store_true", help="what perf says, of whole stacks")
+    parser.add_argument("--within", default="", help="only stacks with such a function")
     asked = parser.parse_args()
     if asked.worker:
         asyncio.run(serve(asked.worker))
@@ -455,6 +475,13 @@ def main() -> None:
 def told(row: str, sides: dict[str, Side], asked: argparse.Namespace) -> None:
     """One row: measured, counted or profiled."""
     rounds = rounds_of(row)
+    if asked.stacks:
+        from bench.stacks import table
+
+        for name, side in sides.items():
+            print(row, name, flush=True)
+            print("\n".join(table(side.stacks(row, rounds * PIECES_SAMPLED), asked.within)))
+        return
     if asked.count or asked.profile:
         for name, side in sides.items():
             if asked.profile:
