@@ -38,6 +38,8 @@ REMEMBERED: Final = 10_000
 """Credentials that were right, kept at once; the oldest go first."""
 CALLERS: Final = 256
 """Connections of one session whose callers are kept at once: clients pool some tens."""
+CALLERS_BY_PASSWORD: Final = 64
+"""The same of a password that is remembered: who has one connection for each request fills it."""
 UNSETTLED: Final = -1
 """No version of the users."""
 
@@ -47,10 +49,12 @@ class _Callers:
     request would make its caller anew each time another connection's has come between.
 
     :param caller: as it came first
+    :param most: so many are kept at once
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, most: int) -> None:
         self._caller = caller
+        self._most = most
         self._by_origin = {(caller.surface, caller.address): caller}
 
     def at(self, surface: Surface, address: str) -> Caller:
@@ -58,7 +62,7 @@ class _Callers:
         origin = (surface, address)
         found = self._by_origin.get(origin)
         if found is None:
-            if len(self._by_origin) >= CALLERS:
+            if len(self._by_origin) >= self._most:
                 self._by_origin.clear()
             found = replace(self._caller, surface=surface, address=address)
             self._by_origin[origin] = found
@@ -79,7 +83,7 @@ class _Open:
     callers: _Callers = field(init=False)
 
     def __post_init__(self) -> None:
-        self.callers = _Callers(self.caller)
+        self.callers = _Callers(self.caller, CALLERS)
 
     def caller_at(self, surface: Surface, address: str) -> Caller:
         """The caller, come over a surface and from an address."""
@@ -328,12 +332,13 @@ class Sessions:
 
     def remember(self, user: User, password: str) -> None:
         """This password was right."""
-        ends = self._clock.monotonic_us() + limits.CREDENTIAL_MEMO_SECONDS * _SECOND_US
-        self._remembered[self._key(user.name, password)] = _Remembered(
-            user.name, user.passhash, ends
-        )
-        if len(self._remembered) > REMEMBERED:
-            self._remembered.popitem(last=False)
+        now, remembered = self._clock.monotonic_us(), self._remembered
+        key = self._key(user.name, password)
+        remembered.pop(key, None)  # it goes behind the others: they stand in the order of their end
+        ends = now + limits.CREDENTIAL_MEMO_SECONDS * _SECOND_US
+        remembered[key] = _Remembered(user.name, user.passhash, ends)
+        while len(remembered) > REMEMBERED or next(iter(remembered.values())).ends_us <= now:
+            remembered.popitem(last=False)
 
     def still_right(
         self, user: str, password: str, surface: Surface, address: str, users_version: int
@@ -364,7 +369,8 @@ class Sessions:
             del self._remembered[key]
             return None
         caller = caller_of(user, None, surface, address)
-        found.users_version, found.callers = seen.users_version, _Callers(caller)
+        found.users_version = seen.users_version
+        found.callers = _Callers(caller, CALLERS_BY_PASSWORD)
         return caller
 
     def _key(self, user: str, password: str) -> bytes:

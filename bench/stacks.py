@@ -51,6 +51,8 @@ def stacks(recorded: Path) -> Iterator[list[str]]:
     ) as said:
         assert said.stdout is not None
         yield from parsed(said.stdout)
+    if said.returncode:
+        raise SystemExit(f"perf script ended with {said.returncode}")
 
 
 def parsed(lines: Iterable[str]) -> Iterator[list[str]]:

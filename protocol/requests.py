@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec import field as member
@@ -86,6 +86,10 @@ class AuthenticateToken(Struct, Request[Caller], frozen=True):
     def __repr__(self) -> str:
         return f"AuthenticateToken(surface={self.surface!r}, address={self.address!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """As above: what msgspec has for it shows every field."""
+        return [("surface", self.surface), ("address", self.address)]
+
 
 class AuthenticatePassword(Struct, Request[Caller], frozen=True):
     """Who a user and password are, without a session. Refused as SignIn is."""
@@ -98,6 +102,10 @@ class AuthenticatePassword(Struct, Request[Caller], frozen=True):
     def __repr__(self) -> str:
         of = f"{self.user!r}, surface={self.surface!r}, address={self.address!r}"
         return f"AuthenticatePassword({of})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """As above: what msgspec has for it shows every field."""
+        return [("user", self.user), ("surface", self.surface), ("address", self.address)]
 
 
 @dataclass(frozen=True, slots=True)

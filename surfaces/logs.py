@@ -226,7 +226,12 @@ def configure(writer: LineWriter, level: int = logging.INFO) -> None:
     if writer.on_terminal:
         processors += [
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            structlog.dev.ConsoleRenderer(colors=True, pad_event_to=0),
+            structlog.dev.ConsoleRenderer(
+                colors=True,
+                pad_event_to=0,
+                # A frame's variables may be passwords, tokens and what records hold.
+                exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False),
+            ),
         ]
     else:
         processors += [

@@ -10,7 +10,7 @@ import pytest
 from actors.commits.committer import released_at_once
 from actors.passwords import Cost
 from actors.runtime import ask
-from actors.sessions import CALLERS, token_digest
+from actors.sessions import CALLERS, CALLERS_BY_PASSWORD, token_digest
 from protocol import limits
 from protocol.errors import (
     BadRequest,
@@ -232,13 +232,28 @@ def test_a_password_that_is_remembered_is_asked_for_no_user_until_users_change(k
             assert (await basic(at)).role == "viewer"
             await at.drop("ana")
             assert isinstance(await basic(at), SignInRefused)
-            for port in range(2 * CALLERS):
+            for port in range(2 * CALLERS_BY_PASSWORD):
                 await basic(at, user="bob", address=f"192.0.2.3:{port}")
-            kept = [one for one in at.sessions._remembered.values() if one.user == "bob"]
-            assert all(len(one.callers._by_origin) <= CALLERS for one in kept if one.callers)
-            assert kept
+            (kept,) = (one for one in at.sessions._remembered.values() if one.user == "bob")
+            assert kept.callers is not None
+            assert len(kept.callers._by_origin) <= CALLERS_BY_PASSWORD
 
     play(kind, main)
+
+
+def test_passwords_whose_minute_is_over_go_with_the_next_that_comes() -> None:
+    async def main() -> None:
+        async with desk("stepped") as at:
+            for name in ("ana", "bob", "eve"):
+                await at.define(name, PASSWORD)
+            await basic(at)
+            await asyncio.sleep(limits.CREDENTIAL_MEMO_SECONDS / 2)
+            await basic(at, user="bob")
+            await asyncio.sleep(limits.CREDENTIAL_MEMO_SECONDS / 2)
+            await basic(at, user="eve")
+            assert [one.user for one in at.sessions._remembered.values()] == ["bob", "eve"]
+
+    play("stepped", main)
 
 
 @both

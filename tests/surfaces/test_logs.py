@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 import structlog
+from rich.pretty import pretty_repr
 
 from actors import sparing
+from protocol.requests import AuthenticatePassword, AuthenticateToken
 from surfaces import logs
 from tests.logbook import Logbook
 
@@ -72,6 +74,26 @@ def test_line_on_a_terminal_is_for_people() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_a_trace_on_a_terminal_shows_no_variables() -> None:
+    """They are what was asked: passwords among it, and what records hold."""
+    ours, theirs = pty.openpty()
+    writer = configured(theirs)
+    asked = ["not-for-", "the-log"]
+    secret, message = "".join(asked), AuthenticatePassword("ana", "".join(asked), "http", "x:1")
+    try:
+        raise RuntimeError(f"planted for {message}")
+    except RuntimeError as error:
+        structlog.get_logger().error("request failed", exc_info=error)
+    writer.close()
+    said = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert "planted" in said and "test_logs" in said
+    assert secret not in said
+    for one in (message, AuthenticateToken(secret, "http", "x:1")):
+        assert secret not in pretty_repr(one)
 
 
 def test_exception_is_one_line_with_its_trace(pipe: tuple[int, int]) -> None:
