@@ -69,6 +69,10 @@ class _Callers:
         return found
 
 
+def _callers_by_password(caller: Caller) -> _Callers:
+    return _Callers(caller, CALLERS_BY_PASSWORD)
+
+
 @dataclass(slots=True)
 class _Open:
     """An open session."""
@@ -84,10 +88,6 @@ class _Open:
 
     def __post_init__(self) -> None:
         self.callers = _Callers(self.caller, CALLERS)
-
-    def caller_at(self, surface: Surface, address: str) -> Caller:
-        """The caller, come over a surface and from an address."""
-        return self.callers.at(surface, address)
 
     @property
     def name(self) -> str:
@@ -121,10 +121,10 @@ class _Remembered:
     user: str
     passhash: str = field(repr=False)
     ends_us: int
-    users_version: int = UNSETTLED
+    users_version: int
     """The durable version of the users at which the user was last seen with that hash …"""
-    callers: _Callers | None = None
-    """… and who it was there; None: it has not been looked at again since."""
+    callers: _Callers
+    """… and who it was there."""
 
 
 class Rests(Protocol):
@@ -255,7 +255,7 @@ class Sessions:
             return None
         caller = session.caller
         if caller.address != address or caller.surface != surface:
-            session.caller = caller = session.caller_at(surface, address)
+            session.caller = caller = session.callers.at(surface, address)
         return caller
 
     def check(self, session: _Open, user: User | None) -> None:
@@ -330,15 +330,19 @@ class Sessions:
             if session.caller.user == user:
                 session.user = replace(session.user, passhash=passhash)
 
-    def remember(self, user: User, password: str) -> None:
-        """This password was right."""
+    def remember(self, seen: Seen, password: str, surface: Surface, address: str) -> Caller:
+        """This password was right. Who it stands for."""
         now, remembered = self._clock.monotonic_us(), self._remembered
-        key = self._key(user.name, password)
+        user = seen.known
+        key, caller = self._key(user.name, password), caller_of(user, None, surface, address)
         remembered.pop(key, None)  # it goes behind the others: they stand in the order of their end
         ends = now + limits.CREDENTIAL_MEMO_SECONDS * _SECOND_US
-        remembered[key] = _Remembered(user.name, user.passhash, ends)
+        remembered[key] = _Remembered(
+            user.name, user.passhash, ends, seen.users_version, _callers_by_password(caller)
+        )
         while len(remembered) > REMEMBERED or next(iter(remembered.values())).ends_us <= now:
             remembered.popitem(last=False)
+        return caller
 
     def still_right(
         self, user: str, password: str, surface: Surface, address: str, users_version: int
@@ -349,7 +353,7 @@ class Sessions:
         :param users_version: the users' version now
         """
         found = self._remembered.get(self._key(user, password))
-        if found is None or found.users_version != users_version or found.callers is None:
+        if found is None or found.users_version != users_version:
             return None
         if found.ends_us <= self._clock.monotonic_us():
             return None
@@ -370,7 +374,7 @@ class Sessions:
             return None
         caller = caller_of(user, None, surface, address)
         found.users_version = seen.users_version
-        found.callers = _Callers(caller, CALLERS_BY_PASSWORD)
+        found.callers = _callers_by_password(caller)
         return caller
 
     def _key(self, user: str, password: str) -> bytes:

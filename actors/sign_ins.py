@@ -21,7 +21,6 @@ from actors.runtime import LoopActor, Runtime, handles
 from actors.sessions import (
     Seen,
     Sessions,
-    caller_of,
     read_user,
     same_user,
     token_digest,
@@ -123,17 +122,14 @@ class SessionsActor(LoopActor):
         session = self._sessions.use(message.token)  # it may have ended meanwhile
         self._sessions.check(session, seen.user)
         session.users_version = seen.users_version
-        return session.caller_at(message.surface, message.address)
+        return session.callers.at(message.surface, message.address)
 
     @handles(AuthenticatePassword)
     def authenticate_password(self, message: AuthenticatePassword) -> Caller | Awaitable[Caller]:
         """Who a user and password are. Right ones are remembered for a minute."""
-        user, password, version = (
-            message.user,
-            message.password,
-            self._committer.ledger.users_version,
-        )
+        user, password = message.user, message.password
         surface, address = message.surface, message.address
+        version = self._committer.ledger.users_version
         known = self._sessions.still_right(user, password, surface, address, version)
         if known is None and self._may_show(seen := self._look(user)):
             known = self._sessions.remembers(seen, password, surface, address)
@@ -146,9 +142,8 @@ class SessionsActor(LoopActor):
         if known is None:
             with self._aside(surface):
                 seen = await self._verified(message, message.user, message.password)
-            self._sessions.remember(seen.known, message.password)
+            known = self._sessions.remember(seen, message.password, surface, address)
             self._statements.came("sign in", message.user, surface, address)
-            known = caller_of(seen.known, None, surface, address)
         return known
 
     @handles(ChangePassword)

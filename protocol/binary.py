@@ -250,7 +250,7 @@ def _settled(value: Any, depth: int) -> Any:
         if depth >= limits.DEPTH:
             raise Unsettled
         for name, part in value.items():
-            # Most parts are one of these: a call for each would be most of the work.
+            # Most parts are strings, or settled as they are.
             if type(part) is not str and not _is_settled(part):
                 value[name] = _settled(part, depth + 1)
     elif isinstance(value, list):

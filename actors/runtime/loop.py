@@ -88,6 +88,7 @@ class LoopActor(Actor):
             self.runtime.noticed(type(self).__name__, error)
 
     def receive(self, envelope: Envelope[Any]) -> None:
+        """Handle a message, and see to its reply."""
         message = envelope.message
         reply_to = envelope.reply_to
         handler = self.handlers.get(type(message))

@@ -31,7 +31,7 @@ class Intake:
         self._application = application(surface, routes)
         """Answers those whose route has a handler of Tornado's."""
         self.quiet = asyncio.Event()
-        """Set when one has ended while the surface stops."""
+        """Set when one has ended while the surface stops, or a connection is gone."""
 
     def admit(self, exchange: Exchange, head: Head) -> Route:
         """The route of a request, decided by its head.
