@@ -34,3 +34,16 @@ def noun_of(thing: Thing) -> Noun:
     ids = (within.namespace.id, within.id, thing.id)
     kind = _KINDS[type(thing)]
     return Noun(kind, ids, thing.path)
+
+
+def told_apart(thing: Thing) -> tuple[object, ...]:
+    """What tells a thing from every other one, by all that rights go by. Its id does not: it is
+    given again, to something else elsewhere, once the commit that declared the first was taken
+    back."""
+    kind = type(thing)
+    if isinstance(thing, Noun | Namespace | Database | Function):
+        noun = noun_of(thing)
+        return (noun.kind if noun is thing else kind, noun.ids, noun.path)
+    within = thing.database
+    around = within.namespace
+    return (kind, thing.id, within.id, around.id, thing.name, within.name, around.name)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from actors.nouns import Thing, noun_of
+from actors.nouns import Thing, noun_of, told_apart
 from actors.shown import Ids, shown_inside, since
 from protocol.errors import NotAllowed, SessionEnded
 from protocol.requests import Caller
@@ -75,7 +75,7 @@ class Standing:
     """None of whoever opened the directory."""
     all: bool = False
     """Whether it may do everything: a store-wide owner, or whoever opened the directory."""
-    _known: dict[tuple[Any, Any], Judgement] = field(default_factory=dict)
+    _known: dict[tuple[Any, ...], Judgement] = field(default_factory=dict)
     _at: dict[tuple[int, ...], list[Grant]] = field(default_factory=dict)
     """Its grants, by the ids of what they are on, once something was judged."""
 
@@ -106,7 +106,7 @@ class Standing:
     def _judged(self, thing: Thing) -> Judgement:
         if isinstance(thing, Function):
             return self._judged(thing.database)
-        key = (type(thing), thing.kind if isinstance(thing, Noun) else thing.id)
+        key = told_apart(thing)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= REMEMBERED_THINGS:
@@ -410,10 +410,17 @@ class Rights:
 
     # --- what is kept of statements ---------------------------------------------------------------
 
-    def named(self, tx: Transaction, caller: Caller, namespace: str, database: str | None) -> None:
+    def named(
+        self, tx: Transaction, caller: Caller, namespace: str | None, database: str | None
+    ) -> None:
         """Let a transaction touch a place that is named and that nobody was judged for: the store,
-        where the caller does not see it."""
-        found: Namespace | Database | None = catalog.find_namespace(tx, namespace)
+        where the caller does not see it.
+
+        :param namespace: None: the database is named alone, where no namespace is chosen
+        """
+        found: Namespace | Database | None = None
+        if namespace is not None:
+            found = catalog.find_namespace(tx, namespace)
         if isinstance(found, Namespace) and database is not None:
             found = catalog.find_database(tx, found, database)
         tx.touch(found if found is not None and self.sees(tx, caller, found) else STORE)

@@ -125,6 +125,58 @@ def test_a_declaration_that_was_taken_back_is_not_remembered() -> None:
     played(main)
 
 
+BOB = Caller("bob", "member", None, None, "wire", "192.0.2.1:5000")
+
+
+def test_rights_on_what_was_taken_back_are_not_those_on_what_has_its_id_next() -> None:
+    """An id is given again to what is declared next, which is somebody else's."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        async def told(script: str, place: tuple[str, str]) -> Any:
+            found = await outcome(run(node, script, None, BOB, place))
+            return found if isinstance(found, BaseException) else found.refusal
+
+        await value(
+            node,
+            "DEFINE DATABASE a.prod; USE a.prod; DEFINE TABLE pub;"
+            " DEFINE USER bob ROLE member PASSWORD 'hunter2hunter2';"
+            " GRANT DEFINE, READ, WRITE ON DATABASE a.b TO bob;"
+            " GRANT READ ON TABLE a.prod.pub TO bob",
+        )
+        disk.plan = full
+        refused = await told("DEFINE TABLE x; SELECT * FROM x", ("a", "b"))
+        assert isinstance(refused, DiskFull)
+        disk.plan = None
+        await value(node, "USE a.prod; DEFINE TABLE hers; CREATE hers:1 SET card = 4111")
+        for script in ("SELECT * FROM hers", "UPDATE hers:1 SET card = 0", "INFO FOR TABLE hers"):
+            assert isinstance(await told(script, ("a", "prod")), Unknown), script
+        assert await value(node, "USE a.prod; SELECT VALUE card FROM hers") == [4111]
+
+    played(main)
+
+
+def test_a_role_in_a_place_that_was_taken_back_is_not_one_in_the_place_with_its_id_next() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await value(
+            node,
+            "DEFINE USER bob ROLE editor ON NAMESPACE a PASSWORD 'hunter2hunter2';"
+            " DEFINE NAMESPACE z",
+        )
+        disk.plan = full
+        script = "DEFINE DATABASE a.tmp; USE a.tmp; DEFINE TABLE x; SELECT * FROM x"
+        found = await outcome(run(node, script, None, BOB, ("a", "b")))
+        refused = found if isinstance(found, BaseException) else found.refusal
+        assert isinstance(refused, DiskFull)
+        disk.plan = None
+        await value(
+            node, "DEFINE DATABASE z.d; USE z.d; DEFINE TABLE hers; CREATE hers:1 SET card = 4111"
+        )
+        answer = await run(node, "SELECT * FROM hers", None, BOB, ("z", "d"))
+        assert isinstance(answer.refusal, Unknown)
+
+    played(main)
+
+
 def test_the_roles_of_a_node_are_refused_by_name_on_a_full_disk(logbook: Logbook) -> None:
     logbook.allow("the last commits were refused")  # the statement log's entry of the refusal
 
