@@ -320,10 +320,9 @@ class NodeParts:
         )
 
     def _sign_in_aside(self, surface: Surface) -> AbstractContextManager[None]:
-        """A sign-in that waits does not count among what its surface runs: many wrong ones are
-        answered late, and must not take the places of others' requests. Over the wire it never
-        did."""
-        return self.running.aside(surface) if surface == "http" else nullcontext()
+        """A sign-in that waits counts among what waits. Over the wire each connection has one at
+        most."""
+        return self.running.signing_in(surface) if surface == "http" else nullcontext()
 
     # --- what hears of the world outside ---------------------------------------------------------
 

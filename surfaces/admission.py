@@ -1,6 +1,7 @@
 """What a surface lets run: each request from its beginning to its answer, up to a ceiling.
 
-- What only waits for messages does not count.
+- What only waits for messages does not count, nor what waits for who asks to be found out: wrong
+  passwords are answered late, and must not take the places of others' requests.
 - A thousand that come at once, all of which will only wait, have not had their first turn when the
   next one is there. So one that finds no room is judged a little later (`later.py`), and refused
   only if there is none then.
@@ -34,12 +35,14 @@ class Admission:
         """How many were begun and are not answered."""
         self.beside = 0
         """Of these, the ones that were let in where there was no room."""
+        self.aside = 0
+        """Of these, the ones of which it is being found out who asks."""
         self._later: Later | None = None
 
     @property
     def running(self) -> int:
         """How many run."""
-        return self.begun - self._waiting() - self.beside
+        return self.begun - self._waiting() - self.beside - self.aside
 
     @property
     def full(self) -> bool:
@@ -69,7 +72,7 @@ class Admission:
 
     def busy(self) -> Busy:
         """Why one is refused for which there is no room."""
-        return Busy(f"the node runs {self.running} requests of this surface, and that is all")
+        return Busy(f"the node is running as many statements as it will: {self.running} from here")
 
     def leaving(self) -> Draining:
         """Why nothing new is begun while it drains."""

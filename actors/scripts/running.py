@@ -4,7 +4,7 @@ that wait for the disk: for INFO FOR RUNNING, KILL, and callers that go away."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -98,6 +98,7 @@ class Running:
         """The same by the names of their sessions, as far as they have one."""
         self._waiting: dict[Surface, int] = {}
         """Scripts."""
+        self._signing_in: dict[Surface, int] = {}
 
     def __len__(self) -> int:
         return len(self._runs) + len(self._resting)
@@ -204,20 +205,27 @@ class Running:
         it runs: a long poll is no work."""
         return self._waiting.get(surface, 0)
 
-    @contextmanager
-    def aside(self, surface: Surface) -> Iterator[None]:
+    def aside(self, surface: Surface) -> AbstractContextManager[None]:
         """For as long as a script waits. :raises Busy: as many wait as may"""
+        return self._counted(self._waiting, surface)
+
+    def signing_in(self, surface: Surface) -> AbstractContextManager[None]:
+        """For as long as somebody waits for a password to be looked at. :raises Busy: likewise"""
+        return self._counted(self._signing_in, surface)
+
+    @contextmanager
+    def _counted(self, among: dict[Surface, int], surface: Surface) -> Iterator[None]:
         self._check_waiting(surface)
-        self._waiting[surface] = self._waiting.get(surface, 0) + 1
+        among[surface] = among.get(surface, 0) + 1
         try:
             yield
         finally:
-            self._waiting[surface] -= 1
+            among[surface] -= 1
 
     def _check_waiting(self, surface: Surface) -> None:
-        waiting = self._waiting.get(surface, 0) + len(self._resting)
-        if waiting >= limits.WAITING:
-            raise Busy(f"{waiting} scripts wait already, and that is all")
+        waiting = self._waiting.get(surface, 0) + self._signing_in.get(surface, 0)
+        if waiting + len(self._resting) >= limits.WAITING:
+            raise Busy(f"{limits.WAITING} scripts and sign-ins wait already, and that is all")
 
     def slices(self) -> int:
         """How often the scripts now running have handed the loop back."""

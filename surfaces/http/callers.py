@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
 
 from actors.runtime import call_now
 from protocol.errors import SignInRefused
 from protocol.requests import AuthenticatePassword, AuthenticateToken, Caller
 from surfaces.http.credentials import Password, Token, credential
 from surfaces.http.exchange import Exchange
+
+Found = TypeVar("Found")
 
 
 async def caller(exchange: Exchange) -> Caller:
@@ -48,7 +50,17 @@ def _asked(
 
 
 async def _awaited(exchange: Exchange, found: asyncio.Future[Caller]) -> Caller:
-    return _known(exchange, await found)
+    return _known(exchange, await answered(exchange, found))
+
+
+async def answered(exchange: Exchange, found: Awaitable[Found]) -> Found:
+    """What the sessions actor answers, which may be late. Until then the request does not count
+    among what runs."""
+    exchange.stand_aside(True)
+    try:
+        return await found
+    finally:
+        exchange.stand_aside(False)
 
 
 def _known(exchange: Exchange, found: Caller) -> Caller:

@@ -134,6 +134,7 @@ class Exchange:
     :ivar known: whether it is known who asks
     :ivar large: the body may be larger than what is read of anybody's
     :ivar owner: the user whose holdings the body counts as, judged while it comes
+    :ivar aside: whether it is among what runs, and only waits for who asks to be found out
     :ivar waits_with: bytes that it takes while it waits for its turn, beside the body
     """
 
@@ -159,6 +160,7 @@ class Exchange:
         self.owner: str | None = None
         self.counted = False
         self.beside = False
+        self.aside = False
         self.close_after = head is None or not head.keep_alive
         self.msgpack = False
         self.headers_sent = False
@@ -343,6 +345,13 @@ class Exchange:
         surface.admission.begin(beside=self.beside)
         self.counted = True
         self.since = surface.loop.time()
+
+    def stand_aside(self, aside: bool) -> None:
+        """Whether it only waits for who asks to be found out: then it does not count among what
+        runs."""
+        if aside is not self.aside and self.counted:
+            self.aside = aside
+            self.connection.surface.admission.aside += 1 if aside else -1
 
     def report(self, error: BaseException) -> None:
         """A bug: its trace goes to the log under the request's name. Of those that nobody signed

@@ -123,6 +123,7 @@ class Intake:
         path = route.path if route is not None else "none"
         surface.counters.answer(method, path, exchange.status)
         if exchange.counted:
+            exchange.stand_aside(False)
             exchange.counted = False
             self._admission.end(beside=exchange.beside)
             surface.counters.ran(path, surface.loop.time() - exchange.since)

@@ -7,7 +7,7 @@ from protocol.errors import BadRequest, ForeignOrigin, SignInRefused
 from protocol.requests import ChangePassword, Session, SignIn, SignOut
 from protocol.text import duration, format_datetime, format_duration
 from surfaces.http import cors
-from surfaces.http.callers import caller
+from surfaces.http.callers import answered, caller
 from surfaces.http.credentials import Password, Token, credential
 from surfaces.http.handler import Handler
 
@@ -36,7 +36,7 @@ class SessionHandler(Handler):
             raise BadRequest("either a Basic credential or a body, not both")
         connection, sessions = self.exchange.connection, self.surface.node.sessions
         sign_in = SignIn(given.user, given.password, "http", connection.address)
-        session = await ask(sessions, sign_in)
+        session = await answered(self.exchange, ask(sessions, sign_in))
         if connection.closed:  # nobody has heard of it, so nobody would ever end it
             await ask(sessions, SignOut(session.token))
             return
@@ -63,7 +63,8 @@ class PasswordHandler(Handler):
         """Change it; the user's other sessions end."""
         who = await caller(self.exchange)
         old, new = self.fields("old", "new")
-        await ask(self.surface.node.sessions, ChangePassword(who, old, new, who.session))
+        change = ChangePassword(who, old, new, who.session)
+        await answered(self.exchange, ask(self.surface.node.sessions, change))
         self.set_status(204)
 
 

@@ -8,7 +8,7 @@ known comes here without a delegate, from `shortcuts.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -87,8 +87,9 @@ class KeyDelegate(HTTPMessageDelegate):
         self._exchange = exchange
         assert exchange.head is not None
         self._head = exchange.head
-        self._reading = False
-        """Whether the body is being read, of which nobody knows yet how much it takes."""
+        self._beginning = False
+        """Whether it is being found out who asks, and for what. Until then the request runs and its
+        body counts, whoever went away: what that takes is not over."""
 
     def finish(self) -> None:
         """The body is there: ask."""
@@ -100,18 +101,29 @@ class KeyDelegate(HTTPMessageDelegate):
             exchange.refuse(refusal)
             return
         if type(given) is not Token or len(exchange.body) > limits.UNCOUNTED_BYTES:
-            self._surface.spawn(self._sign_in())
+            self._begin(self._sign_in())
             return
         try:
             self._ask(token_digest(given.token))
         except Refusal as refusal:
-            self._surface.spawn(self._refuse_signed_in(refusal))
+            self._begin(self._refuse_signed_in(refusal))
 
     def on_connection_close(self) -> None:
-        """The client is gone. What was asked is done all the same, and told to nobody; but for what
-        is being read, which counts until it has been."""
-        if not self._reading:
+        """The client is gone. What was asked is done all the same, and told to nobody."""
+        if not self._beginning:
             self._exchange.finished()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._beginning = True
+        self._surface.spawn(self._begun(work))
+
+    async def _begun(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        finally:
+            self._beginning = False
+            if self._exchange.connection.closed:
+                self._exchange.finished()
 
     async def _sign_in(self) -> None:
         """The way of a password, and of a body that counts: who the credential stands for is asked
@@ -123,9 +135,7 @@ class KeyDelegate(HTTPMessageDelegate):
             if len(exchange.body) > limits.UNCOUNTED_BYTES and self._way.pack is not None:
                 value = await self._read_counted(who.user)
                 given = lambda: value  # noqa: E731
-            if exchange.connection.closed:
-                exchange.finished()
-            else:
+            if not exchange.connection.closed:
                 self._ask(who, given)
         except Refusal as refusal:
             self._refuse(refusal)
@@ -140,13 +150,9 @@ class KeyDelegate(HTTPMessageDelegate):
         exchange, pack = self._exchange, self._way.pack
         assert pack is not None
         is_long = len(exchange.body) > LONG_BODY
-        self._reading = True
-        try:
-            read = partial(read_value, self._head)
-            held = [await read_counted(exchange, user, read, LONG_BODY, whole)]
-            return await self._surface.long_work.run(partial(pack, held)) if is_long else held.pop()
-        finally:
-            self._reading = False
+        read = partial(read_value, self._head)
+        held = [await read_counted(exchange, user, read, LONG_BODY, whole)]
+        return await self._surface.long_work.run(partial(pack, held)) if is_long else held.pop()
 
     @property
     def _way(self) -> Way:

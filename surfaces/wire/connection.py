@@ -337,8 +337,9 @@ class WireConnection(asyncio.Protocol):
         return not asked or asked + length <= limits.CONNECTION_REQUESTS_BYTES
 
     def _count_asked(self) -> bool:
-        """Count what its open requests hold. False: there is no room for it."""
-        return self._requests.hold(self.talk.asked + self.talk.unread)
+        """Count what its open requests hold; of a connection that is gone, of which something is
+        read to its end, nothing. False: there is no room for it."""
+        return self.gone or self._requests.hold(self.talk.asked + self.talk.unread)
 
     def _count(self) -> None:
         """Count what is held after a read: open requests, and what has come of the next. A frame

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from typing import Any
+
+import pytest
 
 from actors.node import Node
+from actors.sign_ins import SessionsActor
 from protocol import limits
 from surfaces.http.surface import HttpSurface
-from tests.surfaces.http.conftest import script, until
+from tests.surfaces.http.conftest import PASSWORD, script, until
 from tests.surfaces.http.raw import Raw, request
 
 SLOW = '{"script":"FOR $x IN 0..900000 { LET $y = $x; };","timeout":"100ms"}'
@@ -177,6 +182,61 @@ async def test_half_a_body_of_a_client_that_is_gone_is_let_go(
         await raw.send(data[:-1])
         await until(lambda: surface.bodies_bytes > 5_000)
     await until(lambda: not surface.bodies_bytes)
+
+
+class SlowSignIns:
+    """Passwords are looked at once somebody says so. :ivar asked: how many wait"""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.go_on = asyncio.Event()
+        verified = SessionsActor._verified
+
+        async def held(actor: SessionsActor, *who: Any) -> Any:
+            self.asked += 1
+            await self.go_on.wait()
+            return await verified(actor, *who)
+
+        monkeypatch.setattr(SessionsActor, "_verified", held)
+
+
+def put_of(count: int) -> bytes:
+    """A request with a password, for a value of so many empty arrays."""
+    return request(
+        "PUT", "/kv/a/b/c/key/k", b"[" + b",".join([b"[]"] * count) + b"]",
+        content_type="application/json",
+        authorization=f"Basic {base64.b64encode(f'root:{PASSWORD}'.encode()).decode()}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 4_000])
+async def test_who_goes_while_its_password_is_looked_at_runs_and_counts_until_then(
+    surface: HttpSurface, port: int, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    signing_in = SlowSignIns(monkeypatch)
+    for _ in range(3):
+        before = signing_in.asked
+        async with await Raw.connect(port) as raw:
+            await raw.send(put_of(count))
+            await until(lambda before=before: signing_in.asked > before)  # type: ignore[misc]
+    await until(lambda: not surface.connections)
+    assert (surface.admission.begun, surface.running) == (3, 0)
+    signing_in.go_on.set()
+    await until(lambda: not surface.admission.begun)
+    assert (surface.running, surface.bodies_bytes, surface.requests.total) == (0, 0, 0)
+
+
+async def test_a_sign_in_before_a_request_runs_makes_room_for_nobody(
+    surface: HttpSurface, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signing_in, data = SlowSignIns(monkeypatch), put_of(10_000)
+    async with await Raw.connect(port) as raw:
+        await raw.send(data[:-1])
+        await until(lambda: signing_in.asked == 1)
+        assert (surface.admission.begun, surface.running) == (0, 0)
+        signing_in.go_on.set()
+        await raw.send(data[-1:])
+        assert (await raw.answer()).error["code"] == "NotASpace"
 
 
 async def test_an_answer_larger_than_any_buffer_reaches_a_slow_reader(

@@ -13,6 +13,7 @@ from protocol import limits
 from protocol.frames import Kind, encode
 from surfaces.wire import WireSurface
 from surfaces.wire.connection import WireConnection
+from surfaces.wire.link import DECODING
 from tests.surfaces.wire.peers import (
     OTHER,
     PASSWORD,
@@ -180,6 +181,20 @@ class TestRequests:
             peer.say(Kind.RUN, 1, {"script": "HOLD", "params": {"v": strings}})
             await until(lambda: surface._wire.requests.of(USER) > 4_000_000)
         await until(lambda: not surface._wire.requests.total)
+
+    async def test_what_is_read_for_a_connection_that_is_gone_counts_for_nobody(
+        self, surface: WireSurface
+    ) -> None:
+        async with connected(surface) as peer:
+            await peer.sign_in()
+            connection = held(surface)
+            async with surface._wire.long_work.reading_of(USER):
+                peer.say(Kind.RUN, 1, {"script": "HOLD", "params": {"v": ["ab"] * 100_000}})
+                await until(lambda: connection._waits & DECODING)
+                connection._transport.abort()
+                await until(lambda: connection.gone)
+            await until(lambda: not connection._waits & DECODING)
+            assert not surface._wire.requests.total
 
     async def test_one_user_leaves_room_for_another(
         self, surface: WireSurface, node: FakeNode
