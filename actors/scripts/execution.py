@@ -38,8 +38,9 @@ from protocol.errors import (
     TooLarge,
     Unknown,
 )  # fmt: skip
+from protocol.paths import Path
 from protocol.requests import HeldFile, Result, RunScript
-from protocol.rights import READ, Verbs
+from protocol.rights import NOTHING, READ, Verbs
 from protocol.values import NONE, RecordId, Value
 from storage import records
 from storage.catalog import Space, Table
@@ -196,7 +197,7 @@ class Execution:
             self._locate(refusal, step)
             table = refusal.detail.get("table")
             if isinstance(table, str) and not self._may_read_named(table):
-                raise untold(refusal, table) from refusal.__cause__
+                raise untold(refusal, table, self._defined_on(table)) from refusal.__cause__
             raise
 
     def _locate(self, refusal: Refusal, step: Step) -> None:
@@ -409,6 +410,12 @@ class Execution:
         except Refusal:
             return False
         return True
+
+    def _defined_on(self, table: str) -> list[Path]:
+        try:
+            return [field.path for field in self.table(table, NOTHING).fields]
+        except Refusal:
+            return []
 
     # --- the environment of expressions -----------------------------------------------------------
 

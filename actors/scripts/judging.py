@@ -30,15 +30,14 @@ def touch_named(run: Execution, claims: Sequence[Claim]) -> None:
     """Touch every place that a statement names which was refused: at the first that was judged, and
     what is kept of it names all of them."""
     for claim in claims:
-        names = [name for name in claim.names if name is not None]
+        names: list[str | None] = [name for name in claim.names if name is not None]
         if claim.kind in IN_DATABASE:
             names = names[:-1]  # without its own
         if not names or claim.kind not in _PLACED:
             continue
         if len(names) == 1 and claim.kind not in (Kind.NAMESPACE, Kind.VAULTS):
-            names = [run.namespace_of(None), *names]
+            names = [run.place[0], *names]
         namespace, database = (*names, None)[:2]
-        assert namespace is not None, "a place is named from its namespace on"
         run.rights.named(run.transaction, run.caller, namespace, database)
 
 

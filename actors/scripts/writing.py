@@ -313,7 +313,11 @@ def put(
         if run.may_read(table):
             raise of_record(refusal, record) from None
         # How large it grew says how large it was.
-        raise untold(refusal, table.name) if isinstance(refusal, TooLarge) else refusal from None
+        raise _untold(refusal, table) if isinstance(refusal, TooLarge) else refusal from None
+
+
+def _untold(refusal: Refusal, table: Table) -> Refusal:
+    return untold(refusal, table.name, [field.path for field in table.fields])
 
 
 def _put(
@@ -330,7 +334,7 @@ def _put(
     except Refusal as refusal:
         if run.may_read(table):
             raise
-        raise untold(refusal, table.name) from None
+        raise _untold(refusal, table) from None
     given = after.get("id", NONE)
     if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} can't be changed")

@@ -17,12 +17,14 @@ from actors.untold import untold
 from protocol.errors import (
     Conflict,
     Duplicate,
+    FieldRefused,
     NotAllowed,
     Refusal,
     SessionEnded,
     StatementTimeout,
     Unknown,
 )
+from protocol.paths import EACH
 from protocol.requests import Caller
 from protocol.rights import (
     ALL,
@@ -315,11 +317,31 @@ def test_a_refusal_over_records_tells_where_and_not_what() -> None:
         "index i of table t holds 'secret' already: t:1",
         index="i", table="t", values=["secret"], record="t:1",
     )  # fmt: skip
-    told = untold(refusal, "t")
+    told = untold(refusal, "t", ())
     assert type(told) is Duplicate and told.detail == {"index": "i", "table": "t"}
     assert "secret" not in told.message and "index i of table t" in told.message
     late = StatementTimeout("too late", table="t")
-    assert untold(late, "t") is late
+    assert untold(late, "t", ()) is late
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    {
+        "n": "n", "n.deep": "n", "tags[2]": "tags[*]", "tags": "tags", "mm.alice": "mm",
+        "mm.`a.b@c`.phone": "mm", "`a.b`": "`a.b`", "`a.b`[3].x": "`a.b`",
+        "by[1].name": "by[*].name",
+        "by.eve.name": "by[*].name", "by.eve.age": "by[*]", "q": None, "`alice@example.com`": None,
+        "nn": None, "mmm.…": None, "[2]": None,
+    }.items(),
+)  # fmt: skip
+def test_of_a_field_only_what_is_defined_is_told(found: str, told: str | None) -> None:
+    declared = [
+        ("n",), ("tags",), ("tags", EACH), ("mm",), ("a.b",), ("by",), ("by", EACH),
+        ("by", EACH, "name"),
+    ]  # fmt: skip
+    refusal = untold(FieldRefused("secret", table="t", field=found, found="secret"), "t", declared)
+    assert refusal.detail.get("field") == told and "secret" not in refusal.message
+    assert refusal.detail.keys() <= {"table", "field"}
 
 
 def test_what_is_needed_reads_as_a_grant_would() -> None:
