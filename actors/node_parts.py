@@ -210,8 +210,8 @@ class NodeParts:
         end_with_users(sessions, committer)
         self._sessions = self._supervise(
             lambda: SessionsActor.start(
-                runtime, sessions, committer, self.passwords, self.doors.rng, statements,
-                self._sign_in_aside,
+                runtime, sessions, committer, self.roles, self.passwords, self.doors.rng,
+                statements, self._sign_in_aside,
             ),
             refoldable=True,
         )  # fmt: skip
@@ -257,8 +257,8 @@ class NodeParts:
     def _start_vaults_and_backups(self) -> None:
         runtime, committer = self.runtime, self.committer
         vaults = VaultParts(
-            runtime, committer, self.rights, self.passwords, self._open_sessions, self.statements,
-            self.doors.rng, self.settings.vaults,
+            runtime, committer, self.roles, self.rights, self.passwords, self._open_sessions,
+            self.statements, self.doors.rng, self.settings.vaults,
         )  # fmt: skip
         self._sealed, self._vaults = begin_vaults(vaults)
         self._places.append(self._vaults)

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from actors.commits import NODE, Committer, Promise
 from actors.passwords import Asker, Passwords, check_password
+from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
 from actors.sessions import (
     Seen,
@@ -76,6 +77,7 @@ class SessionsActor(LoopActor):
         runtime: Runtime,
         sessions: Sessions,
         committer: Committer,
+        roles: Roles,
         passwords: Passwords,
         rng: Rng,
         statements: Statements,
@@ -85,6 +87,7 @@ class SessionsActor(LoopActor):
         super().__init__(runtime)
         self._sessions = sessions
         self._committer = committer
+        self._roles = roles
         self._passwords = passwords
         self._statements = statements
         self._aside = aside
@@ -151,6 +154,7 @@ class SessionsActor(LoopActor):
         """A user's own password; its other sessions end."""
         caller = message.caller
         check_password(message.new)
+        self._roles.check_answering(caller)
         with self._aside(caller.surface):
             user = (await self._verified(caller, caller.user, message.old)).known
             asker = Asker(caller.user, network(caller.address))

@@ -25,6 +25,7 @@ from actors.topics.due import DUE, PAUSE_US, SECOND_US, TopicActor, Work, next_u
 from actors.topics.figures import TopicFigures, figures_of
 from actors.topics.waiting import Hear, Waits
 from protocol import limits
+from protocol.errors import Busy, Draining
 from protocol.requests import Caller
 from protocol.rights import READ, Verbs
 from storage import catalog
@@ -313,11 +314,16 @@ class Topics:
     # --- figures --------------------------------------------------------------------------------
 
     async def figures(self, caller: Caller) -> list[TopicFigures]:
-        """What a caller may see of every topic, for /metrics.
+        """What a caller may see of every topic, for /metrics; nothing of a node that may show it
+        nothing.
 
         :raises Refusal: the disk is full
         :raises TimeoutError: it takes longer than `limits.METRICS_WAIT_SECONDS`
         """
+        try:
+            self.roles.check_answering(caller)
+        except (Draining, Busy):
+            return []
         committer = self.committer
         generation = committer.generation
         with committer.begin() as tx:

@@ -106,6 +106,7 @@ class VaultsActor(LoopActor):
         self._keyring = keyring
         self._service = service
         self._committer = parts.committer
+        self._roles = parts.roles
         self._rights = parts.rights
         self._passwords = parts.passwords
         self._sessions = parts.sessions
@@ -146,6 +147,7 @@ class VaultsActor(LoopActor):
     @handles(Unseal)
     async def unseal(self, message: Unseal) -> datetime:
         """Open for a while; answers until when."""
+        self._roles.check_answering(message.caller)
         self._committer.check_writable()
         with self._committer.begin() as tx:
             act = self._judged(tx, message, "unseal")
@@ -194,7 +196,8 @@ class VaultsActor(LoopActor):
 
     @handles(Seal)
     async def seal(self, message: Seal) -> None:
-        """Close now, also where it can't be recorded: then the node says so in its own output."""
+        """Close now, also where it can't be recorded: then the node says so in its own output. So
+        does a node without a role, or one that knows too little of its cluster to answer."""
         with self._committer.begin() as tx:
             act = self._judged(tx, message, "seal")
             self._service.trail.add(tx, act)
@@ -224,6 +227,7 @@ class VaultsActor(LoopActor):
     async def change_passphrase(self, message: ChangePassphrase) -> int:
         """Wrap the root key under another passphrase, or make all keys anew."""
         check_passphrase(message.new)
+        self._roles.check_answering(message.caller)
         self._committer.check_writable()
         action = "rekey" if message.rekey else "passphrase"
         with self._committer.begin() as tx:
@@ -480,6 +484,7 @@ class VaultsActor(LoopActor):
     @handles(ShowVaults)
     async def show(self, message: ShowVaults) -> Standings:
         """How it stands with the store, and with the vaults that the caller sees."""
+        self._roles.check_answering(message.caller)
         service, found = self._service, list[VaultStanding]()
         with self._committer.begin_reading() as tx:
             tx.pause()

@@ -8,6 +8,7 @@ from typing import Protocol
 from actors.commits import Committer
 from actors.passwords import Passwords
 from actors.rights import Rights
+from actors.roles import Roles
 from actors.runtime import Runtime
 from actors.statements import Statements
 from actors.vaults.told import VaultSettings
@@ -27,6 +28,7 @@ class Parts:
 
     runtime: Runtime
     committer: Committer
+    roles: Roles
     rights: Rights
     passwords: Passwords
     sessions: OpenSessions

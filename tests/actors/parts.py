@@ -281,7 +281,7 @@ async def desk(
         found.passwords = Passwords(made.runtime, made.rng, cores, cost)
         found.sessions = Sessions(made.runtime.clock, made.rng)
         found.ref = SessionsActor.start(
-            made.runtime, found.sessions, made.committer, found.passwords, made.rng,
+            made.runtime, found.sessions, made.committer, found.roles, found.passwords, made.rng,
             Statements(made.runtime, made.committer, Rights(), "here", made.rng),
         )  # fmt: skip
         try:

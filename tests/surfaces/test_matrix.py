@@ -21,6 +21,7 @@ import pytest
 from actors import tries
 from actors.facts import Listening
 from actors.rights import Standing
+from actors.roles import Roles
 from protocol import limits
 from protocol.errors import CATALOGUE
 from protocol.frames import FROM_CLIENT, Kind, Message
@@ -29,6 +30,7 @@ from protocol.rights import Kind as NounKind
 from surfaces.http import console
 from surfaces.http.routes import ROUTES
 from surfaces.wire import spaces, topics, vaults
+from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSPHRASE, PASSWORD
 from tests.surfaces import matrix
 from tests.surfaces.http import sockets
@@ -258,7 +260,7 @@ class House:
         raw = await self.raw(letter if letter in NO_SESSION else user(letter, row))
         method, target, body, fields = request_of(row.name)
         answers = []
-        if target.startswith(VAULT):
+        if target.startswith(VAULT) and self.node.here.node.roles.words:
             await self.node.here.unseal()  # somebody may have sealed it
         for way in ways(letter, row):
             credential = {}
@@ -354,6 +356,8 @@ def told_http(answer: Answer) -> str:
     """As in the matrix. A refusal has the status and the fields of its code."""
     if answer.status < 300:
         return "ok"
+    if "ready" in answer.json:
+        return "not ready"
     error = answer.error
     assert answer.status == CATALOGUE[error["code"]].status
     assert (answer.status == 401) == ("www-authenticate" in answer.fields)
@@ -452,6 +456,48 @@ async def test_every_cell(house: House, figure: Callable[[str, object], None]) -
     assert not found, "\n".join(found)
     figure("S7 authorisation matrix: routes, messages, figures", f"{count} cells")
 
+
+# --- a drained node -------------------------------------------------------------------------------
+
+ALSO_DRAINED: Final = {
+    "GET /", "GET /console/{hash}/{file}", "GET /openapi.json", "GET /health", "GET /metrics",
+    "POST /session", "DELETE /session",
+    "POST /vault/seal", "POST /vault/{ns}/{db}/{vault}/seal", "VAULT seal",
+    "HELLO", "AUTH", "PING", "CANCEL", "UNWATCH", "BYE",
+}  # fmt: skip
+"""What an owner of the store is answered without a role too: what shows nothing of the store, that
+somebody comes and goes, and what closes a vault."""
+
+
+async def answered_without_a_role(house: House, logbook: Logbook) -> set[str]:
+    """The rows that a drained node answers otherwise than by saying that it is drained."""
+    logbook.allow("sealed, and not recorded")
+    await house.node.here.values("DEFINE NODE ROLES NONE")
+    found = set()
+    for row in matrix.rows(matrix.MESSAGES).values():
+        if await house.wire("S", row) != "Draining":
+            found.add(row.name)
+    for row in matrix.rows(matrix.ROUTES).values():
+        if told_http(await house.http("S", row)) not in ("Draining", "not ready"):
+            found.add(row.name)
+    return found
+
+
+async def test_a_drained_node_shows_and_changes_nothing(house: House, logbook: Logbook) -> None:
+    assert await answered_without_a_role(house, logbook) == ALSO_DRAINED
+    shown = await house.shown("V", Row("", ("READ",), {}))
+    assert "store_ready" in shown and not {name for name in shown if "topic" in name}
+
+
+async def test_a_planted_answer_of_a_drained_node_is_found(
+    house: House, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    monkeypatch.setattr(Roles, "check_answering", lambda *_: None)
+    found = await answered_without_a_role(house, logbook)
+    assert {"POST /script", "GET /vault", "KV get", "VAULT show"} <= found - ALSO_DRAINED
+
+
+# --- planted faults -------------------------------------------------------------------------------
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody holds everything": lambda patch: patch.setattr(
