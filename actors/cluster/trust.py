@@ -59,6 +59,9 @@ class Trust:
         self._revoked: frozenset[str] = frozenset()
         self._follower: Follower | None = None
         self._look: asyncio.Handle | None = None
+        self._unread: tuple[int, int] | None = None
+        """The version of declarations of which not everybody could be told."""
+        self._again: asyncio.Handle | None = None
         self.on_change: list[Callable[[], None]] = []
         """Called when a declaration has changed, one of the cluster perhaps."""
 
@@ -114,6 +117,7 @@ class Trust:
         if self._look is not None:
             self._look.cancel()
             self._look = None
+        self._forget_unread()
 
     def _follow(self) -> None:
         tail = self._committer.tail
@@ -132,17 +136,30 @@ class Trust:
             return
         self._drain(self._follower)
         # Not what was last read: between its commit and its release somebody may have asked.
-        if self._told == (version := self._declared):
-            return
-        try:
-            for changed in self.on_change:
+        if (version := self._declared) not in (self._told, self._unread):
+            self._tell(version)
+
+    def _tell(self, version: tuple[int, int]) -> None:
+        self._forget_unread()
+        for changed in self.on_change:
+            try:
                 changed()
-        except EngineUnreadable as error:
-            # Links of who is trusted no more may stand yet: all are told again, and soon.
-            self._runtime.noticed(type(self).__name__, error)
-            self._look = self._runtime.loop.call_later(AGAIN_SECONDS, self._looked)
-            return
-        self._told = version
+            except EngineUnreadable as error:
+                self._runtime.noticed(type(self).__name__, error)
+                self._unread = version
+        if self._unread is None:
+            self._told = version
+        else:  # links of who is trusted no more may stand yet: all are told again, and soon
+            self._again = self._runtime.loop.call_later(AGAIN_SECONDS, self._tell_again)
+
+    def _tell_again(self) -> None:
+        self._tell(self._declared)
+
+    def _forget_unread(self) -> None:
+        self._unread = None
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
     def _drain(self, follower: Follower) -> None:
         """Take what there is: that there is something is all that matters of it."""
