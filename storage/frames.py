@@ -127,7 +127,6 @@ _LASTING_BYTES: Final = 72
 """What every format begins with: so damage is not taken for the past or the future."""
 _PREFIX_BYTES: Final = 16
 _SEQUENCE_AT: Final = 16
-_DURABLE_AT: Final = 32
 
 assert _SEGMENT.size + CHECKSUM_BYTES == _LASTING_BYTES
 assert _LASTING_BYTES + _JOINED.size + CHECKSUM_BYTES == SEGMENT_HEADER_BYTES

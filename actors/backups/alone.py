@@ -18,6 +18,7 @@ from storage.backups.logs import LogCopy
 from storage.backups.verifying import verify
 from storage.faults import LogDamaged
 from storage.sealing import Key
+from storage.segments import pruned
 
 Tick = Callable[[int, int], None]
 """Told how many bytes are done, and how many there are in all, about."""
@@ -66,6 +67,8 @@ class Taking:
         upto = node.committer.released_upto
         if first > upto + 1:
             raise BadRequest(f"the log ends at {upto}: there is no {first} yet", ends=upto)
+        if first < node.reads.begins:
+            raise pruned(first, node.reads.begins)
         try:
             before = await node.reads.standing(first - 1)
             created = directory.created

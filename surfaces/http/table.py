@@ -108,5 +108,5 @@ def _check_type(route: Route, head: Head) -> None:
         wanted = ", ".join(route.accepts)
         told = f"{route.path} reads {wanted}, not {kind}"
         if kind == "application/x-www-form-urlencoded":
-            told += ": say -H 'Content-Type: text/plain' when it was curl that said so"
+            told += f": say -H 'Content-Type: {route.accepts[0]}' when it was curl that said so"
         raise BadRequest(told, accepts=list(route.accepts))

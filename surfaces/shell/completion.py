@@ -22,7 +22,6 @@ PATIENCE_SECONDS: Final = 2.0
 """How long Tab waits for names that are on their way. Typing goes on meanwhile."""
 
 _WORD: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*(?:::|\.)?)*\Z")
-_SHORTCUT: Final = re.compile(r"\\[a-z?]*\Z")
 
 _TABLES, _TOPICS, _SPACES, _PLACES = "table", "topic", "space", "database"
 _FUNCTIONS = "function"

@@ -269,6 +269,20 @@ async def test_a_body_of_another_form_is_a_bad_request(
     assert (answer.status, answer.error["code"]) == (400, "BadRequest"), answer.body
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/script", "text/plain"), ("/session", "application/json")]
+)
+async def test_who_uses_curl_is_told_a_type_that_the_route_takes(
+    raw: Raw, bearer: str, path: str, kind: str
+) -> None:
+    answer = await raw.ask(
+        "POST", path, b"{}", content_type="application/x-www-form-urlencoded", authorization=bearer
+    )
+    assert answer.error["message"].endswith(
+        f": say -H 'Content-Type: {kind}' when it was curl that said so"
+    )
+
+
 async def test_a_compressed_body_is_a_bad_request(raw: Raw, bearer: str) -> None:
     await raw.send(script("x", bearer, content_encoding="gzip"))
     assert (await raw.answer()).error["code"] == "BadRequest"
