@@ -40,10 +40,10 @@ def told_apart(thing: Thing) -> tuple[object, ...]:
     """What tells a thing from every other one, by all that rights go by. Its id does not: it is
     given again, to something else elsewhere, once the commit that declared the first was taken
     back."""
-    kind = type(thing)
-    if isinstance(thing, Noun | Namespace | Database | Function):
-        noun = noun_of(thing)
-        return (noun.kind if noun is thing else kind, noun.ids, noun.path)
-    within = thing.database
-    around = within.namespace
-    return (kind, thing.id, within.id, around.id, thing.name, within.name, around.name)
+    if isinstance(thing, (Table, Topic, Space, Vault)):
+        within = thing.database
+        around = within.namespace
+        ids = (thing.id, within.id, around.id)
+        return (type(thing), ids, thing.name, within.name, around.name)
+    noun = noun_of(thing)
+    return (noun.kind, noun.ids, noun.path)
