@@ -72,7 +72,9 @@ class Admission:
 
     def busy(self) -> Busy:
         """Why one is refused for which there is no room."""
-        return Busy(f"the node is running as many statements as it will: {self.running} from here")
+        return Busy(
+            f"the node is running as many statements as it will: {self.running} on this surface"
+        )
 
     def leaving(self) -> Draining:
         """Why nothing new is begun while it drains."""

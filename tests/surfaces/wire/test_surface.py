@@ -513,7 +513,8 @@ class TestCeilings:
             await until(lambda: len(node.held) == limits.RUNNING)
             found = await other.run(1, "RETURN")
             error = assert_error(found.body or {}, "Busy")
-            assert error["message"].startswith("the node runs 400 requests")
+            told = "the node is running as many statements as it will: 400 on this surface"
+            assert error["message"] == told
             assert error["retry"] is True
             node.release(next(iter(node.held)))
             await peer.hear()
