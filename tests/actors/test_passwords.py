@@ -144,13 +144,16 @@ class Line:
         """Under way at once, by their first letter."""
         self._ends = threading.Semaphore(0)
         running: Counter[str] = Counter()
+        guard = threading.Lock()
 
         def held(_actor: PasswordActor, _passhash: str, password: str) -> bool:
-            running[password[0]] += 1
-            self.most |= running
-            self.begun.append(password)
+            with guard:  # a thread that begins adds to what another goes through
+                running[password[0]] += 1
+                self.most |= running
+                self.begun.append(password)
             assert self._ends.acquire(timeout=30)
-            running[password[0]] -= 1
+            with guard:
+                running[password[0]] -= 1
             return True
 
         monkeypatch.setattr(PasswordActor, "_matches", held)
