@@ -9,6 +9,7 @@ from typing import Final
 from protocol.errors import Cancelled, NotAllowed, Refusal, StatementTimeout, Unknown
 from protocol.paths import EACH, Path, path_text
 from protocol.text import quote_name
+from storage.fields import Field
 
 _TOLD: Final = frozenset({"table", "index", "limit", "line", "column"})
 _OF_NO_RECORD: Final = (Cancelled, StatementTimeout, NotAllowed, Unknown)
@@ -16,19 +17,19 @@ _STEPS: Final = re.compile(r"`(?:[^`\\]|\\.)*`|\[\d+\]|[^.`\[\]]+")
 """Of the path of a field, as a refusal has it."""
 
 
-def untold(refusal: Refusal, table: str, declared: Iterable[Path]) -> Refusal:
+def untold(refusal: Refusal, table: str, fields: Iterable[Field]) -> Refusal:
     """A refusal over records, for whoever may not read their table: where it is, and not what is
     stored there. Claims of UNIQUE indexes, READONLY fields, an ASSERT, a path that leads nowhere:
     all of them are refused for what a record holds.
 
-    :param declared: the fields that are defined on the table. Only their names are told: a name in
-        an object is something that is stored.
+    :param fields: those that are defined on the table. Only their names are told: a name in an
+        object is something that is stored.
     """
     if refusal.retry or isinstance(refusal, _OF_NO_RECORD):
         return refusal
     detail = {name: value for name, value in refusal.detail.items() if name in _TOLD}
     field = refusal.detail.get("field")
-    if isinstance(field, str) and (name := _definition(field, declared)):
+    if isinstance(field, str) and (name := _definition(field, fields)):
         detail["field"] = name
     where = f"table {table}"
     for part in ("field", "index"):
@@ -37,11 +38,11 @@ def untold(refusal: Refusal, table: str, declared: Iterable[Path]) -> Refusal:
     return type(refusal)(f"{where} refuses it; whoever may READ is told more", **detail)
 
 
-def _definition(field: str, declared: Iterable[Path]) -> str:
+def _definition(field: str, fields: Iterable[Field]) -> str:
     """The innermost defined field that another is, or lies in; empty: there is none."""
     steps: list[str] = _STEPS.findall(field)
     found: Path = ()
-    for path in declared:
+    for path in (defined.path for defined in fields):
         if len(found) < len(path) <= len(steps) and all(map(_leads, path, steps)):
             found = path
     return path_text(found)

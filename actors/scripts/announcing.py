@@ -94,7 +94,7 @@ class _Announcer:
             told(refusal, f"ON CHANGE of {self._table.name}")
             if not self._run.may_read(self._table):
                 if isinstance(refusal, TooLarge):  # it says how large the record was before
-                    raise untold(refusal, self._table.name, ()) from None
+                    raise untold(refusal, self._table.name, self._table.fields) from None
                 raise
             raise of_record(refusal, record) from refusal.__cause__
 

@@ -38,12 +38,12 @@ from protocol.errors import (
     TooLarge,
     Unknown,
 )  # fmt: skip
-from protocol.paths import Path
 from protocol.requests import HeldFile, Result, RunScript
 from protocol.rights import NOTHING, READ, Verbs
 from protocol.values import NONE, RecordId, Value
 from storage import records
 from storage.catalog import Space, Table
+from storage.fields import Field
 from storage.functions import Function
 from storage.topics import Topic
 from storage.transactions import Transaction
@@ -196,8 +196,8 @@ class Execution:
         except Refusal as refusal:
             self._locate(refusal, step)
             table = refusal.detail.get("table")
-            if isinstance(table, str) and not self._may_read_named(table):
-                raise untold(refusal, table, self._defined_on(table)) from refusal.__cause__
+            if isinstance(table, str) and (fields := self._unread(table)) is not None:
+                raise untold(refusal, table, fields) from refusal.__cause__
             raise
 
     def _locate(self, refusal: Refusal, step: Step) -> None:
@@ -404,18 +404,14 @@ class Execution:
         """Whether the caller may be told what records of a table hold."""
         return self.rights.holds(self.transaction, self.caller, READ, table)
 
-    def _may_read_named(self, table: str) -> bool:
+    def _unread(self, name: str) -> tuple[Field, ...] | None:
+        """The fields of a table of which the caller may not be told what records hold; None: it
+        may."""
         try:
-            self.table(table, READ)
+            table = self.table(name, NOTHING)
         except Refusal:
-            return False
-        return True
-
-    def _defined_on(self, table: str) -> list[Path]:
-        try:
-            return [field.path for field in self.table(table, NOTHING).fields]
-        except Refusal:
-            return []
+            return ()
+        return None if self.may_read(table) else table.fields
 
     # --- the environment of expressions -----------------------------------------------------------
 

@@ -313,11 +313,9 @@ def put(
         if run.may_read(table):
             raise of_record(refusal, record) from None
         # How large it grew says how large it was.
-        raise _untold(refusal, table) if isinstance(refusal, TooLarge) else refusal from None
-
-
-def _untold(refusal: Refusal, table: Table) -> Refusal:
-    return untold(refusal, table.name, [field.path for field in table.fields])
+        if isinstance(refusal, TooLarge):
+            refusal = untold(refusal, table.name, table.fields)
+        raise refusal from None
 
 
 def _put(
@@ -334,7 +332,7 @@ def _put(
     except Refusal as refusal:
         if run.may_read(table):
             raise
-        raise _untold(refusal, table) from None
+        raise untold(refusal, table.name, table.fields) from None
     given = after.get("id", NONE)
     if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} can't be changed")

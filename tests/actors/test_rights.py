@@ -24,7 +24,7 @@ from protocol.errors import (
     StatementTimeout,
     Unknown,
 )
-from protocol.paths import EACH
+from protocol.paths import EACH, Step, path_text
 from protocol.requests import Caller
 from protocol.rights import (
     ALL,
@@ -47,6 +47,7 @@ from protocol.rights import (
 )
 from storage import catalog, topics, users
 from storage.catalog import Database
+from storage.fields import Field
 from storage.functions import Function
 from storage.transactions import Transaction
 from tests.callers import Granted, declare
@@ -335,11 +336,12 @@ def test_a_refusal_over_records_tells_where_and_not_what() -> None:
     }.items(),
 )  # fmt: skip
 def test_of_a_field_only_what_is_defined_is_told(found: str, told: str | None) -> None:
-    declared = [
+    paths: list[tuple[Step, ...]] = [
         ("n",), ("tags",), ("tags", EACH), ("mm",), ("a.b",), ("by",), ("by", EACH),
         ("by", EACH, "name"),
     ]  # fmt: skip
-    refusal = untold(FieldRefused("secret", table="t", field=found, found="secret"), "t", declared)
+    fields = [Field(path, path_text(path), "any") for path in paths]
+    refusal = untold(FieldRefused("secret", table="t", field=found, found="secret"), "t", fields)
     assert refusal.detail.get("field") == told and "secret" not in refusal.message
     assert refusal.detail.keys() <= {"table", "field"}
 

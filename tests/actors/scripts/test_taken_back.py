@@ -128,14 +128,16 @@ def test_a_declaration_that_was_taken_back_is_not_remembered() -> None:
 BOB = Caller("bob", "member", None, None, "wire", "192.0.2.1:5000")
 
 
+async def told(node: Node, script: str, place: tuple[str, str]) -> Any:
+    """What bob is refused with in a place; None: he is not."""
+    found = await outcome(run(node, script, None, BOB, place))
+    return found if isinstance(found, BaseException) else found.refusal
+
+
 def test_rights_on_what_was_taken_back_are_not_those_on_what_has_its_id_next() -> None:
     """An id is given again to what is declared next, which is somebody else's."""
 
     async def main(node: Node, disk: SimulatedDisk) -> None:
-        async def told(script: str, place: tuple[str, str]) -> Any:
-            found = await outcome(run(node, script, None, BOB, place))
-            return found if isinstance(found, BaseException) else found.refusal
-
         await value(
             node,
             "DEFINE DATABASE a.prod; USE a.prod; DEFINE TABLE pub;"
@@ -144,12 +146,12 @@ def test_rights_on_what_was_taken_back_are_not_those_on_what_has_its_id_next() -
             " GRANT READ ON TABLE a.prod.pub TO bob",
         )
         disk.plan = full
-        refused = await told("DEFINE TABLE x; SELECT * FROM x", ("a", "b"))
+        refused = await told(node, "DEFINE TABLE x; SELECT * FROM x", ("a", "b"))
         assert isinstance(refused, DiskFull)
         disk.plan = None
         await value(node, "USE a.prod; DEFINE TABLE hers; CREATE hers:1 SET card = 4111")
         for script in ("SELECT * FROM hers", "UPDATE hers:1 SET card = 0", "INFO FOR TABLE hers"):
-            assert isinstance(await told(script, ("a", "prod")), Unknown), script
+            assert isinstance(await told(node, script, ("a", "prod")), Unknown), script
         assert await value(node, "USE a.prod; SELECT VALUE card FROM hers") == [4111]
 
     played(main)
@@ -164,15 +166,12 @@ def test_a_role_in_a_place_that_was_taken_back_is_not_one_in_the_place_with_its_
         )
         disk.plan = full
         script = "DEFINE DATABASE a.tmp; USE a.tmp; DEFINE TABLE x; SELECT * FROM x"
-        found = await outcome(run(node, script, None, BOB, ("a", "b")))
-        refused = found if isinstance(found, BaseException) else found.refusal
-        assert isinstance(refused, DiskFull)
+        assert isinstance(await told(node, script, ("a", "b")), DiskFull)
         disk.plan = None
         await value(
             node, "DEFINE DATABASE z.d; USE z.d; DEFINE TABLE hers; CREATE hers:1 SET card = 4111"
         )
-        answer = await run(node, "SELECT * FROM hers", None, BOB, ("z", "d"))
-        assert isinstance(answer.refusal, Unknown)
+        assert isinstance(await told(node, "SELECT * FROM hers", ("z", "d")), Unknown)
 
     played(main)
 
