@@ -124,13 +124,12 @@ class Roles:
         if self.check_told is not None:
             self.check_told(caller)
 
-    @property
-    def answers_everybody(self) -> bool:
-        """Whether `check_answering` refuses nobody."""
+    def answers(self, caller: Caller | None = None) -> bool:
+        """Whether `check_answering` refuses a caller nothing. :param caller: None: whoever asks"""
         if self.check_told is None:
             return bool(self.words)
         try:
-            self.check_answering()
+            self.check_answering(caller)
         except (Draining, Busy):
             return False
         return True

@@ -57,7 +57,7 @@ class Entrances:
             self._known.clear()
             self._version = version
         entrances = self._known.get(names)
-        if entrances is None or not self._roles.answers_everybody:
+        if entrances is None or not self._roles.answers():
             return None
         if isinstance(who, bytes):
             caller = self._sessions.glance(who, self._committer.ledger.users_version)

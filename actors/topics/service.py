@@ -25,7 +25,6 @@ from actors.topics.due import DUE, PAUSE_US, SECOND_US, TopicActor, Work, next_u
 from actors.topics.figures import TopicFigures, figures_of
 from actors.topics.waiting import Hear, Waits
 from protocol import limits
-from protocol.errors import Busy, Draining
 from protocol.requests import Caller
 from protocol.rights import READ, Verbs
 from storage import catalog
@@ -320,9 +319,7 @@ class Topics:
         :raises Refusal: the disk is full
         :raises TimeoutError: it takes longer than `limits.METRICS_WAIT_SECONDS`
         """
-        try:
-            self.roles.check_answering(caller)
-        except (Draining, Busy):
+        if not self.roles.answers(caller):
             return []
         committer = self.committer
         generation = committer.generation
