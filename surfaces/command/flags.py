@@ -85,7 +85,7 @@ storenode <new_dir> --restore <file> [--upto <seq>]     make a store of a backup
 storenode <new_dir> --join <file> [--serve <addr> ...]  copy the store of other nodes, and serve
 storenode <new_dir> -f <script>                         run a script file
 storenode --make-key <file>                             a new key
-storenode --at <host:port> --backup <file>              of a node that runs; --at :8001 --help
+storenode --at <host:port> --backup <file>              a snapshot of a node: --at :8001 --help
 storenode shell [host:port]                             statements at a prompt; shell --help
 storenode import|export <ns.db.table> <file>            JSON lines, CSV; import --help
 """

@@ -199,6 +199,10 @@ class SlowSignIns:
 
         monkeypatch.setattr(SessionsActor, "_verified", held)
 
+    async def until(self, count: int) -> None:
+        """So many wait."""
+        await until(lambda: self.asked == count)
+
 
 def put_of(count: int) -> bytes:
     """A request with a password, for a value of so many empty arrays."""
@@ -214,11 +218,10 @@ async def test_who_goes_while_its_password_is_looked_at_runs_and_counts_until_th
     surface: HttpSurface, port: int, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     signing_in = SlowSignIns(monkeypatch)
-    for _ in range(3):
-        before = signing_in.asked
+    for number in (1, 2, 3):
         async with await Raw.connect(port) as raw:
             await raw.send(put_of(count))
-            await until(lambda before=before: signing_in.asked > before)  # type: ignore[misc]
+            await signing_in.until(number)
     await until(lambda: not surface.connections)
     assert (surface.admission.begun, surface.running) == (3, 0)
     signing_in.go_on.set()
@@ -232,7 +235,7 @@ async def test_a_sign_in_before_a_request_runs_makes_room_for_nobody(
     signing_in, data = SlowSignIns(monkeypatch), put_of(10_000)
     async with await Raw.connect(port) as raw:
         await raw.send(data[:-1])
-        await until(lambda: signing_in.asked == 1)
+        await signing_in.until(1)
         assert (surface.admission.begun, surface.running) == (0, 0)
         signing_in.go_on.set()
         await raw.send(data[-1:])
