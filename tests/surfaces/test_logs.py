@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import logging
@@ -63,23 +64,40 @@ def test_line_is_json_with_level_time_and_fields(pipe: tuple[int, int]) -> None:
     assert line == {"event": "listening", "level": "info", "port": 8000}
 
 
+class Terminal:
+    """A terminal that a node's log is written to, and all that it showed."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = pty.openpty()
+
+    def shown(self) -> str:
+        """All of it: one read of a terminal may give a part. Closes it."""
+        os.close(self.theirs)
+        pieces = []
+        try:
+            while piece := os.read(self._ours, 1 << 16):
+                pieces.append(piece)
+        except OSError as error:
+            if error.errno != errno.EIO:  # how Linux tells that nobody holds the other side
+                raise
+        finally:
+            os.close(self._ours)
+        return b"".join(pieces).decode()
+
+
 def test_line_on_a_terminal_is_for_people() -> None:
-    reading, writing = pty.openpty()
-    try:
-        writer = configured(writing)
-        structlog.get_logger().info("listening", port=8000)
-        writer.close()
-        text = os.read(reading, 4096).decode()
-        assert "listening" in text and "8000" in text and not text.startswith("{")
-    finally:
-        os.close(reading)
-        os.close(writing)
+    terminal = Terminal()
+    writer = configured(terminal.theirs)
+    structlog.get_logger().info("listening", port=8000)
+    writer.close()
+    text = terminal.shown()
+    assert "listening" in text and "8000" in text and not text.startswith("{")
 
 
 def test_a_trace_on_a_terminal_shows_no_variables() -> None:
     """They are what was asked: passwords among it, and what records hold."""
-    ours, theirs = pty.openpty()
-    writer = configured(theirs)
+    terminal = Terminal()
+    writer = configured(terminal.theirs)
     asked = ["not-for-", "the-log"]
     secret, message = "".join(asked), AuthenticatePassword("ana", "".join(asked), "http", "x:1")
     try:
@@ -87,9 +105,7 @@ def test_a_trace_on_a_terminal_shows_no_variables() -> None:
     except RuntimeError as error:
         structlog.get_logger().error("request failed", exc_info=error)
     writer.close()
-    said = os.read(ours, 1 << 16).decode()
-    os.close(ours)
-    os.close(theirs)
+    said = terminal.shown()
     assert "planted" in said and "test_logs" in said
     assert secret not in said
     for one in (message, AuthenticateToken(secret, "http", "x:1")):
