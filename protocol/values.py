@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import cmp_to_key
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
 
@@ -244,10 +243,6 @@ def _compare_objects(left: dict[str, Any], right: dict[str, Any], tick: Tick | N
         if found:
             return found
     return (len(left) > len(right)) - (len(left) < len(right))
-
-
-sort_key: Final[Callable[[Any], Any]] = cmp_to_key(compare)
-"""A key for `sorted`, `heapq` and the like under the total order, for any mix of types."""
 
 
 def equal(left: Any, right: Any, tick: Tick | None = None) -> bool:

@@ -180,9 +180,6 @@ PLACED: Final = (
 OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
 """Tags whose keys go on with namespace, database, table and belong to its indexes."""
 
-OF_CLUSTER: Final = (FAILOVER, REPLICA, REVOKED)
-"""Tags that say who belongs to the cluster, and who takes over; the last ones of the catalog are
-among them."""
 OF_ACCESS: Final = frozenset({USER})
 """Tags of the catalog that say who may do what."""
 _TOGETHER: Final = frozenset({FIELD, INDEX, GROUP})

@@ -226,13 +226,6 @@ class Left(NamedTuple):
     version: int
 
 
-def is_used(tx: Transaction, vault: Vault, key_version: int) -> bool:
-    """Whether a version of a key has sealed anything that is there. The whole range is read: a
-    value that is put meanwhile is a conflict."""
-    start, end = vault_rows.uses(vault.numbers, key_version)
-    return any(True for _ in tx.scan(start, end))
-
-
 # --- records --------------------------------------------------------------------------------------
 
 

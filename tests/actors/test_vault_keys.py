@@ -99,7 +99,7 @@ def test_all_keys_are_made_anew(is_open: bool) -> None:
                 after = vaults.keys_row(tx, vault)
                 renewed = vaults.store_row(tx)
                 assert after.current == 2 and set(after.wraps) == {2}
-                assert not vaults.is_used(tx, vault, 1)
+                assert vaults.left_to_seal(tx, vault, 1, 1) == []
             assert store is not None and renewed is not None
             assert (store.generation, renewed.generation) == (1, 2)
             assert before.wraps[1] not in after.wraps.values()

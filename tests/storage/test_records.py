@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import cmp_to_key
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocol import binary, limits, order
 from protocol.errors import AlreadyExists, TooLarge
-from protocol.values import NONE, RecordId, sort_key
+from protocol.values import NONE, RecordId, compare
 from storage import catalog, effects, keys, records
 from storage.catalog import Table
 from storage.records import Stored
@@ -261,7 +262,7 @@ def test_ids_come_back_in_the_order_of_values(some: list[Any]) -> None:
             if records.stored(tx, table, id) is None:
                 records.create(tx, table, id, {})
         unique = list({repr(id): id for id in some}.values())
-        assert ids(tx, table) == sorted(unique, key=sort_key)
+        assert ids(tx, table) == sorted(unique, key=cmp_to_key(compare))
         assert records.count(tx, table) == len(unique)
 
 

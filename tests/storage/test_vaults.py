@@ -89,7 +89,7 @@ def test_versions(book: Book) -> None:
     with book.begin() as tx:
         assert vaults.count(tx, vault) == 0
         assert vaults.find_record(tx, vault, b"k") is None
-        assert not vaults.is_used(tx, vault, 1)
+        assert vaults.left_to_seal(tx, vault, 1, 1) == []
     assert put(book, b"k") == 4  # it never starts again
     with book.begin() as tx:
         assert vaults.find_record(tx, vault, b"k") == RecordRow(4, (4,))
@@ -140,7 +140,7 @@ def test_sealed_again(book: Book) -> None:
             assert before is not None
             after = before._replace(key_version=2, sealed=b"again")
             vaults.seal_again(tx, vault, one, before, after)
-        assert not vaults.is_used(tx, vault, 1)
+        assert vaults.left_to_seal(tx, vault, 1, 1) == []
         book.commit(tx)
     with book.begin() as tx:
         assert len(vaults.left_to_seal(tx, vault, 2, 10)) == 3
