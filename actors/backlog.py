@@ -2,7 +2,7 @@
 memory until somebody has, this node or who leads.
 
 - Each entry has a number. It is brought again until it is known to be committed, and whoever
-  commits it notes the number with it (`storage/carried.py`): so it is there once.
+  commits it notes the number with it (`storage/forwarded.py`): so it is there once.
 - There is room for so many, and for a part of them under one name: who is refused much pushes out
   nobody else's. What finds no room is counted, and the next that does says how many there were.
 - It ends with the process. A store's own disk may be sealed, full, or another's to write.
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from actors.commits import By, Committer, Promise
 from protocol import limits
 from protocol.doors import Clock, Rng
-from storage import carried
+from storage import forwarded
 from storage.entries import Entry
 from storage.statements import AUDIT, bounded, cut, elsewhere, of_store
 
@@ -62,7 +62,7 @@ class Backlog:
     def __init__(self, clock: Clock, rng: Rng) -> None:
         self._clock = clock
         life = clock.wall_us().to_bytes(8, "big", signed=True)
-        self._life = life + rng.bytes(carried.LIFE_BYTES - len(life))
+        self._life = life + rng.bytes(forwarded.LIFE_BYTES - len(life))
         self._noted: deque[Noted] = deque()
         self._first = 1
         """The number of the oldest."""
@@ -139,7 +139,7 @@ def commit(committer: Committer, node: str, batch: Batch) -> Promise:
     """
     for number, one in enumerate(batch.noted, batch.first):
         with committer.begin() as tx:
-            entry = one.entry if carried.note(tx, node, batch.life, number) else None
+            entry = one.entry if forwarded.note(tx, node, batch.life, number) else None
             by = By(one.user, elsewhere(one.surface, node, one.at_us))
             promise = committer.commit(tx, by, one.statement, one.reason, entry)
     return promise

@@ -33,9 +33,9 @@ from protocol.doors import Room
 from protocol.errors import DiskFull, Refusal, UnknownOutcome
 from protocol.requests import Request
 from storage.effects import only_removes
+from storage.epochs import Reign
 from storage.frames import Frame
 from storage.log import Log
-from storage.reigns import Reign
 from storage.retention import Keep
 
 log = structlog.get_logger("node")

@@ -20,15 +20,15 @@ from actors.certificates import CertificatesActor, Look
 from actors.checkpoints import CheckpointsActor, FlushActor
 from actors.cluster import copying, renewing
 from actors.cluster.copying import Copies
-from actors.cluster.desk import Desk
 from actors.cluster.member import Member
 from actors.cluster.peering import Peering
+from actors.cluster.service import ClusterService
 from actors.cluster.starting import begin_coordination, begin_member
 from actors.commits import CommitsActor, Committer
 from actors.doors import Doors
+from actors.entry_retention import EntryRetentionActor
 from actors.facts import Facts, Listening
 from actors.feeds import Feeds, FeedsActor
-from actors.forgetting import ForgettingActor
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_checks import LogChecksActor
@@ -72,7 +72,7 @@ class NodeParts:
     """
 
     backups: Backups
-    cluster: Desk
+    cluster: ClusterService
     committer: Committer
     member: Member
     open_feeds: Feeds
@@ -309,7 +309,7 @@ class NodeParts:
         if self.settings.serves:
             keep = self.settings.keep_statements
             self._supervise(
-                lambda: ForgettingActor.start(runtime, committer, keep), refoldable=True
+                lambda: EntryRetentionActor.start(runtime, committer, keep), refoldable=True
             )
         plans = Plans()
         self._scripts = self._supervise(

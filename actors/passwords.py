@@ -19,7 +19,7 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from argon2.low_level import Type, hash_secret
 
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles
-from actors.tries import Rank
+from actors.sign_in_throttle import Rank
 from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import BadRequest, Busy, Draining

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from actors.entry_views import Ids, shown_inside, since
 from actors.nouns import Thing, noun_of, told_apart
-from actors.shown import Ids, shown_inside, since
 from protocol.errors import NotAllowed, SessionEnded
 from protocol.requests import Caller
 from protocol.rights import (

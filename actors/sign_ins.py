@@ -1,7 +1,7 @@
 """How a caller is let in: sign-in, tokens, and Basic on every request.
 
 - A refused sign-in has one text and takes one time, whether the user exists or not; what it costs
-  those that follow is told in `tries.py`. Nobody is locked out.
+  those that follow is told in `sign_in_throttle.py`. Nobody is locked out.
 - A hash takes long and everything else goes on meanwhile. So a user is read again after it, in the
   turn of the loop in which the answer is made: one that was dropped or changed in between is let in
   by nobody's password.
@@ -26,8 +26,8 @@ from actors.sessions import (
     same_user,
     token_digest,
 )
+from actors.sign_in_throttle import SignInThrottle, Try, network
 from actors.statements import Statements
-from actors.tries import Tries, Try, network
 from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import Busy, DiskFull, Refusal, SessionEnded, SignInRefused
@@ -91,7 +91,7 @@ class SessionsActor(LoopActor):
         self._passwords = passwords
         self._statements = statements
         self._aside = aside
-        self._tries = Tries(runtime.clock, rng, self.after)
+        self._throttle = SignInThrottle(runtime.clock, rng, self.after)
 
     @handles(SignIn)
     async def sign_in(self, message: SignIn) -> Session:
@@ -223,7 +223,7 @@ class SessionsActor(LoopActor):
         :raises Busy: too many passwords wait to be hashed, or this one's hash is changed all along
         """
         surface, address = origin.surface, origin.address
-        one = await self._tries.begin(name, address)
+        one = await self._throttle.begin(name, address)
         try:
             seen = await self._checked(one, password)
             if seen is None:
@@ -258,7 +258,7 @@ class SessionsActor(LoopActor):
     @handles(LetGo)
     def let_go(self, _message: LetGo) -> None:
         """The node stops: nobody is made to wait for a refusal any more."""
-        self._tries.drain()
+        self._throttle.drain()
 
     async def _renewed(self, user: User, passhash: str) -> User:
         """Store a hash with today's parameters; the user with the hash that is stored now."""

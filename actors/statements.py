@@ -22,11 +22,11 @@ from typing import Any, Final
 from actors import backlog
 from actors.backlog import Backlog, Batch, Noted, distrusted
 from actors.commits import Asker, By, Committer, Origin
+from actors.entry_views import Ids
+from actors.rate_limited_log import RateLimitedLog
 from actors.rights import Rights, ids_of
 from actors.runtime import Runtime
-from actors.shown import Ids
-from actors.sparing import SparingLog
-from actors.tries import network
+from actors.sign_in_throttle import network
 from protocol.doors import Rng
 from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller, Surface
@@ -83,7 +83,7 @@ class Statements:
         self._again: asyncio.TimerHandle | None = None
         """Runs while there is any of it."""
         self._over = False
-        self._sparing = SparingLog("statements")
+        self._sparing = RateLimitedLog("statements")
 
     def of(
         self,

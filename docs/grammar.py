@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from language import parser
 from language.functions import TABLE
+from language.keywords import KEYWORDS, RESERVED
 from language.parsing import (
     access,
     backups,
@@ -31,7 +32,6 @@ from language.parsing import (
     topics,
     vaults,
 )
-from language.words import KEYWORDS, RESERVED
 
 SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Scripts", (parser,)),

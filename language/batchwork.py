@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from language import generate, tree
-from language.blame import is_of_values, of_record
 from language.compile import compile_condition, compile_expression
 from language.env import Env
+from language.error_places import is_of_values, of_record
 from language.generate import Memo
 from language.names import children, shape_of
 from language.rows import Batch, Pairs, Row, Shape

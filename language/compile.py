@@ -20,10 +20,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from language import numbers, operators, tree
-from language.blame import placed
 from language.budget import Parts
 from language.closures import Closure
 from language.env import Env
+from language.error_places import placed
 from language.functions import TABLE
 from language.names import defined_name, parent_fields, weight
 from language.rows import Bare, Row, Shape, item_value

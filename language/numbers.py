@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation, Overflow
 from typing import Any, Final, NoReturn
 
-from language.making import made
+from language.sizing import made
 from protocol import limits
 from protocol.errors import DivisionByZero, NumberTooLarge, TooLarge, TypeRefused
 from protocol.text import duration

@@ -9,9 +9,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from language.env import Env
-from language.making import made
 from language.numbers import is_whole
 from language.patterns import pattern
+from language.sizing import made
 from protocol import limits, values
 from protocol.errors import TooLarge, TypeRefused, Unknown
 from protocol.values import (

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from language.budget import Budget
-from language.making import PART_BYTES
+from language.sizing import PART_BYTES
 
 Entry = tuple[Any, ...]
 """The keys of an item, in order of their weight, then the item."""

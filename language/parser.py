@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from language import tree
+from language.keywords import STATEMENTS
 from language.lexer import END, NAME
 from language.parsing.backups import Backups
 from language.parsing.cluster import Cluster
@@ -14,7 +15,6 @@ from language.parsing.functions import Functions
 from language.parsing.indexes import Indexes
 from language.parsing.topics import Topics
 from language.parsing.vaults import Vaults
-from language.words import STATEMENTS
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Protocol
 
 from language import tree
-from language.blame import told
 from language.budget import bounded
 from language.compile import Compiled
 from language.env import Env
+from language.error_places import told
 from language.fieldtypes import (
     MISFIT,
     RANK_OF_RECORDS,

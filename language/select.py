@@ -15,14 +15,13 @@ from typing import Any, Final
 from language import columns as shown
 from language import generate, tree
 from language.batchwork import Filter, Lazily, has_subquery, of_item, traced
-from language.blame import of_record
 from language.budget import Budget, too_large
 from language.comparisons import Comparison, comparisons
 from language.compile import compile_expression, count_of
 from language.env import Env
+from language.error_places import of_record
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
-from language.making import PART_BYTES, Heavy, counted, is_counted
 from language.names import mentions, parent_fields, rebuilt, shape_of
 from language.operators import hashable_row
 from language.ordering import Sorter
@@ -38,7 +37,8 @@ from language.planner import (
     united,
 )
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
-from language.singly import Singly
+from language.sizing import PART_BYTES, Heavy, counted, is_counted
+from language.streaming import Singly
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Refusal

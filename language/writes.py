@@ -11,11 +11,11 @@ from decimal import Decimal
 from typing import Any, Final
 
 from language import tree
-from language.blame import placed
 from language.budget import Parts, bounded, is_bounded
 from language.columns import omitted
 from language.compile import Compiled, compile_expression, is_made
 from language.env import Env
+from language.error_places import placed
 from language.numbers import add, negate, subtract
 from language.operators import members, merged
 from language.rows import WHOLE

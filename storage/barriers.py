@@ -18,12 +18,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from storage import keys
-from storage.reads import Reads
+from storage.read_set import ReadSet
 
 if TYPE_CHECKING:
     from storage.transactions import Transaction
 
-NOTHING: Final = Reads()
+NOTHING: Final = ReadSet()
 
 
 class Barrier:
@@ -34,7 +34,7 @@ class Barrier:
 
     __slots__ = ("_before", "_holder", "held_back")
 
-    def __init__(self, before: Reads) -> None:
+    def __init__(self, before: ReadSet) -> None:
         self._before = before
         self._holder: Transaction | None = None
         self.held_back = 0

@@ -60,7 +60,7 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 72 | vault (4) number (8) | msgpack | an entry of a vault's trail, see `vault_trail.py` |
 | 73 | vault (4) | number (8) hash (32) | the newest entry of a vault's trail |
 | 74 | vault (4) id | number (8) | the newest entry that says a record was written or erased |
-| 75 | node | life · number | up to where a node's entries are kept, see `carried.py` |
+| 75 | node | life · number | up to where a node's entries are kept, see `forwarded.py` |
 
 Values of tags 27, 2C, 30 and 31 are stamped: they begin with the sequence of the commit that wrote
 them.

@@ -25,6 +25,7 @@ from protocol.doors import Clock, Rng
 from protocol.errors import Conflict
 from storage import effects, keys, lineage, statements
 from storage.barriers import Barrier
+from storage.conflicts import Conflicts
 from storage.effects import SEQUENCE_BYTES, Attribution, Effect
 from storage.engine import Batch, Engine, View
 from storage.frames import NO_DIGEST, Frame
@@ -34,7 +35,6 @@ from storage.lineage import Lineage
 from storage.log_time import LogTime
 from storage.lookups import Lookups
 from storage.moments import Moment
-from storage.races import Races
 from storage.replay import Folding, Replay, stands_alone
 from storage.transactions import Transaction
 
@@ -108,7 +108,7 @@ class Ledger:
         self.heard: Callable[[Layer], None] | None = None
         """Hears of each commit as it goes in flight, whichever node has made it; None: nobody wants
         to. Short, and raises nothing."""
-        self.races = Races()
+        self.conflicts = Conflicts()
         self.barrier: Barrier | None = None
         """The one that stands."""
         self._part_of: list[bytes] = []
@@ -227,7 +227,7 @@ class Ledger:
                 tx.barred = True
                 raise Conflict("what it changes is kept still until another transaction has ended")
             if tx.paused:
-                self.races.validate(tx)
+                self.conflicts.validate(tx)
             else:
                 assert tx.sequence == self._committed, "control was given away without a pause"
             return self._commit(tx, attribution)
@@ -266,7 +266,7 @@ class Ledger:
         self.flight.add(layer)
         self._committed, self._frame_time = sequence, time
         if others_paused:
-            self.races.remember(layer)
+            self.conflicts.remember(layer)
         if layer.catalog:
             self.lookups.changed(sequence, layer.declared, layer.ranges)
             if self.lookups.users_since == sequence:
@@ -331,7 +331,7 @@ class Ledger:
             yield from tx.own.put_in_order(PREPARE_KEYS)  # they are compared with what it changes
         tx.prepared = chunks
         if _changes_something(tx):
-            yield from self.races.compare(tx)
+            yield from self.conflicts.compare(tx)
 
     def _sums(self, tx: Transaction) -> list[Effect]:
         """Counters that were added to, as what they now say: put, and told as effects."""
@@ -483,7 +483,7 @@ class Ledger:
         self._frame_time = left[-1].time if left else self._settled_time
         while self._since > upto + 1 and self._epochs:
             self._since, self.epoch = self._epochs.pop()
-        self.races.withdraw(upto)
+        self.conflicts.withdraw(upto)
         for tx in self._paused.values():
             tx.withdrawn = tx.withdrawn or tx.sequence > upto
             tx.reads.compared = min(tx.reads.compared, upto)
@@ -503,7 +503,7 @@ class Ledger:
         """A paused transaction has ended: forget what only it could ask for."""
         del self._paused[id(tx)]
         oldest = min((other.sequence for other in self._paused.values()), default=self._committed)
-        self.races.forget(oldest)
+        self.conflicts.forget(oldest)
 
 
 def _changes_something(tx: Transaction) -> bool:

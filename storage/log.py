@@ -4,7 +4,7 @@
     log/BEGINS      the first sequence the log still holds; absent: 1
     log/NEWEST      the first sequence of the newest segment that was ever written to; absent: 1
     log/CLOSED      where the log ended at a clean close; gone before anything is written after it
-    log/HISTORY     the epochs that have ended, and with which frame: reigns.py; absent: none has
+    log/HISTORY     the epochs that have ended, and with which frame: epochs.py; absent: none has
     log/RESERVE     room given up when the disk is full, so that what must be written still can be;
                     and RESERVE.1 and so on, with as much each
     log/….cut       bytes that a recovery or a cut took off, for people
@@ -64,7 +64,7 @@ Crashes in between, and why each is harmless:
 - A cut, between two segments that go: the log ends with the older, and has been cut in part. What
   is left of it was not released either, and is cut by who asked for it next.
 - A cut between the new segment and the end of the old one: as of a recovery.
-- HISTORY before the frame that it was written for: reigns.py.
+- HISTORY before the frame that it was written for: epochs.py.
 - A close between its mark and CLOSED: like any unclean stop, with all frames known durable.
 
 One thread uses a `Log`. `read` may be called from others: it opens files of its own, and sees the
@@ -79,8 +79,9 @@ from functools import partial
 
 from protocol.doors import File, Room
 from protocol.errors import DiskFull, Stranded
-from storage import cuts, reigns
+from storage import epochs, torn_tails
 from storage.directory import StoreDirectory, segment_name
+from storage.epochs import History
 from storage.facts import replace_file
 from storage.faults import LogDamaged
 from storage.frames import (
@@ -101,7 +102,6 @@ from storage.histories import Standing
 from storage.log_reading import LogSizes
 from storage.log_writing import LogWriter
 from storage.recovery import Ending, Recovery, refuse_lost
-from storage.reigns import History
 from storage.reserve import NO_ROOM, disk_full, drop_temporary
 from storage.retention import Keep
 from storage.segments import FIRST_OF, Segment
@@ -137,7 +137,7 @@ class Log(LogWriter):
         log.digest, log.released = at.digest, at.sequence
         log._facts.write("BEGINS", {"first": at.sequence + 1}, reserved=False)
         if history:
-            facts = reigns.facts(history, at.sequence + 1)
+            facts = epochs.facts(history, at.sequence + 1)
             log._facts.write("HISTORY", facts, reserved=False)
         log._begin_segment(at, [], 0)
         log._close_file()
@@ -162,7 +162,7 @@ class Log(LogWriter):
             else:
                 self._move_tail(file, segment, ending, ending.unproven)
             self._unlink_all(self._left_over)
-            cuts.drop_old(self._fs, self._path)
+            torn_tails.drop_old(self._fs, self._path)
             self._reserve.fill()
         except BaseException:
             file.close()
@@ -177,7 +177,7 @@ class Log(LogWriter):
         cut_bytes = old.size - good
         cut_file = None
         if cut_bytes:
-            cut_file = cuts.set_aside(self._fs, self._path, self._tmp, file, old, good)
+            cut_file = torn_tails.set_aside(self._fs, self._path, self._tmp, file, old, good)
         # Behind an end that is proven the header says what the log goes on with, as after a roll.
         at = ending.durable_at if ending.unproven else self._here
         copied = partial(self._begin_segment, at, unproven, COPIED)
@@ -392,10 +392,10 @@ class Log(LogWriter):
         for segment, offset in cut:
             file = self._fs.open_read(segment.path)
             try:
-                cuts.set_aside(self._fs, self._path, self._tmp, file, segment, offset)
+                torn_tails.set_aside(self._fs, self._path, self._tmp, file, segment, offset)
             finally:
                 file.close()
-        cuts.drop_old(self._fs, self._path)
+        torn_tails.drop_old(self._fs, self._path)
 
     def _shorten_old(self, file: File, segment: Segment, size: int) -> None:
         """Housekeeping: readers stop at the next segment's first sequence by themselves. So it is
@@ -507,11 +507,11 @@ class Log(LogWriter):
         """Frames begin another epoch. :raises DiskFull: they may not be written yet"""
         present = self.present
         before = [one for one in self.reigns if one.epoch < present.epoch]
-        ended = tuple([*before, *reigns.ending(present, frames)][-reigns.KEPT :])
+        ended = tuple([*before, *epochs.ending(present, frames)][-epochs.KEPT :])
         if ended == self.reigns:
             return
         try:
-            self._facts.write("HISTORY", reigns.facts(ended, self.last + 1), reserved)
+            self._facts.write("HISTORY", epochs.facts(ended, self.last + 1), reserved)
         except OSError as error:
             self._fail(error)
         self.reigns = ended

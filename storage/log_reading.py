@@ -16,14 +16,14 @@ from protocol.limits import (
     SEGMENT_BYTES,
     SEGMENT_FRAMES,
 )
-from storage import reigns
+from storage import epochs
 from storage.directory import StoreDirectory
+from storage.epochs import History, Reign
 from storage.faults import LogDamaged, LogFailed
 from storage.frames import COPIED, NEW_EPOCH, NO_DIGEST, Frame, SegmentHeader
 from storage.histories import LogEnd, Standing
 from storage.log_facts import LogFacts
 from storage.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
-from storage.reigns import History, Reign
 from storage.reserve import Headroom, Reserve
 from storage.segments import FIRST_OF, Extent, Segment, find_segments, pruned
 
@@ -155,7 +155,7 @@ class LogReader:
     def _read_reigns(self) -> History:
         told = self._facts.read("HISTORY")
         try:
-            return reigns.read(told)
+            return epochs.read(told)
         except (KeyError, TypeError, ValueError) as error:
             path = f"{self._path}/HISTORY"
             raise LogDamaged(path, 0, self.first, f"it tells no reigns: {error}") from None

@@ -27,7 +27,7 @@ from storage.effects import DELETE_RANGE, DERIVE, SEQUENCE_BYTES, Chunk, Derive,
 from storage.engine import Pair, View
 from storage.layers import UNCHANGED, Layer, Overlay, lookup
 from storage.lookups import Lookup
-from storage.reads import Reads
+from storage.read_set import ReadSet
 
 if TYPE_CHECKING:
     from storage.announcing import Noted
@@ -57,7 +57,7 @@ class Transaction:
         self._ledger = ledger
         self._engine = ledger.engine
         self._flight = ledger.flight
-        self._reads = reads = Reads()
+        self._reads = reads = ReadSet()
         self._looked = reads.looked
         self._mine: dict[Hashable, Lookup] = {}
         """Those that others can't share."""
@@ -206,7 +206,7 @@ class Transaction:
             if any(layer.touches(wanted) for layer in self._frozen):
                 return False
             # What no commit has touched since the view was taken is in it as it is now.
-            get, now = self._view.get, self._ledger.races.is_untouched(self, wanted)
+            get, now = self._view.get, self._ledger.conflicts.is_untouched(self, wanted)
         absent = now and self._engine.none_in(min(wanted), max(wanted) + b"\0")
         if absent or all(get(key) is None for key in wanted):
             self._reads.add_keys(wanted)
@@ -237,7 +237,7 @@ class Transaction:
         return over.over(rows, reverse)
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> ReadSet:
         """What it has looked at so far, of what is below its own changes."""
         return self._reads
 

@@ -3,7 +3,7 @@
 - What only waits for messages does not count, nor what waits for who asks to be found out: wrong
   passwords are answered late, and must not take the places of others' requests.
 - A thousand that come at once, all of which will only wait, have not had their first turn when the
-  next one is there. So one that finds no room is judged a little later (`later.py`), and refused
+  next one is there. So one that finds no room is judged a little later (`deferred.py`), and refused
   only if there is none then.
 - One that asks what runs, or ends some of it, is let in beside the others, as many of these as may
   run: where there is no room it is needed most.
@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 
 from protocol.errors import Busy, Draining
-from surfaces.later import Later
+from surfaces.deferred import Deferred
 
 
 class Admission:
@@ -37,7 +37,7 @@ class Admission:
         """Of these, the ones that were let in where there was no room."""
         self.aside = 0
         """Of these, the ones of which it is being found out who asks."""
-        self._later: Later | None = None
+        self._later: Deferred | None = None
 
     @property
     def running(self) -> int:
@@ -67,7 +67,7 @@ class Admission:
     def judge_later(self, again: Callable[[], None]) -> None:
         """Call `again` when there is room, or there was none for a while."""
         if self._later is None:
-            self._later = Later(asyncio.get_running_loop(), lambda: self.full)
+            self._later = Deferred(asyncio.get_running_loop(), lambda: self.full)
         self._later.judge(again)
 
     def busy(self) -> Busy:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from actors.sparing import SparingLog
+from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from surfaces.sockets import bind_each
 
@@ -79,7 +79,7 @@ class Listener:
         refusal: bytes,
         refused: Callable[[], None],
         descriptors: int,
-        sparing: SparingLog,
+        sparing: RateLimitedLog,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._make = make

@@ -5,9 +5,9 @@ queue; when standard error is blocked the queue fills and further lines are drop
 when it is closed every line is. The first line that gets through again is preceded by one that
 says how many did not. Secrets don't reach a line: fields with a secret's name show as '...'.
 
-What anybody can cause without a credential goes through a `SparingLog`, and what libraries say is
-held to the same measure: one line a second, and a count of the others. A flood then fills neither
-the disk below standard error nor the queue, which would cost the lines that matter.
+What anybody can cause without a credential goes through a `RateLimitedLog`, and what libraries say
+is held to the same measure: one line a second, and a count of the others. A flood then fills
+neither the disk below standard error nor the queue, which would cost the lines that matter.
 
 Lines are for people when standard error is a terminal, and JSON objects otherwise.
 """
@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import structlog
 
-from actors.sparing import SPARING_SECONDS, SparingLog
+from actors.rate_limited_log import SPARING_SECONDS, RateLimitedLog
 from protocol.errors import COMMITTED, Failed
 
 QUEUE_LINES: Final = 4096
@@ -134,7 +134,7 @@ class RefusalLog:
     def __init__(self, surface: str) -> None:
         self._log: Any = structlog.get_logger("refusals")
         self._surface = surface
-        self._sparing = SparingLog("refusals", counts_at="info")
+        self._sparing = RateLimitedLog("refusals", counts_at="info")
         self._second = -1
         self._lines = 0
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
-from actors.messages.asked import Asked, Sender
+from actors.messages.request import MessageRequest, Sender
 from actors.node import Node
 from protocol.errors import Refusal
 from protocol.messages import MessageOperation
@@ -28,7 +28,9 @@ class Operated:
     ) -> None:
         self._told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         sender = Sender(f"op-{next(_numbers)}", caller, place)
-        self.asked: Asked = node.messages.ask(sender, operation, self._hear, timeout_us=timeout_us)
+        self.asked: MessageRequest = node.messages.ask(
+            sender, operation, self._hear, timeout_us=timeout_us
+        )
 
     def _hear(self, answer: Any, refusal: Refusal | None) -> None:
         if self._told.cancelled():

@@ -131,7 +131,7 @@ def test_a_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_compiler_has_bound_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    from actors.commits import idling
+    from actors.commits import idle_marks
     from protocol import binary, limits, values
 
     bound._sources.cache_clear()
@@ -141,7 +141,7 @@ def test_what_the_compiler_has_bound_is_known(monkeypatch: pytest.MonkeyPatch) -
         assert bound.bound(values.NONE, "anything")
         assert bound.bound(limits, "CONTAINERS"), "a constant that a compiled module uses"
         assert bound.bound(limits, "SESSIONS") is None, "one that none uses"
-        assert bound.bound(idling, "IDLE_SECONDS") is None
+        assert bound.bound(idle_marks, "IDLE_SECONDS") is None
         assert bound.bound(os, "write") is None
     finally:
         bound._sources.cache_clear()

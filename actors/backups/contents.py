@@ -11,7 +11,7 @@ import base64
 from collections.abc import Iterator
 from typing import Any, Final
 
-from language.words import quote
+from language.keywords import quote
 from protocol import limits
 from protocol.binary import check_counts, unpack, unpack_object
 from protocol.errors import TooLarge

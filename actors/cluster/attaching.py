@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from actors.backlog import Backlog
-from actors.cluster.pauses import Pauses
+from actors.cluster.backoff import Backoff
 from actors.cluster.receiving import CopyMissing, Epochs, Receiving
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from actors.commits import Committer
 from actors.runtime import Runtime
 from protocol.doors import Rng
@@ -47,22 +47,22 @@ class Attaching:
         self._connect = connect
         self._epoch = epoch
         self._backlog = backlog
-        self._pauses = Pauses(rng)
+        self._backoff = Backoff(rng)
         self._receiving: Receiving | None = None
         self._heard_us = runtime.clock.monotonic_us()
-        self._failed: Standing | None = None
+        self._failed: SyncStatus | None = None
         self.reason = ""
         """Why it is stranded or has to be copied, or why the last link has ended."""
         self.copy_from: int | None = None
         """Where the leader's log begins, if this node has to be copied because of that."""
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> SyncStatus:
         """How this node stands to its leader."""
         if self._failed is not None:
             return self._failed
         at = self._receiving
-        return Standing.IN_SYNC if at is not None and at.is_in_sync else Standing.CATCHING_UP
+        return SyncStatus.IN_SYNC if at is not None and at.is_in_sync else SyncStatus.CATCHING_UP
 
     @property
     def receiving(self) -> Receiving | None:
@@ -83,10 +83,10 @@ class Attaching:
             try:
                 await self._follow()
             except Stranded as why:
-                self._give_up(Standing.STRANDED, why.message)
+                self._give_up(SyncStatus.STRANDED, why.message)
             except CopyMissing as why:
                 self.copy_from = why.begins
-                self._give_up(Standing.COPY_FAILED, str(why))
+                self._give_up(SyncStatus.COPY_FAILED, str(why))
             except (LinkClosed, Refusal, OSError) as why:
                 await self._pause(str(why))
 
@@ -104,14 +104,14 @@ class Attaching:
         finally:
             self._heard_us, self._receiving = self.heard_us, None
             if receiving.epoch and not full:
-                self._pauses.over()
+                self._backoff.over()
 
-    def _give_up(self, standing: Standing, why: str) -> None:
+    def _give_up(self, standing: SyncStatus, why: str) -> None:
         self._failed, self.reason = standing, why
         log.error("this node follows no more", standing=standing.value, reason=why)
 
     async def _pause(self, why: str) -> None:
-        seconds = self._pauses.next_seconds()
+        seconds = self._backoff.next_seconds()
         self.reason = why
         log.info("no link to the leader", reason=why, again_after_ms=round(seconds * 1_000))
         await asyncio.sleep(seconds)

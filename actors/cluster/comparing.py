@@ -19,7 +19,7 @@ from functools import partial
 import structlog
 
 from actors.cluster.shippings import Ships
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from actors.commits import Committer
 from actors.runtime import Runtime
 from protocol import limits
@@ -91,7 +91,7 @@ class Comparing:
 
         :raises EngineFailed: this one can't be read
         """
-        followers = [each for each in self._shippings() if each.standing is Standing.IN_SYNC]
+        followers = [each for each in self._shippings() if each.standing is SyncStatus.IN_SYNC]
         if not followers or self._committer.ledger.engine.stored_bytes() > limits.COMPARE_BYTES:
             return
         kept, sequence = keep(self._committer), self._committer.released_upto

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import structlog
 
+from actors.cluster.agreement_lookup import AgreementLookup
 from actors.cluster.amending import Amending
 from actors.cluster.courses import (
     UNDECLARED,
@@ -28,20 +29,19 @@ from actors.cluster.courses import (
     was_ordered_since,
     was_set_back,
 )
-from actors.cluster.detour import Detour
+from actors.cluster.diagnostics import Diagnostics
+from actors.cluster.follow_task import Follows, FollowTask
 from actors.cluster.founding import Founding, commit_policy
 from actors.cluster.holding import Holding
 from actors.cluster.leadership import Leadership
 from actors.cluster.member import Life, Member
-from actors.cluster.naming import check_vacant, has_lead, leads_already, waits_with_lead
-from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
-from actors.cluster.pursuit import Follows, Pursuit
-from actors.cluster.remarks import Remarks
+from actors.cluster.nomination import check_vacant, has_lead, leads_already, waits_with_lead
+from actors.cluster.requests import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.shippings import Shippings
-from actors.cluster.standing import Standing
-from actors.cluster.taking import Taken, Taking
+from actors.cluster.succession import JUST_STARTED, Succession
+from actors.cluster.sync_status import SyncStatus
+from actors.cluster.takeover import Taken, Takeover
 from actors.cluster.tasks import end
-from actors.cluster.vacancy import JUST_STARTED, Vacancy
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol.agreement import Agreed, Agreement, InSync, NotAnswered
@@ -121,15 +121,15 @@ class CoordinationActor(LoopActor):
         """A lead that was asked for by a statement."""
         self._forestalled: NotWritable | None = None
         """Set where somebody else has taken it meanwhile."""
-        self._taking = Taking(runtime.clock, committer, member, self._wait)
-        self._remarks = Remarks(member.note_faults)
-        self._detour = Detour(runtime.clock, ways.agreement, ways.ask_way)
+        self._taking = Takeover(runtime.clock, committer, member, self._wait)
+        self._diagnostics = Diagnostics(member.note_faults)
+        self._lookup = AgreementLookup(runtime.clock, ways.agreement, ways.ask_way)
         self._copied_anew = False
         """Whether the next start copies the store."""
         self._gives_up = False
         """Whether the node stops: it takes no lead any more."""
         self._said: str | None = None
-        self._vacancy = Vacancy(runtime.clock)
+        self._succession = Succession(runtime.clock)
         self._leads = asyncio.Event()
         """Set while this node leads, and its own first frame is released."""
         self._declaring = asyncio.Lock()
@@ -163,11 +163,11 @@ class CoordinationActor(LoopActor):
                     async with asyncio.timeout(seconds):
                         await self._woken.wait()
         finally:
-            await self._remarks.end()
-            await self._detour.end()
-            if member.pursuit is not None:
-                await member.pursuit.end()
-                member.pursuit = None  # whom the actor after this one follows it follows anew
+            await self._diagnostics.end()
+            await self._lookup.end()
+            if member.follow_task is not None:
+                await member.follow_task.end()
+                member.follow_task = None  # whom the actor after this one follows it follows anew
 
     # --- what statements ask for ------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class CoordinationActor(LoopActor):
             return
         known = self._memory.now
         try:
-            agreed = await self._ways.agreement(self._detour.via(policy)).look()
+            agreed = await self._ways.agreement(self._lookup.via(policy)).look()
         except NotAnswered as silence:
             raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
         check_vacant(member, agreed, known, self._committer.history(), force=message.force)
@@ -309,8 +309,8 @@ class CoordinationActor(LoopActor):
         cluster = self._memory.stands
         if cluster is None or member.only_looks:
             return None
-        if member.pursuit is not None:
-            member.pursuit.check()
+        if member.follow_task is not None:
+            member.follow_task.check()
             member.note_told()
         with suppress(DiskFull):  # it is remembered beside it, then
             await self._memory.shows(self._committer.released_upto)
@@ -321,24 +321,24 @@ class CoordinationActor(LoopActor):
         agreement, known = self._reach(policy), self._memory.now
         try:
             agreed = await self._heard(agreement)
-            self._detour.answered()
+            self._lookup.answered()
             member.look_at_rows()  # the policy may have become another while that was waited for
             await self._go_on(agreement, member.policy or policy, agreed, known)
         except NotAnswered as silence:
             self._say("etcd does not answer", str(silence))
-            if member.pursuit is None or not member.pursuit.is_attached:
-                self._detour.silent(policy, member.kept, known)
+            if member.follow_task is None or not member.follow_task.is_attached:
+                self._lookup.silent(policy, member.kept, known)
             if member.life in (Life.WAITING, Life.FOUNDING):
                 member.why = f"etcd does not answer: {silence}"
             return LOOK_SECONDS
         return 0
 
     def _reach(self, policy: Policy) -> Agreement:
-        via = self._detour.via(policy)
+        via = self._lookup.via(policy)
         if self._agreement is None or self._via != via:
             self._agreement, self._via = self._ways.agreement(via), via
             self._seen = 0
-            self._remarks.look_at(self._agreement)
+            self._diagnostics.look_at(self._agreement)
         return self._agreement
 
     async def _heard(self, agreement: Agreement) -> Agreed:
@@ -388,13 +388,13 @@ class CoordinationActor(LoopActor):
         if doubt(known, agreed) is None and agreed.insync is not None:
             await memory.hears(agreed)
         if agreed.lead is not None:
-            self._vacancy.ends()
+            self._succession.ends()
         if isinstance(found, Follow):
             member.lead, member.lacks, member.why = found.lead, False, ""
             await self._go_after(found.lead.node, None, found.lead.epoch)
             await self._have_copied(found.lead.node, agreed.insync)
         elif isinstance(found, Take):
-            if asked is None and self._vacancy.is_left(member, found.insync.members):
+            if asked is None and self._succession.is_left(member, found.insync.members):
                 self._wait(Wait(JUST_STARTED))
                 return
             await self._lead(agreement, await self._taking.vacant(agreement, policy, found.insync))
@@ -434,8 +434,8 @@ class CoordinationActor(LoopActor):
 
     async def _go_after(self, node: str, upstream: Upstream | None, epoch: int | None) -> None:
         member = self._member
-        pursuit = member.pursuit
-        if pursuit is not None and (pursuit.node, pursuit.epoch) == (node, epoch):
+        follow_task = member.follow_task
+        if follow_task is not None and (follow_task.node, follow_task.epoch) == (node, epoch):
             return
         if self._copied_anew:
             # Who leads now may have all that it lacks, and take it into the set; the next start
@@ -445,14 +445,14 @@ class CoordinationActor(LoopActor):
         await self._lead_nobody(f"node {node} leads the store")
         log.info("follows", leader=node, epoch=epoch)
         follows = self._ways.follow(node, upstream, epoch)
-        member.pursuit = Pursuit(node, epoch, follows)
+        member.follow_task = FollowTask(node, epoch, follows)
         member.life, self._said = Life.FOLLOWING, None
 
     async def _have_copied(self, leader: str, insync: InSync | None) -> None:
         """Have the store copied anew, where the leader's log is there no more that this
         node lacks. Rule 2: no frame is dropped before this node is out of the set in etcd."""
         member = self._member
-        if member.standing is not Standing.COPY_FAILED or self._copied_anew:
+        if member.standing is not SyncStatus.COPY_FAILED or self._copied_anew:
             return
         if insync is not None and member.node in insync.members:
             self._say("the store has to be copied anew", "this node is in the set still")
@@ -462,9 +462,9 @@ class CoordinationActor(LoopActor):
             self._say("the store has to be copied anew", f"nothing says where {leader} is reached")
 
     async def _follow_nobody(self) -> None:
-        pursuit, self._member.pursuit = self._member.pursuit, None
-        if pursuit is not None:
-            await pursuit.end()
+        follow_task, self._member.follow_task = self._member.follow_task, None
+        if follow_task is not None:
+            await follow_task.end()
         self._member.life = Life.WAITING
 
     async def _lead_nobody(self, why: str) -> None:
@@ -481,9 +481,9 @@ class CoordinationActor(LoopActor):
         policy, lease, agreed, by_order = taken
         lead, insync = agreed.lead, agreed.insync
         assert lead is not None and insync is not None, "it was taken with both"
-        member, committer, pursuit = self._member, self._committer, self._member.pursuit
+        member, committer, follow_task = self._member, self._committer, self._member.follow_task
         # Rule 2: who led before has been waited for already, while its lease lapsed.
-        followed = {} if pursuit is None else {pursuit.node: pursuit.heard_us}
+        followed = {} if follow_task is None else {follow_task.node: follow_task.heard_us}
         self._shippings.end_all()
         # What an older leader has sent is on the disk or is not: nothing comes behind the promise.
         await self._follow_nobody()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from actors.cluster.member import Member
 from actors.cluster.shippings import Shippings
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from protocol.doors import Clock
 from protocol.values import Value
 
@@ -24,9 +24,9 @@ def downstream(member: Member, shippings: Shippings, clock: Clock) -> list[Value
     for node in sorted(there | (heard.keys() & member.nodes)):
         one, ships = heard.get(node), attached.get(node)
         if ships is not None:
-            standing: Standing | None = ships.standing
+            standing: SyncStatus | None = ships.standing
         else:
-            standing = Standing.COPYING if node in copied else None
+            standing = SyncStatus.COPYING if node in copied else None
         is_known = one is not None and (one.linked or one.synced > 0)
         found.append(
             {

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from protocol.agreement import Released
 from protocol.errors import Diverged
-from storage.reigns import History, Reign
+from storage.epochs import History, Reign
 
 __all__ = ["History", "Promised", "Reign", "frame_at", "holds", "joint", "last_of"]
 

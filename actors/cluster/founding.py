@@ -12,7 +12,7 @@ either goes on as before or is led by nobody, and never by two:
 4. The lead is taken, while there is no set: nobody else takes it then.
 5. The set is founded in etcd: this node and those followers. It is led from here on.
 
-4 and 5 are `taking.py`. Nothing was released since 3, so those who held everything then still do,
+4 and 5 are `takeover.py`. Nothing was released since 3, so those who held everything then still do,
 however much later the set is written, and whoever asked for it.
 """
 

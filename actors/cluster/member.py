@@ -19,12 +19,12 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from actors.cluster.follow_task import FollowTask
 from actors.cluster.followers import Followers, lagging
 from actors.cluster.leadership import Leadership
 from actors.cluster.memory import Memory
-from actors.cluster.pursuit import Pursuit
 from actors.cluster.shippings import BEAT_SECONDS
-from actors.cluster.standing import Standing, stranded
+from actors.cluster.sync_status import SyncStatus, stranded
 from actors.commits import Committer
 from actors.rights import Rights
 from actors.roles import Roles
@@ -129,7 +129,7 @@ class Member:
         self.lead: Lead | None = None
         """Who leads, as was last heard; kept when nobody does any more, until somebody does."""
         self.leadership: Leadership | None = None
-        self.pursuit: Pursuit | None = None
+        self.follow_task: FollowTask | None = None
         self._was_told = alone or only_looks
         self._by_row: tuple[str, ...] = ()
         """The roles that this node's row names: those of a node that was told none itself."""
@@ -160,7 +160,7 @@ class Member:
         before anybody asks."""
         if not self._was_told:
             leads = self.leadership is not None and self.leadership.is_settled
-            follows = self.pursuit is not None and self.pursuit.is_attached
+            follows = self.follow_task is not None and self.follow_task.is_attached
             self._was_told = leads or follows
 
     @property
@@ -188,14 +188,14 @@ class Member:
         return COORDINATING in (by_row if declared is None else declared)
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> SyncStatus | None:
         """How it stands to whom it follows; None: it follows nobody."""
-        return None if self.pursuit is None else self.pursuit.standing
+        return None if self.follow_task is None else self.follow_task.standing
 
     @property
     def is_stranded(self) -> bool:
         """Whether it shows what is not in its leader's history."""
-        return self.standing is Standing.STRANDED
+        return self.standing is SyncStatus.STRANDED
 
     @property
     def waits_for(self) -> str | None:
@@ -222,7 +222,7 @@ class Member:
 
     @property
     def _is_attached(self) -> bool:
-        return self.pursuit is not None and self.pursuit.is_attached
+        return self.follow_task is not None and self.follow_task.is_attached
 
     @property
     def held_up(self) -> HeldUp | None:
@@ -387,7 +387,7 @@ class Member:
     @property
     def stranded(self) -> str:
         """What is said at a node that is, and what helps."""
-        found = "" if self.pursuit is None else self.name_of(self.pursuit.node)
+        found = "" if self.follow_task is None else self.name_of(self.follow_task.node)
         return stranded(found or "whom it followed")
 
     def check_replicated(self) -> None:
@@ -404,7 +404,10 @@ class Member:
         """
         if not self.is_told:
             raise Busy(self.stranded if self.is_stranded else NOT_TOLD)
-        if self.pursuit is None or self.pursuit.silent_us(self._clock.monotonic_us()) < _SILENT_US:
+        if (
+            self.follow_task is None
+            or self.follow_task.silent_us(self._clock.monotonic_us()) < _SILENT_US
+        ):
             return
         with self._committer.begin() as tx:
             owns = caller is not None and self._rights.owns_all(tx, caller)
@@ -433,7 +436,7 @@ class Member:
         """The id of who leads, or is copied, or did so last; None: nobody that is known of."""
         if self.life is Life.LEADING or self.life is Life.ALONE:
             return self.node
-        return self.pursuit.node if self.pursuit is not None else None
+        return self.follow_task.node if self.follow_task is not None else None
 
     # --- what is shown ----------------------------------------------------------------------------
 
@@ -448,7 +451,7 @@ class Member:
 
     def info(self) -> dict[str, Value]:
         """What INFO FOR NODE says of it."""
-        leadership, followers, pursuit = self.leadership, self.all_followers, self.pursuit
+        leadership, followers, follow_task = self.leadership, self.all_followers, self.follow_task
         return {
             "life": str(self.life),
             "waits_for": self.waits_for,
@@ -458,8 +461,8 @@ class Member:
             "followers": len(followers.linked),
             "furthest_lag": followers.furthest_lag(self._committer.durable_upto),
             "upstream": None if self.standing is None else str(self.standing),
-            "upstream_silent": None if pursuit is None else self._silent(pursuit),
-            "upstream_why": None if pursuit is None else pursuit.why,
+            "upstream_silent": None if follow_task is None else self._silent(follow_task),
+            "upstream_why": None if follow_task is None else follow_task.why,
             "etcd_faults": list(self.agreement_faults),
         }
 
@@ -476,12 +479,12 @@ class Member:
             lease_seconds=max(left_us, 0) / 1_000_000,
             followers=len(followers.linked),
             lags=tuple(lagging(followers, self.nodes, self._committer.durable_upto)),
-            in_sync=self.standing is Standing.IN_SYNC,
+            in_sync=self.standing is SyncStatus.IN_SYNC,
             held_up=self.held_up is not None,
         )
 
-    def _silent(self, pursuit: Pursuit) -> Value:
-        return timedelta(microseconds=pursuit.silent_us(self._clock.monotonic_us()))
+    def _silent(self, follow_task: FollowTask) -> Value:
+        return timedelta(microseconds=follow_task.silent_us(self._clock.monotonic_us()))
 
     def _lease_left(self, leadership: Leadership) -> Value:
         left_us = leadership.lease.ends_us - self._clock.boottime_us()

@@ -15,8 +15,8 @@ import structlog
 from actors.cluster.trust import Trust
 from actors.commits import By, Committer
 from actors.runtime import Runtime
+from actors.sign_in_throttle import SignInThrottle
 from actors.statements import Statements
-from actors.tries import Tries
 from protocol.doors import Rng
 from protocol.errors import (
     NotImplementedHere,
@@ -109,7 +109,7 @@ class Peering:
         self._statements = statements
         self._store = store
         self._key = key
-        self._tries = Tries(
+        self._throttle = SignInThrottle(
             runtime.clock, rng, lambda seconds, act: runtime.loop.call_later(seconds, act)
         )
 
@@ -171,7 +171,7 @@ class Peering:
         known = await self._redeemed_before(asked.node, certificate)
         if known is not None:
             return Redeemed(self._store, known, self.node)
-        attempt = await self._tries.begin(_TRIED, address)
+        attempt = await self._throttle.begin(_TRIED, address)
         try:
             row = await self._redeemed(asked, certificate, expires, address)
             attempt.succeeded()
@@ -254,4 +254,4 @@ class Peering:
     def close(self) -> None:
         """The node stops."""
         self.trust.close()
-        self._tries.drain()
+        self._throttle.drain()

@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from actors.cluster.follow_task import FollowTask
 from actors.cluster.leadership import Leadership
 from actors.cluster.member import Life, Member
-from actors.cluster.pursuit import Pursuit
 from actors.commits import Committer
 from protocol.doors import Clock
 from protocol.errors import Busy
@@ -57,9 +57,9 @@ class PresentReads:
         return self._committer.released_upto
 
     async def _of_followed(self) -> int:
-        while (pursuit := self._followed) is not None:
+        while (follow_task := self._followed) is not None:
             try:
-                return await pursuit.ask_present()
+                return await follow_task.ask_present()
             except Busy:
                 if not self._is_soon_attached:
                     raise
@@ -68,15 +68,15 @@ class PresentReads:
         return found if isinstance(found, int) else await found
 
     @property
-    def _followed(self) -> Pursuit | None:
-        return self._member.pursuit if self._member.life is Life.FOLLOWING else None
+    def _followed(self) -> FollowTask | None:
+        return self._member.follow_task if self._member.life is Life.FOLLOWING else None
 
     @property
     def _is_soon_attached(self) -> bool:
-        pursuit = self._member.pursuit
-        if pursuit is None or self._member.is_stranded:
+        follow_task = self._member.follow_task
+        if follow_task is None or self._member.is_stranded:
             return False
-        return pursuit.silent_us(self._clock.monotonic_us()) < SILENT_SECONDS * 1_000_000
+        return follow_task.silent_us(self._clock.monotonic_us()) < SILENT_SECONDS * 1_000_000
 
     async def _attached_again(self) -> None:
         """Returns once it is, or once that is not to be waited for."""
@@ -85,10 +85,10 @@ class PresentReads:
         await asyncio.shield(self._attaching)
 
     async def _look(self) -> None:
-        pursuit = self._member.pursuit
-        while self._is_soon_attached and pursuit is not None and not pursuit.is_attached:
+        follow_task = self._member.follow_task
+        while self._is_soon_attached and follow_task is not None and not follow_task.is_attached:
             await asyncio.sleep(LOOK_SECONDS)
-            pursuit = self._member.pursuit
+            follow_task = self._member.follow_task
 
 
 async def _of_leader(leadership: Leadership, committer: Committer) -> int:

@@ -31,10 +31,10 @@ from typing import Final, Protocol
 import structlog
 
 from actors.backlog import Backlog
-from actors.cluster.carrying import told
 from actors.cluster.comparing import Compared
-from actors.cluster.lateness import Lateness
-from actors.cluster.pursuit import detached
+from actors.cluster.entry_forwarding import told
+from actors.cluster.follow_task import detached
+from actors.cluster.lag import Lag
 from actors.commits import Committer
 from actors.runtime import Runtime
 from protocol import limits
@@ -115,7 +115,7 @@ class Receiving:
         """The last frame that the leader has said to be released."""
         self.heard_us = self._monotonic_us()
         """When the leader was heard last, on the monotonic clock."""
-        self._lateness = Lateness(1, 0)
+        self._lag = Lag(1, 0)
         self._synced = 0
         """The last frame that may be acknowledged."""
         self._unsynced_bytes = 0
@@ -139,7 +139,7 @@ class Receiving:
     @property
     def is_in_sync(self) -> bool:
         """Whether it has all that was released a moment ago."""
-        return self.epoch > 0 and not self._lateness.is_late(self._monotonic_us())
+        return self.epoch > 0 and not self._lag.is_late(self._monotonic_us())
 
     async def run(self) -> None:
         """Follow until the link ends, or until this is cancelled.
@@ -207,7 +207,7 @@ class Receiving:
             committer.follow_time(answer.epoch, answer.time)
         self._synced = answer.agree
         self.epoch, self.heard_us = answer.epoch, self._monotonic_us()
-        self._lateness = Lateness(answer.released, answer.agree)
+        self._lag = Lag(answer.released, answer.agree)
         log.info("attached", leader=self._link.peer.node, epoch=self.epoch, agree=answer.agree)
         self._acknowledge_soon()
         self._hear_released(answer.released)
@@ -268,7 +268,7 @@ class Receiving:
             self._give_up(error if isinstance(error, Exception) else LinkClosed("not written"))
             return
         self._synced = max(self._synced, synced.result())
-        self._lateness.synced(self._synced)
+        self._lag.synced(self._synced)
         self._acknowledge_soon()
 
     def _give_up(self, why: Exception) -> None:
@@ -328,7 +328,7 @@ class Receiving:
 
     def _hear_released(self, released: int) -> None:
         self.released = max(self.released, released)
-        self._lateness.released(self.released, self._synced, self._monotonic_us())
+        self._lag.released(self.released, self._synced, self._monotonic_us())
         self._show()
 
     def _show(self) -> None:

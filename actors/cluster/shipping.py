@@ -5,7 +5,7 @@
 | `Attach` | `Attached`, and frames from behind where both logs agree |
 | | `CopyNeeded`: that part of the log is gone; or `Refused` |
 | `Acknowledge` | nothing: it makes room for more |
-| `Entries` | nothing: each message says up to which of them are kept (`carrying.py`) |
+| `Entries` | nothing: each message says up to which of them are kept (`entry_forwarding.py`) |
 | `Refused` | nothing: the follower takes no more, and has said why |
 
 Invariants:
@@ -31,8 +31,8 @@ from itertools import pairwise
 import structlog
 
 from actors.cluster.following import Reign, joint
-from actors.cluster.lateness import Lateness
-from actors.cluster.standing import Standing
+from actors.cluster.lag import Lag
+from actors.cluster.sync_status import SyncStatus
 from actors.cluster.window import Window
 from actors.commits import Committer, FellBehind, Follower
 from actors.log_pins import Pin
@@ -136,8 +136,8 @@ class Shipping:
         self.window = Window(limits.SHIP_WINDOW_BYTES)
         self.is_attached = False
         """Whether the follower has said that its log is cut to where both agree."""
-        self._failed: Standing | None = None
-        self._lateness = Lateness(1, 0)
+        self._failed: SyncStatus | None = None
+        self._lag = Lag(1, 0)
         self._position = 0
         """The last frame that was sent."""
         self._told = 0
@@ -159,12 +159,12 @@ class Shipping:
         return max(self._committer.durable_upto - self.synced, 0)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> SyncStatus:
         """How it stands, as far as is known here."""
         if self._failed is not None:
             return self._failed
-        is_late = self._lateness.is_late(self._monotonic_us())
-        return Standing.CATCHING_UP if is_late or not self.is_attached else Standing.IN_SYNC
+        is_late = self._lag.is_late(self._monotonic_us())
+        return SyncStatus.CATCHING_UP if is_late or not self.is_attached else SyncStatus.IN_SYNC
 
     # --- the link ---------------------------------------------------------------------------------
 
@@ -234,13 +234,13 @@ class Shipping:
             self._end(refusal.message)
 
     def _strand(self, why: str) -> None:
-        self._failed, self.reason = Standing.STRANDED, why
+        self._failed, self.reason = SyncStatus.STRANDED, why
         log.error("a follower is stranded", node=self.node, reason=why)
 
     def _lacks_log(self) -> None:
         begins = self._reads.begins
         self._link.send(CopyNeeded(begins))
-        self._failed = Standing.COPY_FAILED
+        self._failed = SyncStatus.COPY_FAILED
         self._end(f"the log begins at {begins}, and it has come to {self._position}")
 
     # --- attaching --------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class Shipping:
         self._hold(agree + 1)
         self._position = self.synced = agree
         self._told = self._committer.released_upto
-        self._lateness = Lateness(self._told, agree)
+        self._lag = Lag(self._told, agree)
         now, keeps = self._committer.log_time(), self._keep is not None
         self._link.send(Attached(self.epoch, agree, self._told, keeps, now))
         log.info("a follower attaches", node=self.node, agree=agree, end=asked.end)
@@ -303,7 +303,7 @@ class Shipping:
             )
         self.synced, self.applied = said.synced, said.applied
         self.window.acknowledged(said.synced)
-        self._lateness.synced(said.synced)
+        self._lag.synced(said.synced)
         self.said = max(self.said, said.round)
         if said.asks > self._asked:
             self._asked = said.asks
@@ -390,7 +390,7 @@ class Shipping:
             self.window.sent(self._position, size, now_us)
         elif released == self._told:
             self.window.asked(now_us)  # who is told nothing new answers
-        self._lateness.released(released, self.synced, now_us)
+        self._lag.released(released, self.synced, now_us)
         self._told, self._beat_due = released, False
         while self._found and self._found[0][1] <= released:
             self._answered = max(self._answered, self._found.popleft()[0])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from actors.cluster.tasks import end
 from actors.cluster.window import Window
 from protocol.doors import Clock
@@ -34,7 +34,7 @@ class Ships(Protocol):
     window: Window
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> SyncStatus:
         """How the follower stands to this node."""
 
     @property
@@ -126,7 +126,7 @@ class Shippings:
         """The nodes that hold all that was released a moment ago."""
         return frozenset(
             node for node, (ships, _) in self._by_node.items()
-            if ships.standing is Standing.IN_SYNC
+            if ships.standing is SyncStatus.IN_SYNC
         )  # fmt: skip
 
     async def accept(self, link: Link) -> None:

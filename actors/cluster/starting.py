@@ -9,20 +9,20 @@ from typing import Any
 import structlog
 
 from actors.backlog import Backlog
-from actors.cluster import directions
+from actors.cluster import address_hints
 from actors.cluster.attaching import Attaching
-from actors.cluster.carrying import Carrying
 from actors.cluster.cluster_file import ClusterFileActor, CopyAnew, SaveCluster
 from actors.cluster.comparing import Comparing
 from actors.cluster.coordination import CoordinationActor, Ways
-from actors.cluster.desk import Desk
+from actors.cluster.entry_forwarding import EntryForwarding
 from actors.cluster.member import Member
 from actors.cluster.memory import Memory
+from actors.cluster.peer_addresses import PeerAddresses
 from actors.cluster.peering import Peering
 from actors.cluster.present import PresentReads
+from actors.cluster.service import ClusterService
 from actors.cluster.shipping import Shipping
 from actors.cluster.shippings import Heard, Shippings, Ships
-from actors.cluster.whereabouts import Whereabouts
 from actors.commits import Committer
 from actors.log_reads import LogReads
 from actors.rights import Rights
@@ -81,14 +81,14 @@ def begin_coordination(
     agree: Agree,
     leads: Callable[[bool], Awaitable[None]],
     supervise: Supervise,
-) -> Desk:
+) -> ClusterService:
     """Who coordinates, from now on.
 
     :param backlog: what is carried to who leads while another does
     :param leads: told whether this node leads, when that changes
     """
 
-    carrying = Carrying(runtime, committer)
+    carrying = EntryForwarding(runtime, committer)
     present = PresentReads(runtime.clock, member, committer)
 
     def ship(
@@ -100,7 +100,7 @@ def begin_coordination(
         )  # fmt: skip
 
     def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:
-        connect = partial(whereabouts.connect, node, upstream)
+        connect = partial(peer_addresses.connect, node, upstream)
         return Attaching(runtime, rng, committer, member.memory, connect, epoch, backlog)
 
     async def compare() -> None:
@@ -110,7 +110,7 @@ def begin_coordination(
         upstream = member.memory.now.upstream
         if upstream is not None and upstream.node != leader:
             upstream = None
-        source = await whereabouts.source(leader, upstream)
+        source = await peer_addresses.source(leader, upstream)
         if source is not None:
             await member.copy_anew((source,))
         return source is not None
@@ -118,16 +118,16 @@ def begin_coordination(
     async def ask_way() -> list[Way]:
         if peering.links is None:
             return []
-        return await directions.ways(peering.links, member.others, peering.trust.pins_of)
+        return await address_hints.ways(peering.links, member.others, peering.trust.pins_of)
 
-    whereabouts = Whereabouts(runtime.clock, member, peering)
-    shippings = Shippings(runtime.clock, member, ship, lambda: whereabouts.way)
+    peer_addresses = PeerAddresses(runtime.clock, member, peering)
+    shippings = Shippings(runtime.clock, member, ship, lambda: peer_addresses.way)
     member.look_at_rows()
     peering.accept = shippings.accept
-    peering.leader = lambda: whereabouts.leader
+    peering.leader = lambda: peer_addresses.leader
     ways = Ways(lambda via: agree(via, member.store), follow, leads, compare, copy_anew, ask_way)
     place = supervise(
         lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
         refoldable=True,
     )
-    return Desk(runtime.clock, member, shippings, present, place)
+    return ClusterService(runtime.clock, member, shippings, present, place)

@@ -8,10 +8,10 @@
 | `batches.py` | commits on their way to the log, gathered |
 | `gathering.py` | when to run what comes in numbers, so that it shares commits |
 | `barriers.py` | who gets a turn, after having lost too often, and for how long |
-| `askers.py` | who has asked on a surface, and hears what came of it |
+| `requesters.py` | who has asked on a surface, and hears what came of it |
 | `waiters.py` | answers that wait for the disk, and how they are seen and ended |
 | `settling.py` | what is released, on its way to the state engine |
-| `idling.py` | the mark in a log that has fallen idle |
+| `idle_marks.py` | the mark in a log that has fallen idle |
 | `arrivals.py` | who waits for what is not shown yet, wherever it comes from |
 | `tail.py` | the newest frames, for whoever follows the store |
 | `actor.py` | hears from the log |
@@ -23,10 +23,10 @@ nothing is committed here, and what is durable enters the ledger when it is rele
 """
 
 from actors.commits.actor import CommitsActor
-from actors.commits.askers import Asker, Origin
 from actors.commits.committer import NODE, By, Committer, Who
 from actors.commits.gathering import Gathering
 from actors.commits.promises import Bounded, Promise, Stall, Told
+from actors.commits.requesters import Asker, Origin
 from actors.commits.tail import FellBehind, Follower, Tail
 from actors.commits.waiters import Waiter
 

@@ -20,7 +20,7 @@ import structlog
 
 from protocol import limits
 from storage.barriers import Barrier
-from storage.reads import Reads
+from storage.read_set import ReadSet
 
 if TYPE_CHECKING:
     from actors.runtime import Runtime
@@ -41,7 +41,7 @@ class Place:
     :param wake: called when its turn has come
     """
 
-    def __init__(self, line: Barriers, who: str, reads: Reads, wake: Callable[[], None]) -> None:
+    def __init__(self, line: Barriers, who: str, reads: ReadSet, wake: Callable[[], None]) -> None:
         self._line = line
         self._wake = wake
         self.who = who

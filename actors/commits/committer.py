@@ -26,7 +26,7 @@ from actors.commits.arrivals import Arrivals
 from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
 from actors.commits.following import Following, Stored, taken_back
-from actors.commits.idling import Idling
+from actors.commits.idle_marks import IdleMarks
 from actors.commits.promises import Promise, Promises, Stall, Why, left_over, unknown
 from actors.commits.settling import Settling
 from actors.commits.tail import Tail
@@ -34,14 +34,14 @@ from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
 from protocol.errors import Busy, DiskFull, Draining, Failed, NotWritable, Refusal
-from storage import keys, reigns
+from storage import epochs, keys
 from storage.effects import Attribution, only_removes
 from storage.entries import Entry
+from storage.epochs import History, Reign
 from storage.frames import Frame
 from storage.ledger import Ledger
 from storage.log_reading import LogReader
 from storage.moments import read_released
-from storage.reigns import History, Reign
 from storage.reserve import disk_full
 from storage.statements import STATEMENTS
 from storage.transactions import Transaction
@@ -112,7 +112,7 @@ class Committer(Promises):
         self.barriers = Barriers(runtime)
         self.arrivals = Arrivals(self._noticed)
         """Who waits for sequences that nobody here may have given out yet."""
-        self._idling = Idling(runtime.loop, self._mark)
+        self._idle_marks = IdleMarks(runtime.loop, self._mark)
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
         self.disk_full = False
@@ -143,7 +143,7 @@ class Committer(Promises):
     ) -> None:
         """Begin work on a ledger that has replayed the log."""
         self.ledger = self.barriers.ledger = ledger
-        self._settling.ledger = self._idling.ledger = ledger
+        self._settling.ledger = self._idle_marks.ledger = ledger
         self._check_declared = check_writable
         self._commits = commits
         self._log = log
@@ -284,7 +284,7 @@ class Committer(Promises):
 
     def history(self) -> History:
         """The reigns of this log, the present one included."""
-        return reigns.whole(self._reader.reigns, self.present)
+        return epochs.whole(self._reader.reigns, self.present)
 
     @property
     def present(self) -> Reign:
@@ -297,7 +297,7 @@ class Committer(Promises):
         upto = 0 if self._follows else self.releasable(self.ledger.durable_upto)
         if self._lost is None and upto > self.released_upto:
             self._release(upto)
-            self._idling.look()
+            self._idle_marks.look()
 
     def log_time(self) -> int:
         """What expires goes by that, in microseconds since 1970."""
@@ -393,7 +393,7 @@ class Committer(Promises):
         if shown:
             self.ledger.mark_durable(self.ledger.committed, [digest for _, digest in shown])
             self._release(max(self.released_upto, min(self.ledger.committed, following.told)))
-            self._idling.look()
+            self._idle_marks.look()
         if self.ledger.users_version != users:
             for look in self.on_users_followed:
                 look()
@@ -475,7 +475,7 @@ class Committer(Promises):
             return
         self._batches.returned()
         self.ledger.mark_durable(upto, digests)
-        self._idling.look()
+        self._idle_marks.look()
         self._release(self.releasable(upto))
         for go_on in self.on_return:
             go_on()
@@ -537,7 +537,7 @@ class Committer(Promises):
         self._batches.withdraw()
         self.tail.withdraw(upto)
         self._fail_waiters(upto, why if refusal is None else lambda _: refusal)
-        self._idling.look()
+        self._idle_marks.look()
         if anything:
             for look_again in self.on_withdraw:
                 look_again()
@@ -560,7 +560,7 @@ class Committer(Promises):
 
     def close(self) -> None:
         """Stop what runs by itself."""
-        self._idling.close()
+        self._idle_marks.close()
         self._settling.close()
         if self._follows:
             self._following.close()

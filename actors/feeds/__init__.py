@@ -6,20 +6,20 @@ another.
 
 | file | what it holds |
 |---|---|
-| `asked.py` | what a feed is asked for, and what a surface has to bring |
-| `arriving.py` | waits, where the node does not show yet what a feed is to come after |
+| `request.py` | what a feed is asked for, and what a surface has to bring |
+| `pending.py` | waits, where the node does not show yet what a feed is to come after |
 | `actor.py` | lets a feed in: who asks, and whether the position is of this history |
 | `hub.py` | follows the store once for all feeds that have caught up |
 | `feed.py` | one of them: caught up, or reading the log until it is |
-| `lines.py` | follows the store once for those that want the same, where that takes work |
+| `pipelines.py` | follows the store once for those that want the same, where that takes work |
 | `views.py` | what feeds that want the same are told, made once for all of them |
-| `images.py` | records as they were |
+| `before_images.py` | records as they were |
 """
 
 from actors.feeds.actor import FeedsActor
-from actors.feeds.asked import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Place, Sink
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
+from actors.feeds.request import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Place, Sink
 
 __all__ = [
     "ACTIONS", "Change", "Feed", "Feeds", "FeedsActor", "Form", "Head", "OpenFeed", "Opened",

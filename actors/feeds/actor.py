@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from actors.commits import Committer
-from actors.feeds.arriving import arrived
-from actors.feeds.asked import ACTIONS, NOTHING, Opened, OpenFeed, Place
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
+from actors.feeds.pending import arrived
+from actors.feeds.request import ACTIONS, NOTHING, Opened, OpenFeed, Place
 from actors.feeds.views import Wanted
 from actors.rights import Rights
 from actors.roles import Roles

@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from actors.feeds.asked import OpenFeed, Place, Sink
+from actors.feeds.request import OpenFeed, Place, Sink
 from actors.feeds.views import LONG, Parts, View
 from actors.rights import Standing
 from actors.scripts.turns import Turn

@@ -11,7 +11,7 @@ Invariants:
   or tells one twice, however it came there.
 - What takes long for some feeds makes no other late: nothing is computed in the hub's own turn but
   what is the same for all who follow a table as it is. Filters, and records as they were, are for
-  lines (`lines.py`), which have turns of their own.
+  lines (`pipelines.py`), which have turns of their own.
 - It follows as long as there are feeds, in one turn: where the last one ends in the midst of that,
   the turn takes nothing more, for all that it knew is forgotten by then.
 - Rights are judged in the order of the commits: a feed whose user loses its right in a commit tells
@@ -28,10 +28,10 @@ from typing import Final
 
 from actors.commits import Committer
 from actors.commits.tail import FellBehind, Follower
-from actors.feeds.asked import Place
+from actors.feeds.before_images import BeforeImages
 from actors.feeds.feed import Feed, State
-from actors.feeds.images import Images
-from actors.feeds.lines import Line
+from actors.feeds.pipelines import Pipeline
+from actors.feeds.request import Place
 from actors.feeds.views import LONG, Long, View, Wanted
 from actors.log_reads import LogReads
 from actors.rights import Rights
@@ -98,9 +98,9 @@ class Feeds:
         self._views: dict[Wanted, View] = {}
         self._used: Counter[Wanted] = Counter()
         """How many feeds each view has."""
-        self._lines: dict[Wanted, Line] = {}
+        self._lines: dict[Wanted, Pipeline] = {}
         """Of those views whose changes take work to tell."""
-        self._due: list[Line] = []
+        self._due: list[Pipeline] = []
         """Those that the present commit is for."""
         self._prefixes: frozenset[bytes] = frozenset()
         """Of the tables that they are of."""
@@ -122,7 +122,7 @@ class Feeds:
         """Those decoded last: feeds that each read them for themselves do so together."""
         self._long: Decoded = {}
         """The same of long ones, which feeds go through at their readers' pace."""
-        self.images = Images()
+        self.images = BeforeImages()
         self.opened = 0
         self.told = 0
         """Commits told, counted once for each feed."""
@@ -196,7 +196,7 @@ class Feeds:
         self._views[view.wanted] = view
         self._used[view.wanted] += 1
         if view.looks_back and view.wanted not in self._lines:
-            self._lines[view.wanted] = Line(self, view, self._soon)
+            self._lines[view.wanted] = Pipeline(self, view, self._soon)
         self._prefixes |= {view.wanted.prefix}
 
     def _leave(self, view: View) -> None:
@@ -347,7 +347,7 @@ class Feeds:
         self._due.clear()
         self._short.clear()
         self._long.clear()
-        self.images = Images()
+        self.images = BeforeImages()
 
     def _woken(self) -> None:
         assert self._turn is None, "it is woken where it has asked to be"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from actors.feeds.asked import Action, Change, Form, Head, Missing, Part, Place
-from actors.feeds.images import PRUNED, Fetch, Images, Pruned
+from actors.feeds.before_images import PRUNED, BeforeImages, Fetch, Pruned
+from actors.feeds.request import Action, Change, Form, Head, Missing, Part, Place
 from language.filters import Filter
 from protocol import limits
 from protocol.errors import Refusal
@@ -80,7 +80,9 @@ class View:
         """Whether it needs records as they were."""
         return self.wanted.before or self.condition is not None
 
-    def told(self, commit: Commit, images: Images, fetch: Fetch, tick: Tick) -> bytes | Long | None:
+    def told(
+        self, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick
+    ) -> bytes | Long | None:
         """A commit in one piece, if it goes into one; None: there is nothing to tell of it.
 
         :raises Refusal: the filter can't be computed of one of its records
@@ -98,7 +100,7 @@ class View:
         return data
 
     def _make(
-        self, commit: Commit, images: Images, fetch: Fetch, tick: Tick
+        self, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick
     ) -> bytes | Long | None:
         written, size = list[bytes](), 0
         for raw in commit.changes.get(self.wanted.prefix, ()):
@@ -110,7 +112,7 @@ class View:
                 written.append(self.wanted.form.change(change))
         return self.wanted.form.commit(self._head(commit), written, None) if written else None
 
-    def parts(self, commit: Commit, images: Images, fetch: Fetch, tick: Tick) -> Parts:
+    def parts(self, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick) -> Parts:
         """The parts of a long commit, to be written one by one. None at all: there is nothing to
         tell of it.
 
@@ -137,7 +139,7 @@ class View:
         commit: Commit,
         parts: Parts,
         number: int,
-        images: Images,
+        images: BeforeImages,
         fetch: Fetch,
         tick: Tick,
     ) -> bytes:
@@ -165,7 +167,7 @@ class View:
         return Head(place, commit.time, None, None)
 
     def _change(
-        self, raw: feeds.Change, commit: Commit, images: Images, fetch: Fetch, tick: Tick
+        self, raw: feeds.Change, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick
     ) -> Change | None:
         """A change as it is told; None: it is not."""
         tick()

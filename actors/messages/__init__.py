@@ -4,6 +4,6 @@
 |---|---|
 | `operations.py` | what each does, over one transaction |
 | `engine.py` | runs those that come without a script, many in one commit |
-| `asked.py` | one of them, from its frame to its answer |
+| `request.py` | one of them, from its frame to its answer |
 | `texts.py` | the statements that they stand for |
 """

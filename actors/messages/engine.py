@@ -30,7 +30,7 @@ from pykka import ActorRef
 
 from actors.commits import By, Committer, Gathering, Promise
 from actors.messages import operations, texts
-from actors.messages.asked import Asked, Sender, TakeRoom, Told
+from actors.messages.request import MessageRequest, Sender, TakeRoom, Told
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, ask, tell
@@ -100,12 +100,12 @@ class MessageEngine:
         self.running = running
         self._statements = statements
         self._scripts = scripts
-        self._queues: dict[Whose, deque[Asked]] = {}
+        self._queues: dict[Whose, deque[MessageRequest]] = {}
         self._waiting = 0
         """How many stand in them."""
         self._gathering = Gathering(runtime, committer, self._run, lambda: self._waiting)
-        self._as_scripts: set[Asked] = set()
-        self._barred: list[Asked] = []
+        self._as_scripts: set[MessageRequest] = set()
+        self._barred: list[MessageRequest] = []
         """Those in whose way somebody's barrier stands, in their order, and those behind them from
         the same connections."""
         self._held_back: set[tuple[str, str, Surface]] = set()
@@ -122,16 +122,16 @@ class MessageEngine:
         *,
         timeout_us: int | None = None,
         room: TakeRoom | None = None,
-    ) -> Asked:
+    ) -> MessageRequest:
         """Run an operation soon. `told` hears what came of it, never before this returns."""
-        asked = Asked(self, sender, operation, timeout_us, room, told)
+        asked = MessageRequest(self, sender, operation, timeout_us, room, told)
         if _is_short(operation):
             self.again(asked)
         else:
             self._runtime.loop.call_soon(self._run_as_script, asked, timeout_us)
         return asked
 
-    def again(self, asked: Asked) -> None:
+    def again(self, asked: MessageRequest) -> None:
         """Run an operation soon, behind those that have come before."""
         by = asked.caller.user, asked.caller.surface
         queue = self._queues.get(by)
@@ -181,9 +181,9 @@ class MessageEngine:
 
     # --- one commit -----------------------------------------------------------------------------
 
-    def _run_together(self, by: Whose, queue: deque[Asked]) -> None:
+    def _run_together(self, by: Whose, queue: deque[MessageRequest]) -> None:
         """Run the first of a queue in one commit. What they wake comes to its end meanwhile."""
-        done: list[Asked] = []
+        done: list[MessageRequest] = []
         with self.committer.begin() as tx:
             refused = self._perform_some(tx, queue, done)
             if not done:
@@ -210,7 +210,7 @@ class MessageEngine:
             alone.answer_when(Promise(tx.saw, self.committer.generation))
 
     def _perform_some(
-        self, tx: Transaction, queue: deque[Asked], done: list[Asked]
+        self, tx: Transaction, queue: deque[MessageRequest], done: list[MessageRequest]
     ) -> Refusal | None:
         """Run some in one transaction. Answers with what one was refused that had changed something
         by then: nothing of it all may be committed.
@@ -237,7 +237,7 @@ class MessageEngine:
                 return self.refusal_of(error, asked)
         return None
 
-    def _perform(self, tx: Transaction, asked: Asked, judged: dict[Judged, Topic]) -> None:
+    def _perform(self, tx: Transaction, asked: MessageRequest, judged: dict[Judged, Topic]) -> None:
         """Run one. :raises Refusal: see `operations`
 
         :param judged: what others of its caller were judged for in this transaction, which reads
@@ -264,7 +264,7 @@ class MessageEngine:
         else:
             asked.performed = operations.settle(self.topics, tx, group, operation)
 
-    def _topic(self, tx: Transaction, asked: Asked) -> Topic:
+    def _topic(self, tx: Transaction, asked: MessageRequest) -> Topic:
         """What an operation names, judged. :raises Unknown, NotAllowed:"""
         sender, operation = asked.sender, asked.operation
         try:
@@ -279,7 +279,7 @@ class MessageEngine:
             raise
 
     def _take(
-        self, tx: Transaction, asked: Asked, operation: TakeMessages, group: groups.Group
+        self, tx: Transaction, asked: MessageRequest, operation: TakeMessages, group: groups.Group
     ) -> None:
         session = asked.caller.session
         if session is not None and not self._sessions.is_open(session):
@@ -302,7 +302,7 @@ class MessageEngine:
             asked.leave_line()  # who stands behind it looks in the same transaction
             asked.take_room(sum(message["bytes"] for message in done.answer))
 
-    def _commit(self, tx: Transaction, by: Whose, done: list[Asked]) -> Refusal | None:
+    def _commit(self, tx: Transaction, by: Whose, done: list[MessageRequest]) -> Refusal | None:
         """Make their changes a commit, and let each go on. Answers why there is none."""
         wrote = tx.size > 0
         try:
@@ -324,7 +324,7 @@ class MessageEngine:
                 self._after(asked, promise)
         return None
 
-    def _after(self, asked: Asked, promise: Promise) -> None:
+    def _after(self, asked: MessageRequest, promise: Promise) -> None:
         performed = asked.performed
         if asked.refusal is not None:
             asked.leave_line()
@@ -335,7 +335,7 @@ class MessageEngine:
 
     # --- those that have to wait ----------------------------------------------------------------
 
-    def _rest(self, asked: Asked) -> None:
+    def _rest(self, asked: MessageRequest) -> None:
         """It has found nothing: it stands in line until there may be something."""
         wait = asked.wait_in_line
         assert wait is not None, "it waits for nothing"
@@ -349,7 +349,7 @@ class MessageEngine:
             return
         self._let_rest(asked, asked.until_us)
 
-    def _hold_back(self, asked: Asked) -> None:
+    def _hold_back(self, asked: MessageRequest) -> None:
         """Another's barrier stands in its way, or of what was sent before it: it is run again,
         before what has come since, when that has gone."""
         if not self._barred:
@@ -359,7 +359,7 @@ class MessageEngine:
             self._held_back.add(_sender(asked))
         self._let_rest(asked, None)
 
-    def _let_rest(self, asked: Asked, until_us: int | None) -> None:
+    def _let_rest(self, asked: MessageRequest, until_us: int | None) -> None:
         try:
             asked.rest(until_us)
         except Busy as busy:
@@ -378,7 +378,7 @@ class MessageEngine:
 
     # --- as scripts -----------------------------------------------------------------------------
 
-    def _run_as_script(self, asked: Asked, timeout_us: int | None) -> None:
+    def _run_as_script(self, asked: MessageRequest, timeout_us: int | None) -> None:
         """Run what takes longer than a slice as the statement that it stands for."""
         if asked.over:
             return
@@ -401,7 +401,7 @@ class MessageEngine:
         self._as_scripts.add(asked)
         answered.add_done_callback(partial(self._ran_as_script, asked))
 
-    def _ran_as_script(self, asked: Asked, answered: asyncio.Future[ScriptAnswer]) -> None:
+    def _ran_as_script(self, asked: MessageRequest, answered: asyncio.Future[ScriptAnswer]) -> None:
         self._as_scripts.discard(asked)
         if answered.cancelled():
             asked.tell(_stopping())
@@ -419,14 +419,14 @@ class MessageEngine:
             asked.written_at = found.sequence
             asked.tell_answer(found.results[-1].value)
 
-    def ends_script(self, asked: Asked) -> bool:
+    def ends_script(self, asked: MessageRequest) -> bool:
         """End an operation that is run as a script. False: it is not."""
         if asked not in self._as_scripts:
             return False
         tell(self._scripts(), CancelScript(asked.request))
         return True
 
-    def refusal_of(self, error: BaseException, asked: Asked) -> Refusal:
+    def refusal_of(self, error: BaseException, asked: MessageRequest) -> Refusal:
         """What is answered instead. Anything but a refusal is a bug, or the state engine's end."""
         if isinstance(error, Refusal):
             return error
@@ -439,13 +439,13 @@ def _always() -> bool:
     return True
 
 
-def _sender(asked: Asked) -> tuple[str, str, Surface]:
+def _sender(asked: MessageRequest) -> tuple[str, str, Surface]:
     """The connection that it came by, about: its user, address and surface."""
     caller = asked.caller
     return caller.user, caller.address, caller.surface
 
 
-def _keeps_order(asked: Asked) -> bool:
+def _keeps_order(asked: MessageRequest) -> bool:
     """Whether it is done in the order in which its connection has sent it. Not so one that waits
     for messages: it may have the turn of its line, and keep all others there from looking."""
     return asked.wait_in_line is None
@@ -459,7 +459,7 @@ def _is_short(operation: MessageOperation) -> bool:
     return len(operation.receipts) <= SHORT
 
 
-def _texts(done: list[Asked]) -> str:
+def _texts(done: list[MessageRequest]) -> str:
     """The statements that those stand for which have changed something, each text once."""
     found = dict.fromkeys(
         texts.statement(asked.operation)

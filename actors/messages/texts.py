@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from language.words import quote
+from language.keywords import quote
 from protocol.messages import (
     EPOCH,
     AckMessages,

@@ -10,9 +10,9 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from actors.messages.operations import telling
-from actors.untold import untold
+from actors.redaction import redacted
 from language import tree
-from language.blame import of_record, told
+from language.error_places import of_record, told
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Refusal, TooLarge
@@ -94,7 +94,7 @@ class _Announcer:
             told(refusal, f"ON CHANGE of {self._table.name}")
             if not self._run.may_read(self._table):
                 if isinstance(refusal, TooLarge):  # it says how large the record was before
-                    raise untold(refusal, self._table.name, self._table.fields) from None
+                    raise redacted(refusal, self._table.name, self._table.fields) from None
                 raise
             raise of_record(refusal, record) from refusal.__cause__
 

@@ -11,7 +11,7 @@ from actors.runtime import Reply, Runtime
 from actors.scripts.running import Run
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
-from actors.topics import Late
+from actors.topics import LateDeadlines
 from protocol import limits
 from protocol.errors import Cancelled, Failed, Refusal, StatementTimeout
 from protocol.requests import ScriptAnswer
@@ -124,7 +124,7 @@ class AwaitedAnswer(Waiter):
         self.promised = promised
         """The answer."""
         self._since_us = services.clock.monotonic_us()
-        self._late = Late(services.topics, execution.handed_out, self._since_us)
+        self._late = LateDeadlines(services.topics, execution.handed_out, self._since_us)
 
     def begin(self) -> None:
         """Wait for what the script has committed and seen."""

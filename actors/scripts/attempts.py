@@ -17,7 +17,7 @@ from protocol.errors import Conflict, Refusal
 if TYPE_CHECKING:
     from actors.commits import Committer
     from actors.scripts.turns import Turn
-    from storage.reads import Reads
+    from storage.read_set import ReadSet
     from storage.transactions import Transaction
 
 
@@ -34,7 +34,7 @@ class Attempts:
         self._lost = 0
         self._barred = False
         self._place: Place | None = None
-        self._reads: Reads
+        self._reads: ReadSet
         """Of the last attempt."""
 
     @property

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts.confined import IN_FUNCTION, Confined
 from language import tree
-from language.blame import is_of_values, told
 from language.defined import Defined
+from language.error_places import is_of_values, told
 from language.parser import parse_expression, parse_type
 from protocol import limits
 from protocol.errors import Refusal, TooLarge

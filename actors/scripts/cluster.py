@@ -11,7 +11,7 @@ from typing import Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
-from actors.scripts.if_taken import IF_TAKEN
+from actors.scripts.name_clashes import IF_TAKEN
 from actors.scripts.services import Cluster
 from language import tree
 from protocol.errors import BadRequest, Conflict, NotImplementedHere, NotInTransaction, Unknown

@@ -7,8 +7,8 @@ from typing import Any
 from actors.scripts.execution import Execution
 from actors.scripts.fields import schema_of
 from language import tree
-from language.blame import placed
 from language.comparisons import Comparison
+from language.error_places import placed
 from language.fieldtypes import classes, cut
 from language.printing import print_expression, print_type
 from language.schema import Schema

@@ -11,20 +11,20 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from actors.redaction import redacted
 from actors.rights import Names
 from actors.scripts import calling
 from actors.scripts.announcing import announce
+from actors.scripts.denied_access import turned_away
 from actors.scripts.judging import judged, touch_named
-from actors.scripts.kept import Answered, Kept
 from actors.scripts.moments import KeptMoment
 from actors.scripts.plans import Plan, Step, rowless
+from actors.scripts.script_state import Answered, ScriptState
 from actors.scripts.services import Services
-from actors.scripts.turned_away import turned_away
 from actors.scripts.turns import Turn
 from actors.topics import HandedOut, Queue, Wait
-from actors.untold import untold
 from language import tree
-from language.making import made
+from language.sizing import made
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
@@ -140,7 +140,7 @@ class Execution:
     """The offset of the statement at hand in the script."""
     _nested = 0
     """Blocks of IF and FOR around the statement at hand."""
-    _kept: Kept | None = None
+    _kept: ScriptState | None = None
     """What it keeps from one statement to the next; None: nothing so far."""
     _answered: Answered | None = None
     """What subqueries of the statement at hand have answered; None: nothing so far."""
@@ -197,7 +197,7 @@ class Execution:
             self._locate(refusal, step)
             table = refusal.detail.get("table")
             if isinstance(table, str) and (fields := self._unread(table)) is not None:
-                raise untold(refusal, table, fields) from refusal.__cause__
+                raise redacted(refusal, table, fields) from refusal.__cause__
             raise
 
     def _locate(self, refusal: Refusal, step: Step) -> None:
@@ -319,9 +319,9 @@ class Execution:
         self.let_go(name)
 
     def keep(self, name: str | int, value: Any) -> None:
-        """Count a value to what the script keeps; see `Kept.put`. :raises TooLarge:"""
+        """Count a value to what the script keeps; see `ScriptState.put`. :raises TooLarge:"""
         if self._kept is None:
-            self._kept = Kept(self.tick)
+            self._kept = ScriptState(self.tick)
         self._kept.put(name, value)
 
     def let_go(self, name: str | int) -> None:

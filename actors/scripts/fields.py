@@ -11,7 +11,7 @@ from actors.scripts.announcing import declared
 from actors.scripts.confined import FOR_WRITER, Confined
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles
-from actors.scripts.if_taken import IF_TAKEN
+from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.confined import holds_link
 from language.names import called

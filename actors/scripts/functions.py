@@ -6,7 +6,7 @@ from actors.scripts.calling import compiled
 from actors.scripts.execution import Execution
 from actors.scripts.fields import functions_of_field
 from actors.scripts.handlers import Need, handles, informs
-from actors.scripts.if_taken import IF_TAKEN
+from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.defined import check_function
 from language.names import called

@@ -6,7 +6,7 @@ from typing import Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
-from actors.scripts.if_taken import IF_TAKEN
+from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.printing import print_path
 from protocol.rights import DEFINE, INFO, Kind

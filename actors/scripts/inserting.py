@@ -10,7 +10,7 @@ from actors.scripts.fields import NO_MISFIT, conform
 from actors.scripts.handlers import Need, When, handles
 from actors.scripts.writing import Answer, Row, address, default_return, put, storable
 from language import tree
-from language.blame import of_row
+from language.error_places import of_row
 from language.names import reads_store
 from protocol import order
 from protocol.errors import AlreadyExists, Duplicate, Refusal, TypeRefused

@@ -10,7 +10,7 @@ from actors.scripts.announcing import declared
 from actors.scripts.execution import Execution
 from actors.scripts.functions import described_function
 from actors.scripts.handlers import Need, When, handles, informs
-from actors.scripts.if_taken import IF_TAKEN
+from actors.scripts.name_clashes import IF_TAKEN
 from actors.scripts.topics import described_topic
 from actors.scripts.vaults import described_vaults, drop_vaults
 from language import tree

@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 
 from actors.scripts.handlers import Work, claims_of, handler_of
 from language import tree
-from language.blame import placed
 from language.budget import bounded, is_bounded
 from language.compile import compile_rowless
+from language.error_places import placed
 from language.names import weight
 from language.operators import parameter
 from language.parser import parse

@@ -13,7 +13,7 @@ from typing import Any
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
-from actors.scripts.if_taken import IF_TAKEN
+from actors.scripts.name_clashes import IF_TAKEN
 from actors.scripts.places import described_space
 from actors.spaces import listed, perform
 from language import tree

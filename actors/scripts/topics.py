@@ -15,7 +15,7 @@ from typing import Any, Final
 from actors.messages import operations
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
-from actors.scripts.if_taken import IF_TAKEN
+from actors.scripts.name_clashes import IF_TAKEN
 from actors.topics import HandedOut, Of, Queue, Wait
 from language import tree
 from protocol import limits

@@ -13,9 +13,9 @@ from typing import Any, Final
 import structlog
 
 from actors.commits import Bounded, Promise
+from actors.scripts.answer_sizes import measured
 from actors.scripts.attempts import Attempts
 from actors.scripts.execution import Execution, Returned
-from actors.scripts.measuring import measured
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run

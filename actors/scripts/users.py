@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.passwords import Asker, check_passhash
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, OnNoun, handles, informs
-from actors.tries import network
+from actors.sign_in_throttle import network
 from language import tree
 from language.operators import parameter
 from protocol.errors import AlreadyExists, TypeRefused

@@ -16,7 +16,7 @@ from actors.passwords import Asker
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.statements import whole_number
-from actors.tries import network
+from actors.sign_in_throttle import network
 from actors.vaults import Act, Asked, Checked, Look, check, condition_of
 from language import tree
 from language.operators import parameter

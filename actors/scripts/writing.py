@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
+from actors.redaction import redacted
 from actors.scripts.execution import Execution
 from actors.scripts.fields import conform, conform_new
 from actors.scripts.handlers import OnRecords, When, Work, claims_of, compiles
 from actors.scripts.plans import rowless
 from actors.scripts.reading import names_record, one_record, rows
-from actors.untold import untold
 from language import tree
-from language.blame import of_record
 from language.budget import Budget
+from language.error_places import of_record
 from language.rows import Objects
 from language.select import SelectPlan, plan_select
 from language.writes import Write, diff, plan_data
@@ -314,7 +314,7 @@ def put(
             raise of_record(refusal, record) from None
         # How large it grew says how large it was.
         if isinstance(refusal, TooLarge):
-            refusal = untold(refusal, table.name, table.fields)
+            refusal = redacted(refusal, table.name, table.fields)
         raise refusal from None
 
 
@@ -332,7 +332,7 @@ def _put(
     except Refusal as refusal:
         if run.may_read(table):
             raise
-        raise untold(refusal, table.name, table.fields) from None
+        raise redacted(refusal, table.name, table.fields) from None
     given = after.get("id", NONE)
     if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} can't be changed")

@@ -4,7 +4,7 @@ Scripts work on keys through their own transactions, by the same rules (`perform
 ledger, so neither needs the other for being right.
 
 - Whoever asks is answered by the return of `run` when all that the answer shows is released, and
-  told later otherwise: see `actors/commits/askers.py`.
+  told later otherwise: see `actors/commits/requesters.py`.
 - Keys may take one slice of the loop at a time (`limits.SLICE_US`). What comes when that is used up
   is put off for a turn of the loop, and what comes after it is put off too: nothing overtakes.
 - Operations that somebody's barrier stands in the way of wait for its end, and so does whatever

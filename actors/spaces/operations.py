@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from language.words import quote
+from language.keywords import quote
 from protocol import limits
 from protocol.spaces import (
     DeleteKey,

@@ -8,17 +8,17 @@ done by one actor for each topic.
 | `service.py` | what each topic has to come, one timer for all, what commits bring |
 | `due.py` | the actor of one topic: what is due |
 | `waiting.py` | who waits for messages, and in which order |
-| `late.py` | deadlines that a slow disk uses up |
-| `figures.py` | what /metrics shows |
+| `deadlines.py` | deadlines that a slow disk uses up |
+| `metrics.py` | what /metrics shows |
 """
 
+from actors.topics.deadlines import LateDeadlines
 from actors.topics.due import TopicActor
-from actors.topics.figures import GroupFigures, TopicFigures
-from actors.topics.late import Late
+from actors.topics.metrics import GroupFigures, TopicFigures
 from actors.topics.service import HandedOut, Topics
 from actors.topics.waiting import Of, Queue, Wait, Waits
 
 __all__ = [
-    "GroupFigures", "HandedOut", "Late", "Of", "Queue", "TopicActor", "TopicFigures", "Topics",
-    "Wait", "Waits",
+    "GroupFigures", "HandedOut", "LateDeadlines", "Of", "Queue", "TopicActor", "TopicFigures",
+    "Topics", "Wait", "Waits",
 ]  # fmt: skip

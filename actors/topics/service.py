@@ -22,7 +22,7 @@ from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, tell
 from actors.topics.due import DUE, PAUSE_US, SECOND_US, TopicActor, Work, next_us, present
-from actors.topics.figures import TopicFigures, figures_of
+from actors.topics.metrics import TopicFigures, figures_of
 from actors.topics.waiting import Hear, Waits
 from protocol import limits
 from protocol.requests import Caller

@@ -2,7 +2,7 @@
 
 Rights are judged before anything is hashed, and again in the turn of the loop that acts: a hash
 takes long, and everything else goes on meanwhile. What was wrong is answered late, as a wrong
-password is (`actors/tries.py`), with one text. Nothing that is unsealed is stored.
+password is (`actors/sign_in_throttle.py`), with one text. Nothing that is unsealed is stored.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final
 from actors.commits import Promise
 from actors.passwords import Asker
 from actors.runtime import LoopActor, handles
+from actors.sign_in_throttle import SignInThrottle, Try
 from actors.sign_ins import LetGo
-from actors.tries import Tries, Try
 from actors.vaults.keyring import Keyring
 from actors.vaults.parts import Parts
 from actors.vaults.rekeying import ATTEMPTS, Rekeying
@@ -113,7 +113,7 @@ class VaultsActor(LoopActor):
         self._statements = parts.statements
         self._random = rng.bytes
         self._told = parts.told
-        self._tries = Tries(runtime.clock, rng, self.after)
+        self._throttle = SignInThrottle(runtime.clock, rng, self.after)
         self._proven: OrderedDict[tuple[int, str], None] = OrderedDict()
         """Which passphrases were brought in which sessions, with no wrong one since."""
         self._ends: dict[int, tuple[int, Vault | None]] = {}
@@ -384,7 +384,7 @@ class VaultsActor(LoopActor):
         of = act.trail, caller.session or ""
         proven = of in self._proven
         try:
-            one = await self._tries.begin(f"vault {act.trail}", caller.address, proven=proven)
+            one = await self._throttle.begin(f"vault {act.trail}", caller.address, proven=proven)
         except TooManyTries as refusal:
             told = TooManyTries("too many wrong passphrases from this address")
             raise self._refused(message, act, told) from refusal
@@ -472,7 +472,7 @@ class VaultsActor(LoopActor):
     @handles(LetGo)
     def let_go(self, _message: LetGo) -> None:
         """The node stops: nobody is made to wait for a refusal any more."""
-        self._tries.drain()
+        self._throttle.drain()
 
     @handles(SealAgain)
     async def seal_again(self, _message: SealAgain) -> None:

@@ -23,8 +23,8 @@ from functools import partial
 from typing import Final
 
 from actors.commits import Bounded, By, Gathering, Promise, Told
+from actors.vaults.inspection import Found, Inspector
 from actors.vaults.keyring import Keyring, changed
-from actors.vaults.looking import Found, Lookout
 from actors.vaults.parts import Parts
 from actors.vaults.trail import Act, Trail
 from protocol import limits
@@ -102,7 +102,7 @@ class Reveals:
         self._statements = parts.statements
         self._keyring = keyring
         self._trail = trail
-        self._lookout = Lookout(keyring, trail)
+        self._lookout = Inspector(keyring, trail)
         runtime, committer = parts.runtime, parts.committer
         self._gathering = Gathering(runtime, committer, self._record, lambda: self._waiting)
         self._queues: dict[Whose, deque[Asked]] = {}
@@ -173,7 +173,7 @@ class Reveals:
         self._committer.when_released(promise, Bounded(told, self._monotonic_us()))
 
     def _find(self, tx: Transaction, asked: Asked, known: Known) -> None:
-        """Judge one as it is now, and find what it wants. :raises Refusal: as `Lookout.find`"""
+        """Judge one as it is now, and find what it wants. :raises Refusal: as `Inspector.find`"""
         look = asked.look
         vault, keys = self._judged(tx, look, known)
         assert look.act.vault is not None
@@ -261,7 +261,7 @@ class Reveals:
             self._runtime.loop.call_soon(self._open_some)
 
     def _open(self, tx: Transaction, asked: Asked, known: dict[int, _Rows]) -> None:
-        """:raises Refusal: as `Lookout.open`
+        """:raises Refusal: as `Inspector.open`
 
         :param known: what was read for others of this transaction, by the numbers of their vaults
         """

@@ -20,8 +20,8 @@ from typing import Final
 import structlog
 
 from actors.commits import NODE, Committer
+from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import Runtime
-from actors.sparing import SparingLog
 from actors.vaults.keyring import STORE, Keyring
 from protocol.errors import NotAllowed, Refusal, Sealed, Unknown, WrongKey
 from protocol.requests import Caller
@@ -110,7 +110,7 @@ class Trail:
         self._turn: asyncio.Handle | None = None
         self._moved: dict[int, str] = {}
         """Trails that have grown since their heads were last said, with their paths."""
-        self.sparing = SparingLog("vaults")
+        self.sparing = RateLimitedLog("vaults")
         """For what could not be recorded."""
 
     def add(

@@ -6,7 +6,7 @@ from typing import Any
 
 from language.env import Env
 from language.functions.table import check_array, check_string, function, slices
-from language.making import made
+from language.sizing import made
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import type_name
 

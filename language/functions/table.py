@@ -16,7 +16,7 @@ from uuid import UUID
 
 from language.closures import Closure
 from language.env import Env
-from language.making import made
+from language.sizing import made
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
 from protocol.values import PACE, RecordId, type_name

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from language import tree
 from language.functions import TABLE
 from language.names import DEFINED
-from language.parsing import habits
+from language.parsing import foreign_idioms
 from protocol.errors import BadRequest, Refusal, Unknown
 
 
@@ -38,5 +38,5 @@ def _no_function(name: str) -> str:
     told = f"there is no function {name}"
     if "::" not in name:
         told += f"; one that the database defines is called as {DEFINED}{name}"
-    meant = habits.function_meant(name, TABLE)
+    meant = foreign_idioms.function_meant(name, TABLE)
     return told + (f"; did you mean {meant}?" if meant else "")

@@ -25,7 +25,7 @@ from language.lexer import (
     statement_past,
     token_past,
 )
-from language.parsing import habits
+from language.parsing import foreign_idioms
 from protocol import limits
 from protocol.errors import NameRefused, Refusal, TooLarge, UnexpectedToken
 from protocol.text import check_name, unescape
@@ -270,7 +270,9 @@ class Cursor:
         found = self._found(where)
         refusal = UnexpectedToken(f"found {found}, expected {expected}")
         refusal.detail.update(found=found, expected=expected)
-        meant = habits.meant(self.texts, where, starts_statement=expected.startswith(STATEMENT))
+        meant = foreign_idioms.meant(
+            self.texts, where, starts_statement=expected.startswith(STATEMENT)
+        )
         if meant is not None and not self._is_secret(where):
             refusal.message += f"; did you mean {meant}?"
         self._place(refusal, where)

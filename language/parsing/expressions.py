@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from language import tree
+from language.keywords import RESERVED
 from language.lexer import (
     DURATION,
     END,
@@ -38,7 +39,6 @@ from language.parsing.operators import (
     operands_of,
     takes_no_rows,
 )
-from language.words import RESERVED
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge, TypeRefused
 from protocol.text import check_name, unescape

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from language import tree
+from language.keywords import STATEMENTS
 from language.lexer import PARAM
 from language.parsing.fields import Fields
 from language.parsing.places import DEFINES, DROPS
-from language.words import STATEMENTS
 from protocol import limits
 from protocol.errors import NameRefused, TooLarge
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import dotted, drop, join, text
 from language.printing.statements import STATEMENTS
-from language.words import quote
 
 
 def _define_user(node: tree.DefineUser) -> str:

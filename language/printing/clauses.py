@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from language import tree
+from language.keywords import quote
 from language.printing.expressions import print_expression, print_path
-from language.words import quote
 from protocol.paths import Path
 from protocol.text import format_duration, quote_string
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import drop, join, text
 from language.printing.statements import STATEMENTS
-from language.words import quote
 from protocol.text import format_duration, quote_string
 
 

@@ -6,9 +6,9 @@ import base64
 from typing import Any, Final
 
 from language import tree
+from language.keywords import KEYWORDS, quote
 from language.parsing.operators import COMPARISON, LEVELS, RANGE, operands_of
 from language.printing.statements import print_statement
-from language.words import KEYWORDS, quote
 from protocol import limits
 from protocol.binary import pack
 from protocol.paths import Path, path_text

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import clause, join, on_change, text
 from language.printing.expressions import print_path
 from language.printing.statements import STATEMENTS
-from language.words import quote
 from protocol.text import format_value
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import drop, join, text
 from language.printing.expressions import print_expression
 from language.printing.fields import print_type
 from language.printing.statements import STATEMENTS
-from language.words import quote
 
 
 def _define_function(node: tree.DefineFunction) -> str:

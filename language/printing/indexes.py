@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import join, on_table, paths, text
 from language.printing.statements import STATEMENTS, print_statement
-from language.words import quote
 
 
 def _define_index(node: tree.DefineIndex) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import clause, dotted, join, on_table, text
 from language.printing.cluster import endpoints, roles
 from language.printing.expressions import print_expression
 from language.printing.records import target
 from language.printing.statements import STATEMENTS
-from language.words import quote
 from protocol.text import quote_string
 
 

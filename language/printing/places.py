@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import define, drop, join, on_change, text
 from language.printing.statements import STATEMENTS
-from language.words import quote
 
 
 def _use(node: tree.Use) -> str:

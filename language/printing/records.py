@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import clause, join, paths, timeout
 from language.printing.expressions import (
     STEPPED,
@@ -14,7 +15,6 @@ from language.printing.expressions import (
     print_path,
 )
 from language.printing.statements import STATEMENTS
-from language.words import quote
 
 
 def target(node: tree.Target) -> str:

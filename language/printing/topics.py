@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import clause, drop, drop_on, join, on_table, text
 from language.printing.expressions import leftmost, print_expression
 from language.printing.statements import STATEMENTS
-from language.words import quote
 from protocol.text import format_duration, format_size, quote_string
 
 

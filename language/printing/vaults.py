@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from language import tree
+from language.keywords import quote
 from language.printing.clauses import clause, drop, join, text
 from language.printing.expressions import STEPPED, begins_with_name, print_expression
 from language.printing.statements import STATEMENTS
-from language.words import quote
 
 
 def _define(node: tree.DefineVault) -> str:

@@ -24,12 +24,12 @@ from storage.backups.making import Proven, World, make_state, proven
 from storage.backups.snapshots import SnapshotBackup
 from storage.cluster_file import Cluster, Upstream
 from storage.directory import StoreDirectory
+from storage.epochs import Reign
 from storage.faults import CopyFailed, StoreNotSealed
 from storage.histories import Standing
 from storage.joining import JoiningDirectory, Source, Told
 from storage.log import Log
 from storage.node_file import NodeFacts, save_node
-from storage.reigns import Reign
 from storage.sealing import Key, name_of
 
 

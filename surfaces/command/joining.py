@@ -14,7 +14,7 @@ from actors.cluster.joining import join as copy_store
 from actors.cluster.peering import Identity
 from actors.doors import Doors, system_doors
 from actors.node import START_FAULTS
-from actors.sparing import SparingLog
+from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from protocol.doors import Clock
 from protocol.links import VERSION, Hello, Links
@@ -91,7 +91,7 @@ async def _joined(
         )
         return None
     key = keys_in(doors.fs, command.opening.keys).own
-    sparing = SparingLog("surfaces.peers")
+    sparing = RateLimitedLog("surfaces.peers")
 
     def links_of(node: str, identity: Identity) -> Links:
         shown, hello = context(identity.chain, identity.private_key), Hello(VERSION, "", node)

@@ -2,7 +2,7 @@
 
 What was received (reading.py) waits in `queue` and runs one at a time, so pipelined requests are
 answered in the order they came. What is said leaves at the end of the loop's turn, in one write
-(unsaid.py).
+(outbox.py).
 
 What waits counts: as nobody's while it is not judged who asks, as its user's where it is. No more
 is read while the queue is full, by number or by bytes, or the client does not take its answers.
@@ -21,7 +21,7 @@ from typing import Final, cast
 from protocol import limits
 from protocol.conversation import HELLO_BYTES
 from protocol.errors import Busy, Full, Refusal, RequestTimeout
-from surfaces.holdings import Account
+from surfaces.held_bytes import Account
 from surfaces.http.exchange import SWITCHING, Context, Exchange
 from surfaces.http.outgoing import SMALL_ANSWER, Outgoing
 from surfaces.http.reading import Reading
@@ -227,7 +227,7 @@ class Connection(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Send bytes of the current answer; they leave at the end of the loop's turn."""
         if not self.closed and self.outgoing.send(data):
-            self.surface.unsaid.add(self)
+            self.surface.outbox.add(self)
 
     def flush(self) -> None:
         """Hand over what there is to say."""

@@ -14,9 +14,9 @@ from protocol.errors import BadRequest, MisdirectedRequest, SignInRefused
 from surfaces.http import cors, scripts
 from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import Head
+from surfaces.http.router import Router
 from surfaces.http.routes import application
 from surfaces.http.shared import Http
-from surfaces.http.table import Table
 
 HEALTH: Final = "/health"
 
@@ -27,7 +27,7 @@ class Intake:
     def __init__(self, surface: Http, routes: Sequence[Route]) -> None:
         self._surface = surface
         self._admission = surface.admission
-        self.table = Table(routes)
+        self.table = Router(routes)
         self._application = application(surface, routes)
         """Answers those whose route has a handler of Tornado's."""
         self.quiet = asyncio.Event()
@@ -37,7 +37,7 @@ class Intake:
         """The route of a request, decided by its head.
 
         :raises MisdirectedRequest: its Host is not this node
-        :raises Refusal: as `Table.find`; SignInRefused when the route needs a credential
+        :raises Refusal: as `Router.find`; SignInRefused when the route needs a credential
         """
         surface = self._surface
         known = not head.host or surface.hosts.known(head.host, surface.node.status)

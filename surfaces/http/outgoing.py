@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from protocol import limits
-from surfaces.holdings import NOBODY, Account
+from surfaces.held_bytes import NOBODY, Account
 from surfaces.sockets import unsent
 
 BATCH_BYTES: Final = 256 * limits.KIB

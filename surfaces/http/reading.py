@@ -1,8 +1,8 @@
 """What one connection receives: bytes to exchanges, no more of them than may wait.
 
-llhttp parses what a read brought, save requests whose head is known (known.py). It is fed in steps:
-a read of tiny requests could make a hundred times its bytes of them, so what comes behind as many
-as may wait is kept as it came, and parsed when some of those have been answered.
+llhttp parses what a read brought, save requests whose head is known (head_cache.py). It is fed in
+steps: a read of tiny requests could make a hundred times its bytes of them, so what comes behind as
+many as may wait is kept as it came, and parsed when some of those have been answered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from protocol.errors import (
 from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import METHODS, SINGLE, Head, KnownHead, judge
-from surfaces.http.known import BLOCK_BYTES, MISSES, REQUEST_LINE
+from surfaces.http.head_cache import BLOCK_BYTES, MISSES, REQUEST_LINE
 from surfaces.http.shortcuts import Asking, Shortcuts
 
 _METHODS: Final = {name.encode(): name for name in METHODS}

@@ -12,11 +12,11 @@ from protocol.errors import Refusal
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from protocol.values import LONG, Value, is_large, let_go
 from surfaces.http import answers, results
-from surfaces.http.asked import Asked, read
+from surfaces.http.body_weights import read_counted
 from surfaces.http.callers import caller_now
 from surfaces.http.exchange import Exchange
 from surfaces.http.running import RunningDelegate
-from surfaces.http.weighed import read_counted
+from surfaces.http.script_request import ScriptRequest, read
 
 
 class ScriptDelegate(RunningDelegate):
@@ -93,7 +93,7 @@ class ScriptDelegate(RunningDelegate):
         exchange.reply(status, body, form.kind, answers.error_fields(refusal))
 
 
-def _held(asked: Asked) -> list[Value]:
+def _held(asked: ScriptRequest) -> list[Value]:
     """What of it may be many times what came."""
     return [asked.script, asked.parameters]
 

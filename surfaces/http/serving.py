@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from surfaces.http.intake import Intake
 from surfaces.http.shared import Http
 from surfaces.http.shortcuts import Shortcuts
-from surfaces.unsaid import Says, Unsaid
+from surfaces.outbox import Outbox, Says
 
 Connection = TypeVar("Connection", bound=Says)
 
@@ -18,7 +18,7 @@ class Serving(Http, Generic[Connection]):
 
     intake: Intake
     shortcuts: Shortcuts
-    unsaid: Unsaid[Connection]
+    outbox: Outbox[Connection]
 
     @abstractmethod
     def opened(self, connection: Connection) -> bool:

@@ -10,17 +10,17 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from actors.sparing import SparingLog
+from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from surfaces.admission import Admission
-from surfaces.holdings import Holdings
+from surfaces.background_tasks import BackgroundTasks
+from surfaces.held_bytes import HeldBytes
 from surfaces.http import answers
 from surfaces.http.counters import Counters
+from surfaces.http.head_cache import HeadCache
 from surfaces.http.hosts import Hosts
-from surfaces.http.known import KnownHeads
 from surfaces.logs import RefusalLog
 from surfaces.turns import LongWork
-from surfaces.under_way import UnderWay
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -78,14 +78,14 @@ class Http(ABC):
         self.admission = Admission(settings.running, lambda: node.running.waiting("http"))
         self.bodies_bytes = 0
         """Held in all. Of one that nobody signed in for it is at most a small body."""
-        self.requests = Holdings(limits.REQUESTS_BYTES)
+        self.requests = HeldBytes(limits.REQUESTS_BYTES)
         """What requests hold, by user; of what is not judged yet, nobody's."""
-        self.answers = Holdings(limits.ANSWERS_BYTES)
+        self.answers = HeldBytes(limits.ANSWERS_BYTES)
         """What was answered and not taken, by user."""
-        self.sparing = SparingLog("surfaces.http")
+        self.sparing = RateLimitedLog("surfaces.http")
         self.refusals = RefusalLog("http")
-        self.under_way = UnderWay(self.sparing)
-        self.known = KnownHeads(node.doors.rng.bytes(32))
+        self.background = BackgroundTasks(self.sparing)
+        self.known = HeadCache(node.doors.rng.bytes(32))
         self.hosts = Hosts(settings.host)
         self.date_field = b""
         self._after_request = b""
@@ -161,4 +161,4 @@ class Http(ABC):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the work of a request; it answers its own errors."""
-        self.under_way.spawn(work)
+        self.background.spawn(work)

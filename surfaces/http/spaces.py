@@ -46,13 +46,13 @@ from protocol.spaces import (
 from protocol.text import format_duration, parse_duration
 from protocol.values import MICROSECOND, Tick, Value, is_large, let_go
 from surfaces.http import answers, results
+from surfaces.http.body_weights import read_counted, whole
 from surfaces.http.callers import caller
 from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, needed, parameters
 from surfaces.http.shared import Http
-from surfaces.http.weighed import read_counted, whole
 
 LIST: Final = "/kv/{ns}/{db}/{space}"
 OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")

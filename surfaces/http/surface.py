@@ -22,8 +22,8 @@ from surfaces.http.serving import Serving
 from surfaces.http.shared import HttpSettings
 from surfaces.http.shortcuts import Shortcuts
 from surfaces.listener import Listener
+from surfaces.outbox import Outbox
 from surfaces.turns import LongWork
-from surfaces.unsaid import Unsaid
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -49,7 +49,7 @@ class HttpSurface(Serving[Connection]):
             document({(route.method, route.path): route.credential for route in ROUTES})
         )
         self.connections: set[Connection] = set()
-        self.unsaid = Unsaid(self.broken)
+        self.outbox = Outbox(self.broken)
         self.intake = Intake(self, ROUTES)
         self.shortcuts = Shortcuts(self, self.intake.table.route)
         self._forget_at = 0.0
@@ -126,8 +126,8 @@ class HttpSurface(Serving[Connection]):
             await self._listener.end()
         for connection in list(self.connections):
             connection.end()
-        self.under_way.cancel()
-        await self.under_way.ended()
+        self.background.cancel()
+        await self.background.ended()
         while self.connections:
             await asyncio.sleep(0)  # a transport says that it is gone on the loop's next turn
         if self._timer is not None:

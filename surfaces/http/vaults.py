@@ -27,11 +27,11 @@ from protocol.vaults import (
     checked_names,
 )
 from surfaces.http import answers, results
+from surfaces.http.body_weights import read_counted, whole
 from surfaces.http.callers import caller
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, parameters
 from surfaces.http.running import RunningDelegate, without_place
-from surfaces.http.weighed import read_counted, whole
 
 ALL: Final = "/vault"
 ONE: Final = "/vault/{ns}/{db}/{vault}"

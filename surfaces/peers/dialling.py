@@ -16,7 +16,7 @@ from typing import Protocol
 from OpenSSL import SSL
 
 from actors.cluster.trust import Pinned
-from actors.sparing import SparingLog
+from actors.rate_limited_log import RateLimitedLog
 from protocol.addresses import check_peer
 from protocol.errors import BadRequest, Refusal, SignInRefused
 from protocol.links import (
@@ -60,7 +60,7 @@ class Dialler:
         own: Callable[[], SSL.Context],
         hello: Callable[[], Hello],
         trust: Trusts,
-        sparing: SparingLog,
+        sparing: RateLimitedLog,
         patience: Patience | None = None,
     ) -> None:
         self._own = own

@@ -17,8 +17,8 @@ from OpenSSL import SSL
 
 from actors.cluster.peering import Peering
 from actors.facts import Load
-from actors.sparing import SparingLog
-from actors.tries import network
+from actors.rate_limited_log import RateLimitedLog
+from actors.sign_in_throttle import network
 from protocol import limits
 from protocol.links import Link, Redeem, Redeemed
 from surfaces.listener import Listener
@@ -45,7 +45,7 @@ class PeerSurface:
     def __init__(self, peering: Peering, settings: PeerSettings) -> None:
         self._peering = peering
         self._settings = settings
-        self._sparing = SparingLog("surfaces.peers")
+        self._sparing = RateLimitedLog("surfaces.peers")
         self._trust = peering.trust
         self._own: SSL.Context | None = None
         self._dialler = Dialler(

@@ -11,9 +11,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from language.functions import TABLE
+from language.keywords import KEYWORDS, STATEMENTS, quote
 from language.lexer import NAME, all_tokens
 from language.names import DEFINED
-from language.words import KEYWORDS, STATEMENTS, quote
 from surfaces.shell.names import Names
 from surfaces.shell.shortcuts import SHORTCUTS
 from surfaces.shell.statements import is_inside_text

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from language.words import quote
+from language.keywords import quote
 from protocol import limits
 from protocol.errors import CATALOGUE
 from storeclient import Refused

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from language.keywords import quote
 from language.names import DEFINED
-from language.words import quote
 from storeclient import Refused, StoreError
 from surfaces.shell.session import Session
 from surfaces.shell.values import from_client

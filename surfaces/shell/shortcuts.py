@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from language.functions import TABLE
+from language.keywords import quote
 from language.names import DEFINED
-from language.words import quote
 from protocol.errors import Refusal
 from protocol.text import check_name
 from storeclient.errors import NotAllowed, Unknown

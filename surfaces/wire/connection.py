@@ -1,7 +1,7 @@
 """One wire connection: bytes to requests, answers to bytes.
 
 All frames of a read are decoded at once and started at once; all answers of one turn of the loop
-leave in one write (`surfaces/unsaid.py`). What a peer makes the node hold is bounded, also by what
+leave in one write (`surfaces/outbox.py`). What a peer makes the node hold is bounded, also by what
 one read brings: the frames of open requests (`Conversation.asked`) and the answers it has not taken
 (`Outgoing.unsent`) count for its user among what the surface holds, and past the bounds of the
 connection nothing more is acted on, then read.
@@ -47,7 +47,7 @@ from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, RequestTimeou
 from protocol.frames import Kind, Message, encode
 from protocol.values import LONG, Tick
 from protocol.weights import weigh
-from surfaces.holdings import NOBODY, Account
+from surfaces.held_bytes import NOBODY, Account
 from surfaces.sockets import half_close, read_at_most
 from surfaces.wire import bodies
 from surfaces.wire.keys import Keys
@@ -56,9 +56,9 @@ from surfaces.wire.messages import Messages
 from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.scripts import Scripts
 from surfaces.wire.shared import Wire
-from surfaces.wire.signing import Signing
+from surfaces.wire.sign_in import SignIn
 from surfaces.wire.spaces import with_values_packed
-from surfaces.wire.times import FrameTime, Linger, TakingTime
+from surfaces.wire.timeouts import FrameTime, Linger, TakingTime
 from surfaces.wire.vaults import Vaults
 from surfaces.wire.watches import Watches
 
@@ -107,7 +107,7 @@ class WireConnection(asyncio.Protocol):
         self._watches = Watches(self)
         self._vaults = Vaults(self)
         parts = (self._scripts, self._messages, self._keys, self._watches, self._vaults)
-        self._signing = Signing(self, *parts)
+        self._sign_in = SignIn(self, *parts)
         self._become(Life.COMING)
         self._waits = 0
         """The reasons why nothing is acted on, as the second table has them."""
@@ -135,7 +135,7 @@ class WireConnection(asyncio.Protocol):
         if self.wire.admission.draining:
             self.break_off(self.wire.admission.leaving())
         else:
-            self._signing.begin()
+            self._sign_in.begin()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
@@ -159,7 +159,7 @@ class WireConnection(asyncio.Protocol):
         self._become(Life.GONE)
         self._stop_timers()
         self._abandon()
-        self._signing.end()
+        self._sign_in.end()
         self._requests.hold(0)
         self.outgoing.close()
         self.wire.left(self)
@@ -255,7 +255,7 @@ class WireConnection(asyncio.Protocol):
         """Decode the long frame that is ahead, once there is room for it."""
         if self._fits(self.talk.ahead):
             self.hold(DECODING)
-            self.wire.under_way.spawn(self._decode())
+            self.wire.background.spawn(self._decode())
         else:
             self.hold(CROWDED)
 
@@ -306,13 +306,13 @@ class WireConnection(asyncio.Protocol):
             self._scripts.cancel(message.id)
             self._messages.cancel(message.id)
         elif kind is Kind.AUTH:
-            self._signing.change(message)
+            self._sign_in.change(message)
         elif kind is Kind.WATCH or kind is Kind.VAULT:
             (self._watches if kind is Kind.WATCH else self._vaults).begin(message)
         elif kind is Kind.UNWATCH:
             self._watches.unwatch(message.id)
         elif kind is Kind.HELLO:
-            self._signing.greet(message)
+            self._sign_in.greet(message)
         elif kind is Kind.BYE:
             self._watches.leave()
             self.end_if_done()
@@ -405,7 +405,7 @@ class WireConnection(asyncio.Protocol):
             self.wire.refusals.say(refused, self.name(id), self.token is not None)
         self.talk.sent(kind, id)
         if not self.outgoing.waiting:
-            self.wire.unsaid.add(self)
+            self.wire.outbox.add(self)
         self.outgoing.add(data)
 
     def refuse(self, id: int, refusal: Refusal) -> None:
@@ -586,7 +586,7 @@ class WireConnection(asyncio.Protocol):
         self._linger.begin()
 
     def _stop_timers(self) -> None:
-        self._signing.stop()
+        self._sign_in.stop()
         self._linger.stop()
         self._frame.stop()
 

@@ -11,7 +11,7 @@ import structlog
 
 from actors.commits import Asker
 from actors.feeds import Feed, OpenFeed
-from actors.messages.asked import Sender, TakeRoom
+from actors.messages.request import Sender, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
 from actors.spaces import Answers, Names
 from protocol.errors import Busy, Draining, NotWritable, Refusal, SessionEnded

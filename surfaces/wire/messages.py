@@ -22,8 +22,8 @@ from protocol.frames import Kind, Message, encode_in_steps
 from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import Caller
 from protocol.values import Tick, is_large, let_go
-from surfaces.wire.askers import Askers
 from surfaces.wire.bodies import MINOR_OF_SEQUENCES
+from surfaces.wire.callers import Callers
 from surfaces.wire.gate import Ended
 from surfaces.wire.link import MESSAGES, Link, tick_for
 from surfaces.wire.outgoing import Outgoing
@@ -103,7 +103,7 @@ class Messages:
         self._left: list[_Open] = []
         """What found no room."""
         self._room = _Room(link.outgoing)
-        self._askers = Askers(link)
+        self._callers = Callers(link)
         self._idle: asyncio.Future[None] | None = None
         """For who waits until nothing is under way but what rests."""
 
@@ -181,7 +181,7 @@ class Messages:
             idle.set_result(None)
 
     def _ask(self, batch: list[_Open]) -> None:
-        self._askers.ask(
+        self._callers.ask(
             self._link.name(batch[0].id),
             partial(self._start_all, batch),
             partial(self._refuse_all, batch),
@@ -223,7 +223,7 @@ class Messages:
             self._sign(answer, seq)
             if len(answer["messages"]) > 1 and is_large(answer, SMALL, SMALL_STRING):
                 one.is_done = True
-                self._link.wire.under_way.spawn(self._answer_long(one, answer))
+                self._link.wire.background.spawn(self._answer_long(one, answer))
                 return
         elif refusal is None:
             self._sign(answer, seq)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from protocol import limits
-from surfaces.holdings import Account
+from surfaces.held_bytes import Account
 from surfaces.sockets import unsent
 
 

@@ -112,7 +112,7 @@ class Scripts:
             self._run_as(batch, asked)
         else:
             self.starting = asked
-            self._link.wire.under_way.follow(asked, partial(self._run_as, batch))
+            self._link.wire.background.follow(asked, partial(self._run_as, batch))
 
     def _run_as(self, batch: list[_Script], asked: asyncio.Future[Caller]) -> None:
         try:
@@ -148,7 +148,7 @@ class Scripts:
             if isinstance(found, ScriptAnswer):
                 self._found(script, found)
             else:
-                self._link.wire.under_way.follow(found, partial(self._came, script))
+                self._link.wire.background.follow(found, partial(self._came, script))
 
     def _came(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
         """A promised answer is there."""
@@ -174,9 +174,9 @@ class Scripts:
         else:
             kind, body = Kind.ERROR, bodies.error(found.refusal, script.name, found.results)
         if found.file is not None:
-            self._link.wire.under_way.spawn(self._stream(script, found.file, body))
+            self._link.wire.background.spawn(self._stream(script, found.file, body))
         elif large:
-            self._link.wire.under_way.spawn(self._answer_long(script, kind, body))
+            self._link.wire.background.spawn(self._answer_long(script, kind, body))
         else:
             self._answer(script, kind, body)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from actors.sparing import SparingLog
+from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from surfaces.admission import Admission
-from surfaces.holdings import Holdings
+from surfaces.background_tasks import BackgroundTasks
+from surfaces.held_bytes import HeldBytes
 from surfaces.logs import RefusalLog
+from surfaces.outbox import Outbox
 from surfaces.turns import LongWork
-from surfaces.under_way import UnderWay
-from surfaces.unsaid import Unsaid
 from surfaces.wire.gate import Gate
 
 LOOK_SECONDS: Final = 0.25
@@ -41,21 +41,21 @@ class Wire:
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
-        self.requests = Holdings(limits.REQUESTS_BYTES)
-        self.answers = Holdings(limits.ANSWERS_BYTES)
+        self.requests = HeldBytes(limits.REQUESTS_BYTES)
+        self.answers = HeldBytes(limits.ANSWERS_BYTES)
         self.coming: set[Connected] = set()
         """Accepted, not connected yet: a TLS handshake is under way."""
         self.connections: set[Connected] = set()
         self.admission = Admission(limits.RUNNING, gate.waiting)
-        self.sparing = SparingLog("surfaces.wire")
+        self.sparing = RateLimitedLog("surfaces.wire")
         self.refusals = RefusalLog("wire")
         self.made = 0
         """Connections since the start; numbers them in the names of requests."""
-        self.under_way = UnderWay(self.sparing, self.look)
+        self.background = BackgroundTasks(self.sparing, self.look)
         self._none_left = asyncio.Event()
         self._long_work: LongWork | None = None
-        self.unsaid: Unsaid[Connected] = Unsaid(self.broken)
-        gate.when_told(self.unsaid.say)
+        self.outbox: Outbox[Connected] = Outbox(self.broken)
+        gate.when_told(self.outbox.say)
         self._slow: set[Connected] = set()
         self._slow_timer: asyncio.TimerHandle | None = None
 
@@ -73,7 +73,7 @@ class Wire:
 
     def look(self) -> None:
         """Note whether anything is left; called whenever something has ended."""
-        if not self.under_way and not self.held:
+        if not self.background and not self.held:
             self._none_left.set()
 
     def arrived(self, connection: Connected) -> None:
@@ -90,7 +90,7 @@ class Wire:
 
     async def all_gone(self) -> None:
         """Wait until no connection is left and no request runs."""
-        while self.under_way or self.held:
+        while self.background or self.held:
             self._none_left.clear()
             await self._none_left.wait()
 
@@ -118,7 +118,7 @@ class Wire:
 
     def end(self) -> None:
         """Cut every connection and drop every request, now."""
-        self.under_way.cancel()
+        self.background.cancel()
         for connection in list(self.connections):
             connection.abort()
         if self._slow_timer is not None:

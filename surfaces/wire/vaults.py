@@ -59,7 +59,7 @@ class Vaults:
                 return
             if not isinstance(asked, Caller):
                 self.starting = asked
-            link.wire.under_way.spawn(self._run(message, asked))
+            link.wire.background.spawn(self._run(message, asked))
 
     async def _run(self, message: Message, asked: Caller | asyncio.Future[Caller]) -> None:
         link, id = self._link, message.id

@@ -22,8 +22,8 @@ from protocol.errors import Busy, Refusal, SignInRefused, TooSlow, VersionNotSup
 from protocol.frames import Kind, Message, around
 from protocol.requests import Caller
 from surfaces.wire import feeds
-from surfaces.wire.askers import Askers
 from surfaces.wire.bodies import MAJOR, MINOR_OF_FEEDS
+from surfaces.wire.callers import Callers
 from surfaces.wire.link import Link
 from surfaces.wire.messages import HOLDS
 
@@ -93,12 +93,12 @@ class Watches:
         was said, what it counts, whose it is."""
         self._waits: list[Callable[[], None]] = []
         """What goes on once the peer has taken what there was."""
-        self._askers = Askers(link)
+        self._callers = Callers(link)
 
     @property
     def starting(self) -> asyncio.Future[Caller] | None:
         """Done when it is known whose those are that were read last."""
-        return self._askers.starting
+        return self._callers.starting
 
     # --- what the peer says -----------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Watches:
         if not self._read:
             return
         read, self._read = self._read, []
-        self._askers.ask(
+        self._callers.ask(
             self._link.name(read[0].id),
             partial(self._open_all, read),
             partial(self._refuse_all, read),
@@ -181,7 +181,7 @@ class Watches:
     def _open_all(self, read: list[_Watch], caller: Caller) -> None:
         for one in read:
             if not one.over:
-                self._link.wire.under_way.spawn(self._open_one(one, caller))
+                self._link.wire.background.spawn(self._open_one(one, caller))
 
     def _refuse_all(self, read: list[_Watch], refusal: Refusal) -> None:
         for one in read:

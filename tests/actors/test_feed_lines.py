@@ -13,7 +13,7 @@ import pytest
 from actors.feeds import Feed
 from actors.feeds.feed import State
 from actors.feeds.hub import Feeds
-from actors.feeds.lines import Line
+from actors.feeds.pipelines import Pipeline
 from actors.node import Node
 from actors.scripts.turns import Turn
 from actors.scripts.workers import Turns
@@ -173,18 +173,18 @@ async def test_a_commit_is_judged_once_for_all_who_want_the_same(
 ) -> None:
     judged = list[bytes]()
     lines = list[int]()
-    passes, go = Filter.passes, Line._go_through
+    passes, go = Filter.passes, Pipeline._go_through
 
     def counted(self: Filter, key: bytes, *rest: Any) -> bool:
         judged.append(key)
         return passes(self, key, *rest)
 
-    def gone(self: Line, turn: Turn) -> None:
+    def gone(self: Pipeline, turn: Turn) -> None:
         lines.append(self.position)
         go(self, turn)
 
     monkeypatch.setattr(Filter, "passes", counted)
-    monkeypatch.setattr(Line, "_go_through", gone)
+    monkeypatch.setattr(Pipeline, "_go_through", gone)
     async with node_with_tables() as node:
         readers = [Reader() for _ in range(20)]
         for reader in readers:

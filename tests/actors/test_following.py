@@ -11,9 +11,9 @@ from actors.commits import Promise
 from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
 from storage import ledger, lineage, statements
+from storage.epochs import Reign
 from storage.frames import NO_DIGEST, Frame
 from storage.memory import MemoryEngine
-from storage.reigns import Reign
 from storage.state_hash import state_hash
 from storage.statements import STATEMENTS
 from tests.actors.parts import KINDS, SOMEBODY, Parts, key, outcome, parts, play, until

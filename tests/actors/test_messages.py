@@ -25,7 +25,7 @@ from protocol.messages import (
 )
 from storage import catalog, topics
 from storage.memory import MemoryEngine
-from storage.reads import Reads
+from storage.read_set import ReadSet
 from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play
 from tests.actors.scripts.test_stalled_disk import Stall, log_time
@@ -338,7 +338,7 @@ def test_what_is_taken_back_was_not_handed_out() -> None:
 
 def barrier(node: Node) -> Place:
     """One that keeps everything still."""
-    reads = Reads()
+    reads = ReadSet()
     reads.add_range(b"\0", b"\xff" * 40)
     place = Place(node.committer.barriers, "test", reads, lambda: None)
     node.committer.barriers.join(place)
@@ -353,7 +353,7 @@ async def held_by_id(node: Node) -> tuple[Place, Operated]:
     with node.committer.begin() as tx:
         database = catalog.database(tx, catalog.namespace(tx, "a"), "b")
         topic = topics.topic(tx, database, "ids")
-    reads = Reads()
+    reads = ReadSet()
     reads.add_key(topic.ids + b"x")
     place = Place(node.committer.barriers, "test", reads, lambda: None)
     node.committer.barriers.join(place)

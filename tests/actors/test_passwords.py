@@ -22,7 +22,7 @@ from actors.passwords import (
     check_password,
 )
 from actors.runtime import stop
-from actors.tries import Rank
+from actors.sign_in_throttle import Rank
 from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining
 from storage.vault_seals import Stretch

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import LoopActor, Reply, Runtime, call_now, handles, stop
-from actors.sparing import SparingLog
 from protocol.errors import Busy, UnknownOutcome
 from protocol.requests import Request
-from surfaces.under_way import UnderWay
+from surfaces.background_tasks import BackgroundTasks
 from tests.actors.parts import Failures, play
 
 
@@ -68,13 +68,13 @@ def test_it_is_awaited_as_any_future() -> None:
 def test_what_is_under_way_goes_on_in_the_turn_of_its_reply() -> None:
     def check(loop: asyncio.AbstractEventLoop) -> None:
         left: list[str] = []
-        under_way = UnderWay(SparingLog("tests"), lambda: left.append("none"))
+        background = BackgroundTasks(RateLimitedLog("tests"), lambda: left.append("none"))
         reply: Reply[int] = Reply(loop)
-        under_way.follow(reply, lambda one: left.append(f"then {one.result()}"))
-        assert under_way
+        background.follow(reply, lambda one: left.append(f"then {one.result()}"))
+        assert background
         reply.set_result(3)
         assert left == ["then 3", "none"]
-        assert not under_way
+        assert not background
 
     alone(check)
 
@@ -82,10 +82,10 @@ def test_what_is_under_way_goes_on_in_the_turn_of_its_reply() -> None:
 def test_what_is_under_way_hears_once_that_it_was_cancelled() -> None:
     def check(loop: asyncio.AbstractEventLoop) -> None:
         ended: list[bool] = []
-        under_way = UnderWay(SparingLog("tests"))
+        background = BackgroundTasks(RateLimitedLog("tests"))
         for _ in range(2):
-            under_way.follow(Reply(loop), lambda one: ended.append(one.cancelled()))
-        under_way.cancel()
+            background.follow(Reply(loop), lambda one: ended.append(one.cancelled()))
+        background.cancel()
         assert ended == [True, True]
 
     alone(check)
@@ -94,12 +94,12 @@ def test_what_is_under_way_hears_once_that_it_was_cancelled() -> None:
 def test_what_was_there_before_it_was_followed_is_heard_of_a_turn_later() -> None:
     async def main() -> None:
         heard: list[int] = []
-        under_way = UnderWay(SparingLog("tests"))
+        background = BackgroundTasks(RateLimitedLog("tests"))
         reply: Reply[int] = Reply(asyncio.get_running_loop())
         reply.set_result(3)
-        under_way.follow(reply, lambda one: heard.append(one.result()))
+        background.follow(reply, lambda one: heard.append(one.result()))
         assert heard == []
-        await under_way.ended()
+        await background.ended()
         assert heard == [3]
 
     asyncio.run(main())

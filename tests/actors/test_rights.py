@@ -12,8 +12,8 @@ import pytest
 
 from actors.commits import NODE as SYSTEM
 from actors.nouns import noun_of
+from actors.redaction import redacted
 from actors.rights import Rights, Standing
-from actors.untold import untold
 from protocol.errors import (
     Conflict,
     Duplicate,
@@ -318,11 +318,11 @@ def test_a_refusal_over_records_tells_where_and_not_what() -> None:
         "index i of table t holds 'secret' already: t:1",
         index="i", table="t", values=["secret"], record="t:1",
     )  # fmt: skip
-    told = untold(refusal, "t", ())
+    told = redacted(refusal, "t", ())
     assert type(told) is Duplicate and told.detail == {"index": "i", "table": "t"}
     assert "secret" not in told.message and "index i of table t" in told.message
     late = StatementTimeout("too late", table="t")
-    assert untold(late, "t", ()) is late
+    assert redacted(late, "t", ()) is late
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_of_a_field_only_what_is_defined_is_told(found: str, told: str | None) -
         ("by", EACH, "name"),
     ]  # fmt: skip
     fields = [Field(path, path_text(path), "any") for path in paths]
-    refusal = untold(FieldRefused("secret", table="t", field=found, found="secret"), "t", fields)
+    refusal = redacted(FieldRefused("secret", table="t", field=found, found="secret"), "t", fields)
     assert refusal.detail.get("field") == told and "secret" not in refusal.message
     assert refusal.detail.keys() <= {"table", "field"}
 

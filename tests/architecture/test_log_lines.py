@@ -1,5 +1,5 @@
 """Who can bring about each line of the node's log. What anybody can, without a credential or with
-one that lets it do nothing, goes through `actors/sparing.py`: a line a second."""
+one that lets it do nothing, goes through `actors/rate_limited_log.py`: a line a second."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ import pytest
 
 from language import tree
 from language.functions import TABLE
+from language.keywords import KEYWORDS, RESERVED, STATEMENTS
 from language.lexer import NAME, all_tokens
 from language.parser import parse
-from language.words import KEYWORDS, RESERVED, STATEMENTS
 from protocol.errors import CATALOGUE, Refusal
 from protocol.values import type_name
 from tests.cases.format import Case, CaseFile, read
@@ -66,7 +66,7 @@ ELSEWHERE: Final = {
     "WrongMethod": "of HTTP: tests/surfaces/http",
     "SessionEnded": "of sessions: tests/actors/test_sessions.py",
     "SignInRefused": "of sessions: tests/actors/test_sessions.py",
-    "TooManyTries": "of sessions: tests/actors/test_tries.py",
+    "TooManyTries": "of sessions: tests/actors/test_sign_in_throttle.py",
 }
 """Errors that no script on a node of its own can be refused with, and where they are shown."""
 

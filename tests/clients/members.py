@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from actors.messages.asked import TakeRoom
+from actors.messages.request import TakeRoom
 from actors.spaces import Answers, Names
 from protocol.errors import NotWritable, Refusal, StatementTimeout
 from protocol.messages import MessageOperation, PublishMessages

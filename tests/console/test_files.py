@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from language.words import STATEMENTS
+from language.keywords import STATEMENTS
 from protocol import limits
 from surfaces.http import console
 from surfaces.http.routes import ROUTES

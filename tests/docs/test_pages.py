@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from language.functions import TABLE
-from language.words import KEYWORDS
+from language.keywords import KEYWORDS
 from protocol.version import VERSION
 from surfaces.command import flags
 from tests.architecture.sources import ROOMS, ROOT, files, imported

@@ -18,12 +18,12 @@ from uuid import UUID
 
 from protocol.errors import DiskFull, UnknownOutcome
 from storage.directory import StoreDirectory
+from storage.epochs import Reign, whole
 from storage.faults import LogFailed
 from storage.frames import Frame
 from storage.log import Log
 from storage.log_reading import LogSizes
 from storage.node_file import NodeFacts, load_node, save_node
-from storage.reigns import Reign, whole
 from storage.sealing import Key
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock, SeededRng

@@ -31,9 +31,9 @@ def tiny() -> None:
     limits.LOG_FRAMES_KEPT = 8  # type: ignore[misc]
     limits.CHECKPOINT_SECONDS = 600  # type: ignore[misc]
 
-    from actors.commits import idling
+    from actors.commits import idle_marks
 
-    idling.IDLE_SECONDS = 600  # type: ignore[misc]
+    idle_marks.IDLE_SECONDS = 600  # type: ignore[misc]
 
 
 def unpruned() -> None:
@@ -537,7 +537,7 @@ def sign_outs_come_late() -> None:
 def holds_without_bound() -> None:
     """Whatever its peers make it hold, there is room for it."""
     from protocol import conversation
-    from surfaces.holdings import Holdings
+    from surfaces.held_bytes import HeldBytes
 
     conversation.HELLO_BYTES = limits.MIB  # type: ignore[misc]
     limits.TLS_READ_BYTES = 256 * limits.KIB  # type: ignore[misc]
@@ -549,12 +549,12 @@ def holds_without_bound() -> None:
     ):
         setattr(limits, name, limits.INT_MAX)
 
-    def take(self: Holdings, user: str, size: int) -> bool:
+    def take(self: HeldBytes, user: str, size: int) -> bool:
         self._of[user] = self._of.get(user, 0) + size
         self.total += size
         return True
 
-    Holdings.take = take  # type: ignore[method-assign]
+    HeldBytes.take = take  # type: ignore[method-assign]
     from surfaces.http.connection import Connection
 
     setattr(Connection, "full", property(lambda self: False))  # noqa: B010

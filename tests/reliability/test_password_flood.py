@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 from argon2 import PasswordHasher
 
-from actors import tries
+from actors import sign_in_throttle
 from actors.passwords import Cost
 from protocol.frames import Kind
 from tests.processes import NodeProcess, serving
@@ -186,7 +186,7 @@ async def test_wrong_passwords_and_unknown_users_are_refused_alike(
 ) -> None:
     """Without the delays, which are the same for both and hide what there is to see."""
     for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):
-        monkeypatch.setattr(tries, name, 0)
+        monkeypatch.setattr(sign_in_throttle, name, 0)
     async with served(tmp_path / "store", {"password_cost": Cost()}) as node:
         define = f"DEFINE USER ana ROLE editor PASSWORD '{PASSWORD}'"
         dear = PasswordHasher(DEAR.passes, DEAR.memory_kib, DEAR.lanes).hash(PASSWORD)

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import pytest
 
-from actors import tries
+from actors import sign_in_throttle
 from actors.rights import Rights, Standing
 from actors.scripts import workers
 from actors.sessions import Sessions
@@ -542,7 +542,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SLICE_US", SLICE_US)
     monkeypatch.setattr(workers.Turns, "slice_us", SLICE_US)
     for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):
-        monkeypatch.setattr(tries, name, 0)
+        monkeypatch.setattr(sign_in_throttle, name, 0)
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(500, marks=pytest.mark.hard)])

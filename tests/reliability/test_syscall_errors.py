@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits.idling import IDLE_SECONDS
+from actors.commits.idle_marks import IDLE_SECONDS
 from tests.processes import NodeProcess, StartFailed
 from tests.reliability import disks, faulty, injections, workload
 from tests.reliability.injections import FAULTS, WORKLOADS, Outcome, Point, Workload

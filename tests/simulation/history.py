@@ -21,7 +21,7 @@ from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
-from storage import carried, catalog, effects, keys, statements, topics
+from storage import catalog, effects, forwarded, keys, statements, topics
 from storage.frames import Frame
 from storage.histories import LogEnd
 from storage.ledger import Ledger
@@ -192,7 +192,7 @@ class Fold:
         if {effect[1][keys.TAG_AT] for effect in commit.effects} != {keys.CARRIED}:
             return False
         ((_, key, noted),) = commit.effects
-        life, number = noted[: carried.LIFE_BYTES], noted[carried.LIFE_BYTES :]
+        life, number = noted[: forwarded.LIFE_BYTES], noted[forwarded.LIFE_BYTES :]
         before = self.pairs.get(key, b"")
         last = before[len(life) :] if before[: len(life)] == life else b""
         follows = int.from_bytes(number, "big") == int.from_bytes(last, "big") + 1

@@ -16,7 +16,7 @@ import actors.cluster.courses
 import actors.cluster.holding
 import actors.cluster.leadership
 import actors.cluster.shipping
-import actors.cluster.taking
+import actors.cluster.takeover
 from actors.cluster.courses import Course
 from actors.cluster.leadership import Leadership
 from actors.cluster.leading import Leading
@@ -28,8 +28,8 @@ from actors.node import Node
 from protocol.agreement import Agreed, Answered, InSync
 from protocol.requests import LogEnds
 from storage.cluster_file import Cluster
+from storage.epochs import History
 from storage.frames import Frame
-from storage.reigns import History
 from tests.simulation.agreement import AgreementModel
 
 Patches = Sequence[tuple[Any, str, Any]]
@@ -250,7 +250,7 @@ _PLACES: Final[dict[str, Patches]] = {
     "6-sequence": [(actors.cluster.shipping, "joint", _by_sequence)],
     "9-holds": [
         (actors.cluster.courses, "lack", _lacks_nothing),
-        (actors.cluster.taking, "lack", _lacks_nothing),
+        (actors.cluster.takeover, "lack", _lacks_nothing),
     ],
     "9-back": [(Leading, "has_gone_back", _never_back)],
     "log-ends": [(Node, "_log_ends", property(_what_is_shown))],

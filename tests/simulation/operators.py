@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from protocol.requests import ScriptAnswer
 from storage.directory import is_joining
 from tests.simulation.course import Act, Course
@@ -107,7 +107,7 @@ class Operators:
         """An older copy of a member that has to be copied, and is in the set still since that would
         be too small without it: the policy asks for fewer."""
         machines = [each for each in self.world.machines if each.answers]
-        fail = [each for each in machines if each.runs.member.standing is Standing.COPY_FAILED]
+        fail = [each for each in machines if each.runs.member.standing is SyncStatus.COPY_FAILED]
         if any(each.id in members for each in fail) and self.policies.most > 0:
             for machine in machines:
                 if machine.runs.member.leadership is not None:

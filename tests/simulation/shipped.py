@@ -15,7 +15,7 @@ from actors.cluster.attaching import Attaching
 from actors.cluster.cluster_file import ClusterFileActor, SaveCluster
 from actors.cluster.comparing import Comparing
 from actors.cluster.shipping import Shipping
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from actors.runtime import ask, stop
 from protocol.links import VERSION, Attach, Hello, Link
 from storage.cluster_file import Cluster
@@ -203,7 +203,7 @@ class Shipped(Cluster3):
             if one.here.store.parts.log.last < released:
                 raise Broken(f"{one.name} does not hold all {released} that were released")
         for side in self.sides.values():
-            if side.follows is not None and side.follows.standing is Standing.STRANDED:
+            if side.follows is not None and side.follows.standing is SyncStatus.STRANDED:
                 raise Broken(f"stranded: {side.follows.reason}")
             if side.following is not None and side.following.done():
                 side.following.result()

@@ -16,7 +16,7 @@ import pytest
 import storage.ledger
 from actors.commits import Committer
 from actors.scripts.transactions import ScriptRun
-from storage import carried, effects, indexes, keys, races, records, replay
+from storage import conflicts, effects, forwarded, indexes, keys, records, replay
 from storage.appends import Append
 from storage.derived import Kept
 from storage.frames import Frame, Placed
@@ -24,7 +24,7 @@ from storage.hand_outs import HandOuts, books
 from storage.layers import apply_writes
 from storage.ledger import Ledger
 from storage.message_rows import MessageRows
-from storage.reads import Reads
+from storage.read_set import ReadSet
 from storage.sealed_state import SealedEngine
 from storage.spaces import Keys
 from storage.transactions import Transaction
@@ -138,12 +138,12 @@ def test_one_that_is_kept_twice_is_caught(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("")
-    note = carried.note
+    note = forwarded.note
 
     def again(tx: Transaction, node: str, life: bytes, number: int) -> bool:
         return note(tx, node, life, number + 1)
 
-    monkeypatch.setattr(carried, "note", again)
+    monkeypatch.setattr(forwarded, "note", again)
     with pytest.raises(Broken, match="keeps an entry that was kept"):
         World(KEPT_LATE).run()
 
@@ -191,15 +191,15 @@ def test_a_planted_log_is_caught(
     _assert_caught(logbook)
 
 
-def _forget_key(_reads: Reads, _key: bytes) -> None:
+def _forget_key(_reads: ReadSet, _key: bytes) -> None:
     pass
 
 
-def _forget_range(_reads: Reads, _start: bytes, _end: bytes) -> None:
+def _forget_range(_reads: ReadSet, _start: bytes, _end: bytes) -> None:
     pass
 
 
-def _validate_nothing(_reads: Reads, _change: Any) -> None:
+def _validate_nothing(_reads: ReadSet, _change: Any) -> None:
     pass
 
 
@@ -303,9 +303,9 @@ def _forgets_the_end(rows: MessageRows, exactly: bool = True) -> tuple[int, int]
 
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {
-    "a key that was read is not validated": (Reads, "add_key", _forget_key),
-    "a range that was read is not validated": (Reads, "add_range", _forget_range),
-    "nothing is validated": (races, "_require_unread", _validate_nothing),
+    "a key that was read is not validated": (ReadSet, "add_key", _forget_key),
+    "a range that was read is not validated": (ReadSet, "add_range", _forget_range),
+    "nothing is validated": (conflicts, "_require_unread", _validate_nothing),
     "a count is kept wrong": (records, "delete", _delete_uncounted),
     "an answer does not wait for what it saw": (ScriptRun, "_release", _release_without_saw),
     "a replay forgets range deletes": (replay, "fold", _replay_no_range),

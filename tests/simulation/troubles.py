@@ -18,7 +18,7 @@ import random
 from collections import Counter
 from typing import Final
 
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from protocol.requests import ScriptAnswer
 from tests import leaks
 from tests.actors.cluster import whole
@@ -176,7 +176,7 @@ class Troubled(Course):
         return all(
             each.node is not None
             and each.node.committer.released_upto == at
-            and (each is leader or each.node.member.standing is Standing.IN_SYNC)
+            and (each is leader or each.node.member.standing is SyncStatus.IN_SYNC)
             for each in self.machines
         )
 

@@ -21,7 +21,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 import actors.checkpoints
-import actors.commits.idling
+import actors.commits.idle_marks
 import actors.log
 import actors.store
 import storage.directory
@@ -112,7 +112,7 @@ class Shape:
     settle_keys: int = 6
     """`storage.ledger.SETTLE_KEYS`, where the ledger is plain: a compiled one has it built in."""
     idle_seconds: float = 0.02
-    """`actors.commits.idling.IDLE_SECONDS`, likewise."""
+    """`actors.commits.idle_marks.IDLE_SECONDS`, likewise."""
     rebuilt: bool = False
     """Whether the state is deleted between two lives now and then."""
     key: Key | None = None
@@ -217,7 +217,7 @@ def surroundings(world: World) -> Iterator[None]:
             (actors.store, "Log", world.log_class),
             (storage.directory, "new_uuid", _new_uuid),
             (actors.checkpoints, "LOOK_SECONDS", 0.02),
-            (actors.commits.idling, "IDLE_SECONDS", world.shape.idle_seconds),
+            (actors.commits.idle_marks, "IDLE_SECONDS", world.shape.idle_seconds),
             (limits, "CHECKPOINT_SECONDS", 0.05),
             (limits, "LOG_FRAMES_KEPT", 30 if world.shape.pruned else FOREVER),
             (storage.ledger, "SETTLE_KEYS", world.shape.settle_keys),

@@ -11,7 +11,7 @@ import pytest
 from protocol import limits
 from protocol.errors import Busy, Conflict
 from protocol.paths import EACH
-from storage import catalog, effects, index_builds, keys, layers, ledger, races, records, replay
+from storage import catalog, conflicts, effects, index_builds, keys, layers, ledger, records, replay
 from storage.barriers import Barrier
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
@@ -19,7 +19,7 @@ from storage.frames import Frame
 from storage.histories import LogEnd
 from storage.ledger import Ledger, StateUnusable
 from storage.memory import MemoryEngine
-from storage.reads import Reads
+from storage.read_set import ReadSet
 from storage.state_hash import state_hash
 from storage.transactions import Transaction
 from tests.simulation.doors import START_US, ManualClock, SeededRng
@@ -166,9 +166,9 @@ def test_a_view_is_let_go_with_its_transaction(book: Book) -> None:
     tx = book.begin()
     tx.pause()
     put(book, 1)
-    assert len(book.ledger.races) == 1
+    assert len(book.ledger.conflicts) == 1
     tx.release()
-    assert len(book.ledger.races) == 0
+    assert len(book.ledger.conflicts) == 0
     with pytest.raises(AssertionError, match="closed view"):
         tx.get(key(1))
 
@@ -180,7 +180,7 @@ def test_changes_remembered_are_bounded(book: Book, monkeypatch: pytest.MonkeyPa
     reader.pause()
     for number in range(1, 30):
         put(book, number)
-    assert book.ledger.races.keys <= 10
+    assert book.ledger.conflicts.keys <= 10
     slow.put(key(0), b"")
     with pytest.raises(Conflict, match="too long"):
         book.commit(slow)
@@ -203,15 +203,15 @@ def test_who_paused_is_compared_in_steps_before_its_commit(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And in the commit with what came since alone, however many there were."""
-    monkeypatch.setattr(races, "COMPARE_LOOKS", 10)
-    touch, looked = Reads.touch, 0
+    monkeypatch.setattr(conflicts, "COMPARE_LOOKS", 10)
+    touch, looked = ReadSet.touch, 0
 
-    def counted(self: Reads, *changed: Any) -> bool:
+    def counted(self: ReadSet, *changed: Any) -> bool:
         nonlocal looked
         looked += 1
         return touch(self, *changed)
 
-    monkeypatch.setattr(Reads, "touch", counted)
+    monkeypatch.setattr(ReadSet, "touch", counted)
     slow = book.begin()
     for number in range(100, 200, 2):
         list(slow.scan(key(number), key(number + 1)))
@@ -233,7 +233,7 @@ def test_who_paused_is_compared_in_steps_before_its_commit(
 def test_what_was_read_is_not_gone_through_for_each_range_that_is_deleted(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(races, "COMPARE_KEYS", 10)
+    monkeypatch.setattr(conflicts, "COMPARE_KEYS", 10)
     slow = book.begin()
     for number in range(100):
         slow.get(key(number))
@@ -298,7 +298,7 @@ def test_keys_are_put_in_order_in_steps_for_who_is_compared_with_them(
     if beside == "paused":
         paused.pause()
     elif beside == "barrier":
-        book.ledger.barrier = Barrier(Reads())
+        book.ledger.barrier = Barrier(ReadSet())
     tx = book.begin()
     put_in_no_order(tx)
     steps = len(list(book.ledger.prepare(tx)))
@@ -320,7 +320,9 @@ def test_keys_that_are_followed_are_put_in_order_in_steps_for_who_has_paused(
     paused.pause()
     known = []
     monkeypatch.setattr(
-        other.ledger.races, "remember", lambda layer: known.append(layer._order.knows(layer.writes))
+        other.ledger.conflicts,
+        "remember",
+        lambda layer: known.append(layer._order.knows(layer.writes)),
     )
     assert len(list(other.ledger.follow(book.frames[0]))) > 25
     assert known == [True]
@@ -341,7 +343,7 @@ def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
     book: Book, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(races, "LARGE", 0)
+        monkeypatch.setattr(conflicts, "LARGE", 0)
 
     class Wanted(list[bytes]):
         looks = 0
@@ -350,7 +352,7 @@ def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
             self.looks += 1
             return super().__iter__()
 
-    slow, book_races = book.begin(), book.ledger.races
+    slow, book_races = book.begin(), book.ledger.conflicts
     put_first = Wanted([key(5), key(6)])
     slow.pause()
     for number in range(100, 130):
@@ -376,7 +378,7 @@ def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
     book: Book, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(races, "LARGE", 1)
+        monkeypatch.setattr(conflicts, "LARGE", 1)
     first = book.begin()
     first.pause()
     put(book, 1, 2)
@@ -386,7 +388,7 @@ def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
     second.pause()
     put(book, 1, 3)
     put(book, 3, 4)
-    asked = book.ledger.races
+    asked = book.ledger.conflicts
     first.release()
     untouched = [number for number in range(1, 5) if asked.is_untouched(second, [key(number)])]
     assert (untouched, len(asked), asked.keys) == ([2], 2, 4)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import storage.reads
+import storage.read_set
 from protocol.errors import Conflict, Refusal
 from storage import catalog, groups, keys, topics, users
 from storage.catalog import Taken
@@ -301,10 +301,10 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     "what was remembered is not rested on": (Transaction, "known", _rests_on_nothing),
     "what only one sees is shared": (Transaction, "remember", _shared_by_all),
     "a declaration makes nothing forgotten": (Lookups, "changed", _forgets_nothing),
-    "look-ups are not validated": (storage.reads, "rest_on", lambda *_: False),
+    "look-ups are not validated": (storage.read_set, "rest_on", lambda *_: False),
     "what was taken back is remembered": (Lookups, "withdraw", _keeps_what_never_happened),
     "fields and places are not rested on": (Lookups, "add", _rests_on_itself_alone),
-    "every declaration refuses everybody": (storage.reads, "rest_on", lambda looked, *_: looked),
+    "every declaration refuses everybody": (storage.read_set, "rest_on", lambda looked, *_: looked),
 }
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from protocol.errors import Conflict
 from storage import effects, layers, ledger, memory, rocks, sheets
+from storage.conflicts import Conflicts
 from storage.effects import Attribution
 from storage.engine import Batch
 from storage.layers import InFlight, Layer, Overlay
 from storage.ledger import Ledger
 from storage.moments import Moment
-from storage.races import Races
-from storage.reads import Reads
+from storage.read_set import ReadSet
 from storage.sheets import Sheet
 from storage.transactions import Transaction
 from tests.storage.books import Book, is_part_settled
@@ -135,15 +135,15 @@ def range_deletes_forgotten_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 
 def range_reads_not_validated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reads, "add_range", lambda self, start, end: None)
+    patch.setattr(ReadSet, "add_range", lambda self, start, end: None)
 
 
 def point_reads_not_validated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reads, "add_key", lambda self, key: None)
+    patch.setattr(ReadSet, "add_key", lambda self, key: None)
 
 
 def range_deletes_not_validated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reads, "touch_range", lambda self, low, high: False)
+    patch.setattr(ReadSet, "touch_range", lambda self, low, high: False)
 
 
 def withdrawn_commits_stay_in_flight(patch: pytest.MonkeyPatch) -> None:
@@ -191,12 +191,12 @@ def records_in_flight_not_stamped(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_validated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Races, "validate", lambda self, tx: None)
-    patch.setattr(Races, "compare", lambda self, tx: iter(()))
+    patch.setattr(Conflicts, "validate", lambda self, tx: None)
+    patch.setattr(Conflicts, "compare", lambda self, tx: iter(()))
 
 
 def everything_conflicts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reads, "touch", lambda self, changed, ordered: True)
+    patch.setattr(ReadSet, "touch", lambda self, changed, ordered: True)
 
 
 def changes_forgotten_too_soon(patch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def changes_forgotten_too_soon(patch: pytest.MonkeyPatch) -> None:
 
     def thaw(self: Ledger, tx: Transaction) -> None:
         real(self, tx)
-        self.races.forget(self.committed)
+        self.conflicts.forget(self.committed)
 
     patch.setattr(Ledger, "thaw", thaw)
 
@@ -341,11 +341,11 @@ def replay_stops_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def absence_of_many_not_validated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reads, "add_keys", lambda self, keys: None)
+    patch.setattr(ReadSet, "add_keys", lambda self, keys: None)
 
 
 def absence_of_many_is_that_of_now(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Races, "is_untouched", lambda self, tx, wanted: True)
+    patch.setattr(Conflicts, "is_untouched", lambda self, tx, wanted: True)
 
 
 def absence_of_many_ignores_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 import structlog
 from rich.pretty import pretty_repr
 
-from actors import sparing
+from actors import rate_limited_log
 from protocol.requests import AuthenticatePassword, AuthenticateToken
 from surfaces import logs
 from tests.logbook import Logbook
@@ -211,8 +211,8 @@ async def test_what_anybody_can_cause_is_a_line_a_second(
 ) -> None:
     logbook.allow("planted")
     logbook.allow("not logged one by one")
-    monkeypatch.setattr(sparing, "SPARING_SECONDS", 0.05)
-    said = sparing.SparingLog("test")
+    monkeypatch.setattr(rate_limited_log, "SPARING_SECONDS", 0.05)
+    said = rate_limited_log.RateLimitedLog("test")
     for _ in range(40):
         said.error("planted", number=1)
     said.warning("planted too")
@@ -233,8 +233,8 @@ async def test_after_a_pause_the_next_line_is_written_at_once(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("planted")
-    monkeypatch.setattr(sparing, "SPARING_SECONDS", 0.01)
-    said = sparing.SparingLog("test")
+    monkeypatch.setattr(rate_limited_log, "SPARING_SECONDS", 0.01)
+    said = rate_limited_log.RateLimitedLog("test")
     said.error("planted")
     async with asyncio.timeout(10):
         while said._pause is not None:

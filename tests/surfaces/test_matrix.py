@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from actors import tries
+from actors import sign_in_throttle
 from actors.facts import Listening
 from actors.rights import Standing
 from actors.roles import Roles
@@ -384,7 +384,7 @@ def figures(answer: Answer) -> set[str]:
 @pytest.fixture
 async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
     for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):  # wrong passwords are slowed down
-        monkeypatch.setattr(tries, name, 0)
+        monkeypatch.setattr(sign_in_throttle, name, 0)
     async with served(tmp_path / "store") as node:
         house = House(node)
         await house.furnish()

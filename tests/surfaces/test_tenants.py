@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import pytest
 
-from actors import rights, statements, tries
+from actors import rights, sign_in_throttle, statements
 from actors.rights import Rights, Standing
 from actors.scripts.moments import KeptMoment, Moments
 from protocol.frames import Kind
@@ -475,7 +475,7 @@ def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of wrong passwords; and the statement log keeps all that somebody sends, however much."""
     monkeypatch.setattr(statements, "BURST", 1e9)
     for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):
-        monkeypatch.setattr(tries, name, 0)
+        monkeypatch.setattr(sign_in_throttle, name, 0)
 
 
 @pytest.mark.parametrize(

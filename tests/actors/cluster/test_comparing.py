@@ -13,7 +13,7 @@ from actors.cluster.comparing import Comparing
 from actors.cluster.member import Life
 from actors.cluster.receiving import Receiving
 from actors.cluster.shipping import Shipping
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from actors.node import Node, start
 from protocol import limits
 from protocol.errors import NotWritable, Stranded
@@ -60,7 +60,7 @@ class Two:
         asked = await self.here.receive()
         assert isinstance(asked, Attach)
         self.leads = asyncio.ensure_future(self.shipping.run(asked))
-        while self.shipping.standing is not Standing.IN_SYNC:
+        while self.shipping.standing is not SyncStatus.IN_SYNC:
             await asyncio.sleep(0.01)
 
     async def end(self) -> None:
@@ -141,7 +141,7 @@ def test_a_state_that_differs_strands_its_node(logbook: Logbook) -> None:
             with pytest.raises(Stranded, match="has digest"):
                 await made.following
             await made.leads
-            assert made.shipping.standing is Standing.STRANDED
+            assert made.shipping.standing is SyncStatus.STRANDED
             assert made.shipping.reason in next(
                 line for line in logbook.loud if "not its leader's" in line
             )

@@ -59,12 +59,12 @@ from storage.backups.copying import Copied
 from storage.backups.making import World
 from storage.directory import StoreDirectory
 from storage.disk import Disk
+from storage.epochs import Reign, whole
 from storage.faults import CopyFailed, StoreNotSealed, StoreUnfinished
 from storage.join_tokens import Invitation, Where
 from storage.joining import JoiningDirectory, Source
 from storage.memory import MemoryEngine
 from storage.peer_identity import Identities, Identity
-from storage.reigns import Reign, whole
 from storage.rocks import RocksEngine
 from storage.sealing import Key, key_of
 from tests.actors.cluster.pipes import Alter, End, Pipes, as_it_is, linked

@@ -20,7 +20,7 @@ from actors.cluster.courses import (
 from actors.cluster.following import frame_at, holds
 from protocol.agreement import Agreed, InSync, Lead, Released, Told
 from storage.cluster_file import Cluster
-from storage.reigns import Reign
+from storage.epochs import Reign
 
 KNOWN: Final = Cluster("etcd", 20, promised=7)
 SET: Final = InSync(7, frozenset({"a", "b"}), 15)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from actors.cluster import present
-from actors.cluster.desk import Desk
-from actors.cluster.pursuit import Pursuit
+from actors.cluster.follow_task import FollowTask
 from actors.cluster.receiving import Receiving
 from actors.cluster.rounds import Rounds
+from actors.cluster.service import ClusterService
 from actors.doors import Doors
 from actors.runtime import ask
 from protocol import limits
@@ -73,8 +73,8 @@ async def ids(machine: Machine, **more: Any) -> set[Any]:
     return {one.id for one in found}
 
 
-def pursuit(machine: Machine) -> Pursuit:
-    found = machine.runs.member.pursuit
+def follow_task(machine: Machine) -> FollowTask:
+    found = machine.runs.member.follow_task
     assert found is not None
     return found
 
@@ -167,7 +167,9 @@ def test_every_node_reads_the_present() -> None:
 def test_a_planted_follower_that_takes_its_own_for_current_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Desk, "present", lambda desk: desk._present._committer.released_upto)
+    monkeypatch.setattr(
+        ClusterService, "present", lambda desk: desk._present._committer.released_upto
+    )
     with pytest.raises(AssertionError, match=r"assert .* == "):
         test_every_node_reads_the_present()
 
@@ -197,11 +199,11 @@ def test_a_link_that_was_just_lost_is_waited_for() -> None:
         leader, follower = await trio.led(), trio.named("b")
         for number in range(20):
             await leader.value(f"CREATE t:{number}")
-            receiving = pursuit(follower)._follows.receiving
+            receiving = follow_task(follower)._follows.receiving
             assert isinstance(receiving, Receiving)
             receiving._link.close("lost")
             if number % 2:  # before the link is known to be gone, and behind it
-                await trio.until(lambda: not pursuit(follower).is_attached)
+                await trio.until(lambda: not follow_task(follower).is_attached)
             found = await asyncio.gather(*(ids(follower, current=True) for _ in range(3)))
             assert [len(each) for each in found] == [number + 1] * 3
 
@@ -213,7 +215,7 @@ def test_who_follows_and_hears_nothing_for_long_says_so() -> None:
         leader, follower = await trio.led(), trio.named("b")
         await leader.value("CREATE t:1")
         follower.cut()
-        await trio.until(lambda: not pursuit(follower).is_attached)
+        await trio.until(lambda: not follow_task(follower).is_attached)
         now = asyncio.get_running_loop().time
         began = now()
         assert isinstance(await outcome(ids(follower, current=True)), Busy)

@@ -11,7 +11,7 @@ import pytest
 from actors.cluster import attaching
 from actors.cluster.receiving import Receiving
 from actors.cluster.shipping import Shipping
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from storage.frames import Frame
 from tests.actors.cluster import fleet as fleets
 from tests.actors.cluster.fleet import Broken, Fleet
@@ -135,7 +135,7 @@ def test_who_shows_what_its_leader_does_not_have_is_stranded(logbook: Logbook) -
         await _given_up(fleet)
         follows = fleet["b"].attaching
         assert follows is not None
-        assert follows.standing is Standing.STRANDED, follows.reason
+        assert follows.standing is SyncStatus.STRANDED, follows.reason
         assert "shows all up to 3" in follows.reason
         assert own.disk[-1].body == b"from nowhere", "nothing is cut"
         await asyncio.sleep(100)
@@ -166,7 +166,7 @@ def test_who_was_away_for_longer_than_the_log_is_kept_has_to_be_copied(logbook: 
         await _given_up(fleet)
         follows = fleet["b"].attaching
         assert follows is not None
-        assert (follows.standing, follows.copy_from) == (Standing.COPY_FAILED, 10)
+        assert (follows.standing, follows.copy_from) == (SyncStatus.COPY_FAILED, 10)
         await fleet.close()
 
     run(main(), 1)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from actors.cluster.attaching import Attaching
-from actors.cluster.desk import Desk
 from actors.cluster.followers import ATTACHES_US
 from actors.cluster.member import Life
 from actors.cluster.memory import Memory
+from actors.cluster.service import ClusterService
 from actors.cluster.shippings import BEAT_SECONDS
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from protocol.agreement import Agreed
 from protocol.errors import (
     BadRequest,
@@ -415,7 +415,7 @@ def test_a_node_follows_on_when_what_coordinates_there_has_failed(logbook: Logbo
                 raise ValueError("a bug")
 
             patch.setattr(member, "look_at_rows", fails)
-            await trio.until(lambda: member.pursuit is None)
+            await trio.until(lambda: member.follow_task is None)
         await wrote(leader, 2)
         await shows(trio, other, 2)
 
@@ -478,10 +478,10 @@ def test_who_is_to_copy_the_store_anew_attaches_to_nobody(logbook: Logbook) -> N
         other.cut()
         await trio.until_done(lambda: old.value("CREATE t:1"))
         await trio.in_sync("a", "b")
-        assert node.member.pursuit is not None
-        follows = node.member.pursuit._follows
+        assert node.member.follow_task is not None
+        follows = node.member.follow_task._follows
         assert isinstance(follows, Attaching)
-        follows._give_up(Standing.COPY_FAILED, "the leader's log is there no more")
+        follows._give_up(SyncStatus.COPY_FAILED, "the leader's log is there no more")
         if follows.receiving is not None:
             follows.receiving._link.close("it is there no more")
         other.mend()
@@ -562,7 +562,7 @@ def test_whose_disk_is_full_leaves_the_set_though_it_attaches_again_and_again() 
         await shows(trio, other, 3)
         # Nothing is remembered of who lagged, once it has what it lacked.
         desk = leader.runs.cluster
-        assert isinstance(desk, Desk)
+        assert isinstance(desk, ClusterService)
         await trio.until(lambda: not desk._shippings._unsynced)
 
     played(main)
@@ -593,7 +593,9 @@ def test_a_follower_that_nobody_asked_for_long_has_heard_its_leader_meanwhile() 
         await asyncio.sleep(2 * CLUSTER_SILENT_SECONDS)
         other.cut()
         member = other.runs.member
-        await trio.until(lambda: member.pursuit is not None and not member.pursuit.is_attached)
+        await trio.until(
+            lambda: member.follow_task is not None and not member.follow_task.is_attached
+        )
         member.check_answering(None)
         silent = (await other.value("INFO FOR NODE"))["upstream_silent"]
         assert silent < timedelta(seconds=CLUSTER_SILENT_SECONDS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import coordination, remarks
+from actors.cluster import coordination, diagnostics
 from actors.cluster.leadership import Leadership
 from actors.cluster.leading import Leading
 from protocol.errors import Busy, NotEnoughReplicas, NotImplementedHere, NotWritable
@@ -404,7 +404,7 @@ def test_who_was_named_is_killed_in_the_middle_of_that(request_: str, fate: Fate
 def test_what_is_wrong_with_etcd_is_named(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remarks, "LOOK_SECONDS", 5.0)
+    monkeypatch.setattr(diagnostics, "LOOK_SECONDS", 5.0)
     logbook.allow("etcd has a known fault fault='it is planted'")
 
     async def main(trio: Trio, leader: Machine) -> None:

@@ -10,9 +10,9 @@ from itertools import pairwise
 import pytest
 
 from actors.cluster.attaching import Attaching
-from actors.cluster.pauses import FIRST_MS, LONGEST_MS, Pauses
+from actors.cluster.backoff import FIRST_MS, LONGEST_MS, Backoff
 from actors.cluster.receiving import CopyMissing, Receiving
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from protocol import limits
 from protocol.errors import BadRequest, Busy, DiskFull, Diverged, Failed, Refusal, Stranded
 from protocol.links import (
@@ -255,7 +255,7 @@ def test_a_leader_that_says_nothing_is_given_up() -> None:
 
 
 def test_pauses_grow_are_bounded_and_differ() -> None:
-    one, other = Pauses(SeededRng(1)), Pauses(SeededRng(2))
+    one, other = Backoff(SeededRng(1)), Backoff(SeededRng(2))
     pauses = [one.next_seconds() for _ in range(12)]
     at_most = [min(FIRST_MS << step, LONGEST_MS) / 1_000 for step in range(12)]
     assert all(most / 2 <= each <= most for each, most in zip(pauses, at_most, strict=True))
@@ -286,9 +286,9 @@ def test_it_comes_again_until_another_attempt_would_bring_nothing(logbook: Logbo
         follows = Attaching(node.runtime, SeededRng(1), node.committer, node.epochs, connect, 1)
         task = asyncio.ensure_future(follows.run())
         await until(lambda: len(times) == 2)
-        assert (follows.standing, follows.reason) == (Standing.CATCHING_UP, "nobody is there")
+        assert (follows.standing, follows.reason) == (SyncStatus.CATCHING_UP, "nobody is there")
         await task
-        assert (follows.standing, follows.copy_from) == (Standing.COPY_FAILED, 7)
+        assert (follows.standing, follows.copy_from) == (SyncStatus.COPY_FAILED, 7)
         pauses = [later - before for before, later in pairwise(times)]
         assert pauses[0] < pauses[2] < pauses[4] < pauses[6]
 

@@ -14,7 +14,7 @@ import pytest
 from actors.cluster.attaching import Attaching
 from actors.cluster.leading import Leading
 from actors.cluster.shipping import Shipping
-from actors.cluster.standing import Standing
+from actors.cluster.sync_status import SyncStatus
 from actors.doors import SystemClock, SystemRng
 from actors.node import Node, start
 from protocol.agreement import InSync
@@ -178,7 +178,7 @@ def test_three_nodes_show_the_same_and_another_leads_on(tmp_path: Path, logbook:
                 states.append(await value(one.node, "SELECT * FROM t ORDER BY id"))
             assert len(states[0]) == rows + 1
             assert states[0] == states[1] == states[2]
-            assert {each.standing for each in a.shippings} == {Standing.IN_SYNC}
+            assert {each.standing for each in a.shippings} == {SyncStatus.IN_SYNC}
             # a is cut off with something that nobody else has; b leads on.
             for one in (b, c):
                 await one.rest()

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from actors import forgetting
+from actors import entry_retention
 from actors.backlog import MISSED, Backlog, Noted
-from actors.cluster.carrying import told
+from actors.cluster.entry_forwarding import told
 from actors.cluster.shipping import Shipping
+from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import ask
-from actors.sparing import SparingLog
 from actors.vaults.trail import Act
 from protocol import limits, links
 from protocol.errors import Busy, NotAllowed, SignInRefused
 from protocol.links import PREFIX_BYTES, Entries, decode, encode
 from protocol.requests import AuthenticatePassword, Caller, SignIn
 from protocol.values import instant
-from storage import carried
+from storage import forwarded
 from storage.entries import Entry
 from storage.statements import AUDIT
 from tests.actors.cluster.whole import Machine, Trio, cluster
@@ -157,7 +157,7 @@ def test_who_comes_to_lead_forgets_nothing_that_is_to_be_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What who led before has forgotten meanwhile it does not count among what there is."""
-    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.5)
 
     async def main(trio: Trio) -> None:
         for each in trio.machines:
@@ -269,7 +269,7 @@ def test_a_leader_that_dies_before_it_says_what_is_kept_is_told_again_and_it_is_
 
 
 def test_numbers_that_nobody_notes_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried, "note", lambda *_: True)
+    monkeypatch.setattr(forwarded, "note", lambda *_: True)
     with pytest.raises(AssertionError, match="2 of 1"):
         played(dies_in_between, count=3)
 
@@ -376,7 +376,7 @@ def test_a_flood_at_a_follower_whose_leader_is_away_is_a_line_a_second_and_count
 def test_a_line_that_is_not_sparing_is_seen(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SparingLog, "_rest", lambda _: None)
+    monkeypatch.setattr(RateLimitedLog, "_rest", lambda _: None)
     with pytest.raises(AssertionError, match="Counter"):
         does_everything(logbook, monkeypatch)
 

@@ -206,10 +206,10 @@ class Trio:
                 lines.append(f"{each.name} {each.id}: does not run")
                 continue
             member, committer = node.member, node.committer
-            pursuit = member.pursuit
+            follow_task = member.follow_task
             lines.append(
                 f"{each.name} {each.id}: {member.life} ({member.why}), log {committer.log_upto},"
-                f" released {committer.released_upto}, follows {pursuit and pursuit.node}"
+                f" released {committer.released_upto}, follows {follow_task and follow_task.node}"
                 f" {member.standing}, failure {node.failure}"
             )
         return "\n".join(lines)

@@ -18,7 +18,7 @@ from protocol import limits
 from protocol.errors import Cancelled, Conflict, Draining, SessionEnded, StatementTimeout
 from protocol.requests import ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, Room
-from storage.reads import Reads
+from storage.read_set import ReadSet
 from tests.keys import ask_keys
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running
@@ -95,7 +95,7 @@ async def a_barrier(
     """A transaction whose barrier stands, for so many seconds at most. What made it lose is over.
     While it stood in line for it `other:long` has come to be."""
     line = node.node.committer.barriers
-    before = Place(line, "test", Reads(), lambda: None)
+    before = Place(line, "test", ReadSet(), lambda: None)
     line.join(before)
     long = asyncio.ensure_future(node.answer(script, **fields))
     async with disturbing(node):
@@ -351,7 +351,7 @@ async def test_keys_of_the_cache_wait_behind_a_barrier_in_their_order(node: Runn
 async def test_what_is_due_on_a_topic_waits_behind_a_barrier(node: Running) -> None:
     await node.values("DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 100ms; PUBLISH INTO q VALUE 1")
     line, topics, committer = node.node.committer.barriers, node.node.topics, node.node.committer
-    everything = Reads()
+    everything = ReadSet()
     everything.add_range(b"", b"\xff" * 16)
     await node.values("TAKE 1 FROM q AS g")
     place = Place(line, "test", everything, lambda: None)

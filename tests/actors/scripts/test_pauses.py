@@ -14,7 +14,7 @@ from actors.commits import Promise
 from actors.scripts.workers import Turns
 from protocol.requests import ScriptAnswer
 from storage.effects import Attribution
-from storage.reads import Reads
+from storage.read_set import ReadSet
 from storage.transactions import Transaction
 from tests.nodes import Running
 
@@ -71,10 +71,10 @@ async def test_the_commit_of_a_script_that_paused_looks_at_few_of_those_beside_i
 ) -> None:
     """They were looked at before it, in slices, though the script changed next to nothing."""
     await node.values("DEFINE TABLE beside; CREATE thing:1")
-    committer, touch, looked = node.node.committer, Reads.touch, 0
+    committer, touch, looked = node.node.committer, ReadSet.touch, 0
     real, of_paused = committer._commit, list[int]()
 
-    def counted(self: Reads, *changed: Any) -> bool:
+    def counted(self: ReadSet, *changed: Any) -> bool:
         nonlocal looked
         looked += 1
         return touch(self, *changed)
@@ -87,7 +87,7 @@ async def test_the_commit_of_a_script_that_paused_looks_at_few_of_those_beside_i
             if tx.paused:
                 of_paused.append(looked - before)
 
-    monkeypatch.setattr(Reads, "touch", counted)
+    monkeypatch.setattr(ReadSet, "touch", counted)
     monkeypatch.setattr(committer, "_commit", commit)
     beside = [node.answer("CREATE beside SET n = 1") for _ in range(200)]
     slow = node.answer(

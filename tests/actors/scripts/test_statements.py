@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from actors import forgetting, statements
+from actors import entry_retention, statements
 from actors.backlog import Batch, Noted, commit
 from actors.commits import Origin
 from actors.runtime import ask
@@ -481,7 +481,7 @@ async def test_another_user_of_the_name_sees_nothing_of_the_first_that_is_kept_l
 
 
 async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
     async with running(tmp_path / "s", settings={"keep_statements": 20}) as node:
         await node.values("DEFINE TABLE t")
         for number in range(30):
@@ -506,7 +506,7 @@ async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
 async def test_they_are_kept_where_nothing_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
-    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
     async with running(tmp_path / "s", settings={"keep_statements": 0}) as node:
         await node.values("DEFINE TABLE t")
         committer, tries = node.node.committer, list[None]()
@@ -529,7 +529,7 @@ async def test_what_can_not_be_read_of_one_keeps_nothing_of_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("handler failed|a part of the state can't be read")
-    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(limits, "ENTRIES_KEPT", 0)
     read, seen = oldest, set[int]()
 
@@ -539,7 +539,7 @@ async def test_what_can_not_be_read_of_one_keeps_nothing_of_the_other(
             raise EngineUnreadable("bad block")
         return read(tx, where, *upto)
 
-    monkeypatch.setattr("actors.forgetting.oldest", unreadable)
+    monkeypatch.setattr("actors.entry_retention.oldest", unreadable)
     async with running(tmp_path / "s") as node:
         await node.values(f"DEFINE TABLE t; CREATE t:1; DEFINE USER dan ROLE owner {NEW}")
         while AUDIT not in seen:
@@ -550,7 +550,7 @@ async def test_what_can_not_be_read_of_one_keeps_nothing_of_the_other(
 
 
 async def test_none_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
     async with running(tmp_path / "s", settings={"keep_statements": 0}) as node:
         await node.values("DEFINE TABLE t; CREATE t:1")
         while await node.value("INFO FOR STATEMENTS"):
@@ -560,9 +560,9 @@ async def test_none_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 async def test_nobody_pushes_others_out_of_the_audit_trail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(limits, "ENTRIES_KEPT", 60)
-    monkeypatch.setattr(forgetting, "AT_ONCE", 7)
+    monkeypatch.setattr(entry_retention, "AT_ONCE", 7)
     async with running(tmp_path / "s") as node:
         await node.values(
             f"DEFINE TABLE t; DEFINE USER dan ROLE owner ON DATABASE shop.main {NEW};"
@@ -591,7 +591,7 @@ def test_the_room_is_shared_out_evenly() -> None:
             Maker("", ord(name[0]), ord(name[1]), turned_away=False, user=name[2]): count
             for name, count in made.items()
         }
-        beyond = forgetting.beyond(shared, room)
+        beyond = entry_retention.beyond(shared, room)
         assert sum(made.values()) - sum(beyond.values()) == room
         return dict(zip(made, (beyond[maker] for maker in shared), strict=True))
 
@@ -605,7 +605,7 @@ def test_the_room_is_shared_out_evenly() -> None:
 def test_a_node_that_makes_entries_up_takes_the_room_of_one_node() -> None:
     made_up = {Maker("b", 1, number, False, f"u{number}"): 1 for number in range(2, 90)}
     own = {Maker("", 1, 1, False, "u"): 2, Maker("c", 1, 1, False, "u"): 1}
-    gone = forgetting.beyond({**made_up, **own}, 10)
+    gone = entry_retention.beyond({**made_up, **own}, 10)
     assert not any(gone[maker] for maker in own)
     assert sum(gone.values()) == len(made_up) + 3 - 10
 
@@ -613,8 +613,8 @@ def test_a_node_that_makes_entries_up_takes_the_room_of_one_node() -> None:
 async def test_nor_does_it_push_others_out_of_the_statement_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(forgetting, "AT_ONCE", 7)
+    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(entry_retention, "AT_ONCE", 7)
     async with running(tmp_path / "s", settings={"keep_statements": 30}) as node:
         await node.values("DEFINE TABLE t; CREATE t:1; CREATE t:2")
         committer = node.node.committer

@@ -16,6 +16,7 @@ from storage.backups.copying import Copied, check_begins, make_copy
 from storage.backups.facts import Place
 from storage.cluster_file import Cluster, Upstream
 from storage.directory import COPIED, StoreDirectory, is_joining
+from storage.epochs import Reign
 from storage.faults import (
     CopyFailed,
     NotJoined,
@@ -29,7 +30,6 @@ from storage.joining import Joining, JoiningDirectory, Parts, Source, Told, note
 from storage.log import Log
 from storage.memory import MemoryEngine
 from storage.node_file import load_node, save_node
-from storage.reigns import Reign
 from storage.sealing import Key
 from tests.simulation.disk import SimulatedDisk
 from tests.storage.backups import held

@@ -65,7 +65,7 @@ async def test_a_bug_before_anybody_signed_in_is_a_line_a_second(
     def planted(*_args: object) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr("surfaces.http.table.Options.finish", planted)
+    monkeypatch.setattr("surfaces.http.router.Options.finish", planted)
     async with await Raw.connect(surface.address[1]) as raw:
         for _ in range(30):
             assert (await raw.ask("OPTIONS", "/health")).error["code"] == "Failed"

@@ -16,7 +16,7 @@ import pytest
 from actors.node import Node
 from protocol import limits
 from protocol.weights import weigh
-from surfaces.holdings import NOBODY
+from surfaces.held_bytes import NOBODY
 from surfaces.http.connection import Connection
 from surfaces.http.surface import HttpSurface
 from tests.actors.scripts.test_stalled_disk import Stall
@@ -320,7 +320,7 @@ class TestBodiesThatAreRead:
             told.append("weighed")
             return weigh(*what)
 
-        monkeypatch.setattr("surfaces.http.weighed.weigh", weighing)
+        monkeypatch.setattr("surfaces.http.body_weights.weigh", weighing)
         fields = {"authorization": bearer, "content_type": "application/json"}
         async with surface.long_work.reading_of("root"):
             await raw.send(request(method, path, self.BODY, **fields))

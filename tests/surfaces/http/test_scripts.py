@@ -390,14 +390,14 @@ async def test_what_waits_for_nothing_is_answered_without_a_task(
 ) -> None:
     """One behind another in the same read has a turn of its own all the same."""
     tasks: list[object] = []
-    spawn = surface.under_way.spawn
+    spawn = surface.background.spawn
 
     def counted(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         tasks.append(work)
         return spawn(work)
 
     await run(raw, "RETURN 1", bearer)  # its plan is made, and what was in flight is on the disk
-    monkeypatch.setattr(surface.under_way, "spawn", counted)
+    monkeypatch.setattr(surface.background, "spawn", counted)
     await run(raw, "RETURN 1", bearer)
     assert not tasks
     await run(raw, PLACE, bearer)

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import pytest
 
-from actors import tries
+from actors import sign_in_throttle
 from actors.node import Node
 from actors.passwords import PasswordActor
 from surfaces.http.surface import HttpSurface
@@ -233,7 +233,7 @@ async def test_sign_ins_that_wait_take_no_place_of_others(
     serve: Serve, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the requests that a surface runs at once, wrong sign-ins once took all."""
-    monkeypatch.setattr(tries, "DELAY_FIRST_US", tries.DELAY_US)
+    monkeypatch.setattr(sign_in_throttle, "DELAY_FIRST_US", sign_in_throttle.DELAY_US)
     surface = await serve(running=4)
     port = surface.address[1]
     async with contextlib.AsyncExitStack() as stack:

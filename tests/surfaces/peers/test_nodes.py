@@ -315,12 +315,12 @@ async def test_who_has_another_key_uses_nothing_up(tmp_path: Path, logbook: Logb
 async def test_guesses_are_answered_later_and_later(leader: Linked, logbook: Logbook) -> None:
     invitation = await leader.token()
     wrong = invitation._replace(secret="n2." + "A" * 43)
-    tries = leader.here.node.peering._tries
+    throttle = leader.here.node.peering._throttle
     for _ in range(3):
         with pytest.raises(SignInRefused):
             await redeem(joiner(), wrong)
     # By the address, whatever row was guessed: the next one comes behind three.
-    attempt = await tries.begin("join token", "127.0.0.1:1")
+    attempt = await throttle.begin("join token", "127.0.0.1:1")
     assert attempt.counter.in_a_row == 3
     attempt.end()
     entries = await leader.here.value("INFO FOR AUDIT")

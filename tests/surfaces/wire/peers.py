@@ -12,7 +12,7 @@ from typing import Any
 
 from actors.commits import Asker
 from actors.feeds import Feed, OpenFeed
-from actors.messages.asked import TakeRoom
+from actors.messages.request import TakeRoom
 from actors.sessions import token_digest
 from actors.spaces import Answers, Names
 from protocol.errors import (

@@ -165,7 +165,7 @@ class TestGreetingLimits:
         async with connected(surface) as peer:
             await peer.sign_in()
             (connection,) = held(surface)
-            assert connection._signing.timer is None
+            assert connection._sign_in.timer is None
 
     @pytest.mark.parametrize("known", [0, 100])
     async def test_a_frame_that_does_not_come_whole_in_time(

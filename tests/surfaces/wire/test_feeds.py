@@ -376,13 +376,13 @@ class TestPace:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
-        holdings = hall.only_connection.outgoing.account._holdings
-        most, holdings.most = holdings.most, 0
+        held = hall.only_connection.outgoing.account._held
+        most, held.most = held.most, 0
         untold = await hall.seq("CREATE t:1 SET pad = [$pad, $pad, $pad, $pad]")
         error = await refused(peer)
         assert error["code"] == "TooSlow"
         assert error["detail"]["seq"] < untold
-        holdings.most = most
+        held.most = most
         watch(peer, **{"from": error["detail"]["seq"]})
         assert ids(await caught_up(peer)) == [1]
 

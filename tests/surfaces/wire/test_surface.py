@@ -20,7 +20,7 @@ from protocol.frames import Kind, encode
 from protocol.requests import Result, RunScript, ScriptAnswer
 from protocol.values import RecordId
 from surfaces import listener
-from surfaces.wire import WireSettings, WireSurface, connection, times
+from surfaces.wire import WireSettings, WireSurface, connection, timeouts
 from tests.certificates import self_signed
 from tests.logbook import Logbook
 from tests.surfaces.wire.peers import (
@@ -497,7 +497,7 @@ class TestBroken:
     async def test_a_peer_that_never_closes_is_cut_off(
         self, peer: Peer, surface: WireSurface, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(times, "LINGER_SECONDS", 0.05)
+        monkeypatch.setattr(timeouts, "LINGER_SECONDS", 0.05)
         peer.writer.write(b"\x00\x00\x00\x00")
         await until(lambda: surface.held == 0)
 

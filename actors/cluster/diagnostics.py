@@ -1,0 +1,57 @@
+"""What is known to be wrong with where nodes agree, for operators: looked for every so often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from actors.cluster.tasks import end
+from protocol.agreement import Agreement, NotAnswered
+
+log = structlog.get_logger("cluster")
+
+LOOK_SECONDS: Final = 3_600.0
+"""Somebody may have put another release in the place of one."""
+AGAIN_SECONDS: Final = 60.0
+
+
+class Diagnostics:
+    """On the loop only.
+
+    :param tell: told all that is known
+    """
+
+    def __init__(self, tell: Callable[[tuple[str, ...]], None]) -> None:
+        self._tell = tell
+        self._task: asyncio.Future[None] | None = None
+
+    def look_at(self, door: Agreement) -> None:
+        """Look at what is behind a door from now on, and at no other."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task = asyncio.ensure_future(self._look(door))
+
+    async def end(self) -> None:
+        """Look at nothing any more."""
+        if self._task is not None:
+            await end(self._task)
+
+    async def _look(self, door: Agreement) -> None:
+        """What is new goes into the log."""
+        said: frozenset[str] = frozenset()
+        while True:
+            seconds = LOOK_SECONDS
+            try:
+                found = await door.faults()
+            except NotAnswered:
+                seconds = AGAIN_SECONDS
+            else:
+                for fault in found:
+                    if fault not in said:
+                        log.warning("etcd has a known fault", fault=fault)
+                said = frozenset(found)
+                self._tell(found)
+            await asyncio.sleep(seconds)

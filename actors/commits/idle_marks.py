@@ -1,0 +1,48 @@
+"""A log that has fallen idle gets a mark, which says that all before it is durable: the next frame
+would, and may be long in coming."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from storage.ledger import Ledger
+
+IDLE_SECONDS: Final = 1.0
+"""Without a new commit."""
+
+
+class IdleMarks:
+    """On the loop only.
+
+    :param mark: has the log marked
+    """
+
+    ledger: Ledger
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, mark: Callable[[], None]) -> None:
+        self._loop = loop
+        self._mark = mark
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look(self) -> None:
+        """Something became durable, or was taken back: nothing may be on its way any more."""
+        if self._timer is None and self.ledger.committed == self.ledger.durable_upto:
+            self._arm(self.ledger.committed)
+
+    def _arm(self, seen: int) -> None:
+        self._timer = self._loop.call_later(IDLE_SECONDS, self._look_again, seen)
+
+    def _look_again(self, seen: int) -> None:
+        if self.ledger.committed == seen:
+            self._timer = None
+            self._mark()
+        else:
+            self._arm(self.ledger.committed)
+
+    def close(self) -> None:
+        """Mark no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,79 @@
+"""Records as they were before a change: for feeds that show that, or judge it by a filter.
+
+A frame says which commit changed a record before. What that commit made of it stands in that
+commit's frame: in memory, if the record has changed lately, else it is read from the log.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from protocol import limits
+from protocol.values import Tick
+from storage.feeds import Change, read
+from storage.frames import Frame
+from storage.keys import RECORD_PREFIX_BYTES
+
+
+class Pruned(Enum):
+    """The log no longer has it."""
+
+    PRUNED = "pruned"
+
+
+PRUNED: Final = Pruned.PRUNED
+
+Fetch = Callable[[int], Frame | None]
+"""The frame of a commit, waited for; None: the log no longer has it."""
+
+_OVERHEAD: Final = 200
+"""What one takes beside its bytes, about."""
+
+
+class BeforeImages:
+    """The newest of them, up to `limits.FEED_IMAGES_BYTES`."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
+        """By key and commit: feeds that read the log stand at other commits than those that have
+        caught up."""
+        self._bytes = 0
+        self._frame: tuple[int, dict[bytes, bytes]] = (0, {})
+        """Of the commit that was read last: what it made of the records of one table. A commit
+        that changes many records mostly finds them where one commit has made them."""
+
+    def note(self, change: Change, sequence: int) -> None:
+        """A commit has made this of a record."""
+        at = change.key, sequence
+        if change.fields is None or at in self._kept:
+            return
+        self._kept[at] = change.fields
+        self._bytes += _weight(change.key, change.fields)
+        while self._bytes > limits.FEED_IMAGES_BYTES:
+            (key, _), fields = self._kept.popitem(last=False)
+            self._bytes -= _weight(key, fields)
+
+    def before(self, change: Change, fetch: Fetch, tick: Tick) -> bytes | Pruned | None:
+        """A record as it was before a change; None: it was not there."""
+        if not change.previous:
+            return None
+        kept = self._kept.get((change.key, change.previous))
+        if kept is not None:
+            return kept
+        prefix = change.key[:RECORD_PREFIX_BYTES]
+        sequence, made = self._frame
+        if sequence != change.previous or change.key not in made:
+            frame = fetch(change.previous)
+            if frame is None:
+                return PRUNED
+            found = read(frame, {prefix}, tick).changes.get(prefix, [])
+            made = {one.key: one.fields for one in found if one.fields is not None}
+            self._frame = change.previous, made
+        return made.get(change.key)
+
+
+def _weight(key: bytes, fields: bytes) -> int:
+    return len(key) + len(fields) + _OVERHEAD

@@ -1,0 +1,123 @@
+"""A line: goes through the commits for all feeds of one view whose changes take work to tell, a
+filter that is judged or records as they were, so that the hub makes nobody wait for that and each
+commit is read and judged once for all of them.
+
+Invariants are the hub's: `position` is the last commit that it has gone through whole, and a feed
+joins only between two commits, and only there. A line that has nothing to do stands where the hub
+stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from actors.feeds.request import Place
+from actors.feeds.views import View
+from actors.scripts.turns import Turn
+from protocol.errors import Cancelled, Failed, Refusal
+
+if TYPE_CHECKING:
+    from actors.feeds.hub import Feeds
+    from storage.feeds import Commit
+
+
+class Pipeline:
+    """:param start: starts work in a turn of its own, soon"""
+
+    def __init__(
+        self, hub: Feeds, view: View, start: Callable[[Callable[[Turn], None]], None]
+    ) -> None:
+        self._hub = hub
+        self._view = view
+        self._start = start
+        self._place: Place | None = None
+        """None: it has nothing to do."""
+        self._turn: Turn | None = None
+        self._joining: list[Turn] = []
+        """Feeds that wait for the end of a commit."""
+        self._closed = False
+        self.passing = False
+        """Whether it is in the midst of a commit."""
+
+    @property
+    def place(self) -> Place:
+        """The last commit that it has gone through whole."""
+        return self._hub.place if self._place is None else self._place
+
+    @property
+    def position(self) -> int:
+        """The sequence of that one."""
+        return self.place.sequence
+
+    def join(self, turn: Turn) -> None:
+        """Have a feed wait for the end of a commit."""
+        self._joining.append(turn)
+        turn.park()
+
+    def go_on(self, place: Place) -> None:
+        """The hub has gone through a commit that this one has to tell of.
+
+        :param place: where the hub stood before
+        """
+        if self._place is None:
+            self._place = place
+            self._start(self._run)
+
+    def close(self) -> None:
+        """Its last feed is gone."""
+        self._closed = True
+        if self._turn is not None:
+            self._turn.cancel()
+        self._wake()
+
+    def _run(self, turn: Turn) -> None:
+        view = self._view
+        try:
+            self._turn = turn
+            if not self._closed:
+                self._go_through(turn)
+        except Cancelled:
+            if not self._closed:
+                raise
+        except Refusal as refusal:
+            for feed in self._hub.live(view):
+                feed.end(refusal)
+        except Exception as error:
+            self._hub.noticed(error)
+            for feed in self._hub.live(view):
+                feed.end(Failed("the node failed on the filter of its feeds"))
+        finally:
+            self._turn = self._place = None
+            self.passing = False
+            self._wake()
+
+    def _go_through(self, turn: Turn) -> None:
+        hub, prefix = self._hub, self._view.wanted.prefix
+        pin = hub.reads.pin(self.position + 1)
+        try:
+            while self.position < hub.position:
+                for commit in hub.after(self.position, turn):
+                    self.passing = True
+                    self._tell(commit, turn)
+                    if commit.drops(prefix):
+                        for feed in hub.live(self._view):
+                            feed.drop()
+                    self._place = Place(commit.sequence, commit.epoch)
+                    self.passing = False
+                    self._wake()
+                    turn.tick()
+                pin.move(self.position + 1)
+        finally:
+            pin.release()
+
+    def _tell(self, commit: Commit, turn: Turn) -> None:
+        hub, view = self._hub, self._view
+        data = view.told(commit, hub.images, hub.fetcher(turn), turn.tick)
+        if data is not None:
+            hub.pass_on(data, view, Place(commit.sequence, commit.epoch), turn)
+
+    def _wake(self) -> None:
+        joining, self._joining = self._joining, []
+        for each in joining:
+            each.wake()

@@ -1,0 +1,296 @@
+"""One operation on messages that came without a script, from its request to its answer.
+
+| it is | until | and ends early by |
+|---|---|---|
+| queued | the engine runs it, in this turn of the loop or after the batch at the log | the client |
+| resting | its wait is woken, or the barrier has gone that held it back | anybody, its time |
+| waiting for the disk | what it shows is released | anybody, its time: see `Waiter` |
+| run as a script | that has ended | anybody, its time: as any script |
+| over | | |
+
+It is told its answer once, whatever happens. Nobody sees it as long as it is only queued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from actors.commits import Promise, Waiter
+from actors.messages.operations import Performed
+from actors.messages.texts import statement
+from actors.topics import LateDeadlines, Of, Wait
+from protocol.errors import Refusal
+from protocol.messages import MessageOperation
+from protocol.requests import Caller
+from protocol.text import duration
+from protocol.values import Value
+
+if TYPE_CHECKING:
+    from actors.messages.engine import MessageEngine
+
+Told = Callable[[Any, Refusal | None], None]
+"""Hears the answer, or why there is none; both None: it was given back, for want of room."""
+
+
+class TakeRoom(Protocol):
+    """For what is handed out and not said yet."""
+
+    @property
+    def left(self) -> int:
+        """Bytes of messages; with none left nothing is handed out."""
+
+    def take(self, size: int) -> None:
+        """So many are handed out; fewer than nothing: they were not after all."""
+
+
+class Sender(NamedTuple):
+    """Who sends an operation, and into which database."""
+
+    request: str
+    """Names it, as KILL does."""
+    caller: Caller
+    place: tuple[str, str]
+    """The names of the namespace and the database."""
+
+
+class MessageRequest(Waiter):
+    """See the head of the file.
+
+    :param timeout_us: when it must be answered, from now on; None: whenever it is
+    :param room: for what it hands out; what finds none there is given back
+    """
+
+    __slots__ = (
+        "_due_us",
+        "_engine",
+        "_late",
+        "_timer_of_rest",
+        "_told",
+        "_took",
+        "caller",
+        "operation",
+        "over",
+        "performed",
+        "refusal",
+        "rests",
+        "room",
+        "sender",
+        "until_us",
+        "wait_in_line",
+        "written_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        engine: MessageEngine,
+        sender: Sender,
+        operation: MessageOperation,
+        timeout_us: int | None,
+        room: TakeRoom | None,
+        told: Told,
+    ) -> None:
+        super().__init__(engine.committer, engine.monotonic_us())
+        self._engine = engine
+        self.sender = sender
+        self.caller = sender.caller
+        self.operation = operation
+        self.room = room
+        self._took = 0
+        """What it has taken of its room."""
+        self._told = told
+        self._due_us = None if timeout_us is None else self.began_us + timeout_us
+        self.performed: Performed | None = None
+        """What came of it the last time that it was run."""
+        self.refusal: Refusal | None = None
+        """Or why nothing did."""
+        self.wait_in_line: Wait | None = None
+        """Its place among those that wait for messages."""
+        self.until_us = 0
+        self.written_at = 0
+        self.over = False
+        """Whether it was told its answer."""
+        self.rests = False
+        """Whether it waits for messages, or for a barrier to go."""
+        self._timer_of_rest: asyncio.TimerHandle | None = None
+        self._late: LateDeadlines | None = None
+
+    # --- what it is -----------------------------------------------------------------------------
+
+    @property
+    def request(self) -> str:
+        return self.sender.request
+
+    @property
+    def written(self) -> int:
+        return self.written_at
+
+    def info(self, now_us: int) -> dict[str, Value]:
+        caller, (namespace, database) = self.caller, self.sender.place
+        left_us = None if self._due_us is None else max(self._due_us - now_us, 0)
+        return {
+            "id": self.request,
+            "user": caller.user,
+            "surface": caller.surface,
+            "address": caller.address,
+            "namespace": namespace,
+            "database": database,
+            "statement": None,
+            "text": statement(self.operation),
+            "since": duration(now_us - self.began_us),
+            "left": None if left_us is None else duration(left_us),
+            "slices": 0,
+            "rows_read": 0,
+            "waiting": True,
+            "commit": self.promise.sequence if self.waits else None,
+            "barrier": False,
+        }
+
+    # --- its room -------------------------------------------------------------------------------
+
+    def take_room(self, size: int) -> None:
+        """It hands out so many bytes: who is told its answer says when they have left its room."""
+        if self.room is not None:
+            self._took += size
+            self.room.take(size)
+
+    def give_room_back(self) -> None:
+        """What it hands out will not be said: the room is as before."""
+        size, self._took = self._took, 0
+        if self.room is not None and size:
+            self.room.take(-size)
+
+    # --- waiting for messages -------------------------------------------------------------------
+
+    def stand(self, of: Of, for_us: int) -> Wait:
+        """Its place in the line for what is named, from its first run on."""
+        wait = self.wait_in_line
+        if wait is None:
+            now_us = self._engine.monotonic_us()
+            self.until_us = self.until_us or now_us + for_us
+            wait = Wait(self._engine.topics.waits.line(*of), self.until_us, self.woken)
+            # One that was in line already, before it was run anew, may have no time left.
+            wait.over = for_us == 0 or now_us >= self.until_us
+            self.wait_in_line = wait
+        return wait
+
+    def leave_line(self) -> None:
+        """It waits for messages no more: the turn goes to the next."""
+        wait, self.wait_in_line = self.wait_in_line, None
+        if wait is not None:
+            wait.leave()
+
+    def woken(self) -> None:
+        """There may be something; or it is to take what there is. While it doesn't rest it looks
+        at `Wait.woken` by itself."""
+        if self.rests:
+            self.go_on()
+            self._engine.again(self)
+
+    def rest(self, until_us: int | None) -> None:
+        """Wait for messages, or for a barrier to go. :raises Busy: as many wait as may
+
+        :param until_us: when it takes what there is; None: it does not
+        """
+        self._engine.running.rest(self)
+        self.rests = True
+        if self._due_us is not None:
+            until_us = self._due_us if until_us is None else min(self._due_us, until_us)
+        if until_us is not None:
+            self._timer_of_rest = self._engine.committer.at(until_us, self._rested)
+
+    def go_on(self) -> None:
+        """It rests no more."""
+        self.rests = False
+        self._engine.running.go_on(self)
+        if self._timer_of_rest is not None:
+            self._timer_of_rest.cancel()
+            self._timer_of_rest = None
+
+    def _rested(self) -> None:
+        """Its time is over."""
+        self._timer_of_rest = None
+        if self.is_late():
+            self.tell(self.out_of_time())
+        elif self.wait_in_line is not None:
+            self.wait_in_line.end()
+
+    def is_late(self) -> bool:
+        """Whether its own time is over."""
+        return self._due_us is not None and self._engine.monotonic_us() >= self._due_us
+
+    # --- waiting for the disk -------------------------------------------------------------------
+
+    def answer_when(self, promise: Promise) -> None:
+        """Answer once all that this shows may be shown."""
+        if promise.sequence == 0 or self._engine.committer.is_released(promise):
+            self.settle(None)
+            return
+        performed = self.performed
+        if performed is not None and performed.handed_out is not None:
+            now_us = self._engine.monotonic_us()
+            self._late = LateDeadlines(self._engine.topics, (performed.handed_out,), now_us)
+        self.ends_us = None
+        self.wait(promise, self._due_us)
+
+    def settle(self, lost: BaseException | None) -> None:
+        if self.over:
+            return
+        late = self._late
+        if lost is not None and not (late is not None and late.prolongs):
+            self.tell(self._engine.refusal_of(lost, self))
+            return
+        if late is not None and lost is None:
+            late.prolonged()
+            again = late.again(self._engine.monotonic_us())
+            if again is not None:
+                self.wait(again)
+                return
+        if self.refusal is not None:
+            self.tell(self.refusal)
+        elif self.performed is not None and self.performed.goes_on:
+            if self._ended is not None:
+                self.tell(self._ended)
+            else:
+                self._engine.again(self)
+        else:
+            self.tell(None)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def end(self, why: Refusal) -> bool:
+        if self.over:
+            return False
+        if self.waits:
+            self.end_soon(why)
+        elif not self._engine.ends_script(self):
+            self.tell(why)
+        return True
+
+    def tell(self, refusal: Refusal | None) -> None:
+        """Its answer, or why there is none."""
+        performed = self.performed
+        answer = None if refusal is not None or performed is None else performed.answer
+        self._finish(answer, refusal)
+
+    def tell_answer(self, answer: Any) -> None:
+        """What it was answered as a script."""
+        self._finish(answer, None)
+
+    def give_back(self) -> None:
+        """Nothing was done: there is no room for what it would hand out."""
+        self._finish(None, None)
+
+    def _finish(self, answer: Any, refusal: Refusal | None) -> None:
+        assert not self.over, f"{self.request} is answered twice"
+        self.over = True
+        if self.rests:
+            self.go_on()
+        self.leave_line()
+        if refusal is not None:
+            self.give_room_back()  # whether or not it was handed out
+        try:
+            self._told(answer, refusal)
+        except Exception as error:  # a bug of one who is told is not the others'
+            self._engine.refusal_of(error, self)

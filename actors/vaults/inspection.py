@@ -1,0 +1,154 @@
+"""Looks at sealed values for who may see them: whether one is what the trail says of it, and then
+what it holds.
+
+What was worked out once is not worked out anew: of an entry whose HMAC was right the keyring
+remembers the bytes. They are read from the state each time all the same, and only the very same
+ones are taken for it: so whatever changes the state, another writer, a restore, a hand on the disk,
+changes what is found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from actors.vaults.keyring import Keyring, Proven, changed
+from actors.vaults.trail import Trail, TrailKey
+from protocol import limits
+from protocol.binary import unpack
+from protocol.errors import Unknown, WrongKey
+from protocol.values import Value
+from storage import vault_trail, vaults
+from storage.transactions import Transaction
+from storage.vault_rows import KeysRow, RecordRow, StoreRow, ValueRow
+from storage.vault_seals import open_sealed
+from storage.vaults import Vault
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sealed value that is about to be revealed."""
+
+    vault: Vault
+    id: bytes
+    version: int
+    row: ValueRow
+    key: TrailKey
+    """What the entry of its reveal is authenticated with."""
+
+
+class Inspector:
+    """See the head of the file. On the loop only."""
+
+    def __init__(self, keyring: Keyring, trail: Trail) -> None:
+        self._keyring = keyring
+        self._trail = trail
+
+    def find(
+        self, tx: Transaction, vault: Vault, keys: KeysRow, id: bytes, version: int | None
+    ) -> Found:
+        """A value that may be revealed, checked against what the trail says of it.
+
+        :param keys: of the vault, as the transaction reads them
+        :raises Sealed:
+        :raises Unknown: there is no such record, or no such version of it
+        :raises WrongKey: what stands there is not what was written last
+        """
+        self._keyring.check_open(vault)
+        record = vaults.find_record(tx, vault, id)
+        if record is None and self._was_written(tx, vault, id):
+            raise _put_back(vault)
+        wanted = version if version is not None or record is None else record.last
+        if record is None or wanted is None or wanted not in record.kept:
+            what = "record of that id" if record is None else "such version of that record"
+            raise Unknown(f"there is no {what} in vault {vault.path}", kind="record")
+        row = self._newest(tx, vault, id, record)
+        if wanted != record.last:
+            older = vaults.find_value(tx, vault, id, wanted)
+            if older is None:
+                raise _put_back(vault)
+            row = older
+        self._check_entry(tx, vault, keys, id, wanted, row)
+        key = self._keyring.key(vault, keys, row.key_version)
+        return Found(vault, id, wanted, row, (row.key_version, key.trail))
+
+    def open(self, found: Found, store: StoreRow | None, keys: KeysRow) -> Value:
+        """The plain value; the entry of its reveal must be on the disk.
+
+        :param store: as it is now, and so are `keys`, those of the vault: they may have been made
+            anew while the entry was on its way
+        :raises Sealed, WrongKey:
+        :raises Conflict: what sealed it is gone since it was found
+        """
+        vault, version = found.vault, found.row.key_version
+        if version not in keys.wraps:
+            raise changed(vault)
+        key = self._keyring.key(vault, keys, version)
+        if store is None:
+            raise _put_back(vault)
+        spot = vaults.spot(store, vault, found.id, found.version)
+        return unpack(open_sealed(key.cipher, spot, version, found.row.sealed))
+
+    # --- what the trail says ----------------------------------------------------------------------
+
+    @staticmethod
+    def _was_written(tx: Transaction, vault: Vault, id: bytes) -> bool:
+        """Whether the newest that the trail says of a record is that it was written."""
+        kept = vault_trail.find(tx, vault.id, vault_trail.last_about(tx, vault.id, _text(id)))
+        return kept is not None and kept.entry.action == "write"
+
+    @staticmethod
+    def _newest(tx: Transaction, vault: Vault, id: bytes, record: RecordRow) -> ValueRow:
+        """The newest version of a record; what the trail says last of the record is about that."""
+        newest = vaults.find_value(tx, vault, id, record.last)
+        if newest is None or newest.entry != vault_trail.last_about(tx, vault.id, _text(id)):
+            raise _put_back(vault)
+        return newest
+
+    def _check_entry(
+        self, tx: Transaction, vault: Vault, keys: KeysRow, id: bytes, version: int, row: ValueRow
+    ) -> None:
+        """:raises WrongKey: a value is not what was recorded when it was written"""
+        raw = vault_trail.raw(tx, vault.id, row.entry)
+        if raw is None:
+            newest = vault_trail.head(tx, vault.id).number
+            if 0 < row.entry <= newest - limits.VAULT_ENTRIES_KEPT:
+                return  # it was so long ago that its entry is gone
+            raise _put_back(vault)
+        wrap = keys.wraps.get(row.key_version, b"")
+        proven = self._keyring.proven(vault, row.entry)
+        is_known = proven is not None and proven.raw == raw and proven.wrap == wrap
+        if proven is None or not is_known:
+            proven = Proven(raw, vault_trail.read(vault.id, row.entry, raw), wrap)
+        entry = proven.kept.entry
+        # Who writes holds the key, so an entry that was not authenticated is not of a write.
+        is_of_it = proven.kept.mac and (entry.action, entry.id, entry.version) == (
+            "write", _text(id), version,
+        )  # fmt: skip
+        same_key = row.key_version == entry.key_version
+        if (
+            not is_of_it
+            or row.at_us != entry.at_us
+            or row.key_version < entry.key_version
+            or (same_key and entry.digest != sha256(row.sealed).digest())
+        ):
+            raise _put_back(vault)
+        if not is_known:
+            is_authentic = self._trail.is_authentic(tx, vault, proven.kept)
+            if is_authentic is False:
+                raise _put_back(vault)
+            if is_authentic:
+                self._keyring.remember(vault, row.entry, proven)
+
+
+def _text(id: bytes) -> str:
+    """The id of a record, as entries have it."""
+    return id.decode("utf-8", "surrogatepass")
+
+
+_WORDS: Final = "what stands there is not what was written last: an older row was put back"
+
+
+def _put_back(vault: Vault) -> WrongKey:
+    return WrongKey(f"a record of vault {vault.path} does not open: {_WORDS}")

@@ -1,0 +1,98 @@
+"""What people write who come from another database, and how the language says it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from language.keywords import STATEMENTS
+
+_WORDS: Final = {
+    "BETWEEN": "`x IN 1..=9` of ints, or `x >= 1 AND x <= 9`",
+    "COLUMNS": "`FIELDS`",
+    "CONFLICT": "`INSERT INTO t … ON DUPLICATE UPDATE SET …`, or `… IGNORE`",
+    "EXCEPT": "`WHERE x NOT IN (SELECT VALUE x FROM …)`",
+    "INTERSECT": "`WHERE x IN (SELECT VALUE x FROM …)`",
+    "DB": "`DATABASE`",
+    "DESCRIBE": "`INFO FOR …`",
+    "ILIKE": "`x ~ '(?i)pattern'`",
+    "IS": "`x = NULL`, or `x = NONE` for what is absent",
+    "JOIN": "a path through a link: `a.b.name`, or back `<-t.field`",
+    "LIKE": "`x ~ '^a'` or `string::starts(x, 'a')`, which both use an index, or `x CONTAINS 'a'`",
+    "NS": "`NAMESPACE`",
+    "OFFSET": "`START n`",
+    "RELATE": "a field that holds a link: `SET a = t:1`, read back as `<-t.a`",
+    "REMOVE": "`DROP`",
+    "ROLLBACK": "`CANCEL`",
+    "SHOW": "`INFO FOR …`",
+    "THEN": "`IF c { … }`, or `CASE WHEN c THEN … END`",
+    "TRUNCATE": "`DELETE t`",
+    "UNION": "`SELECT … FROM a, b`, or `(SELECT …) + (SELECT …)`",
+    "VALUES": "`INSERT INTO t [{ a: 1 }]`",
+}
+_PAIRS: Final = {
+    ("=", "="): "`a = b`",
+    ("<", ">"): "`a != b`",
+    ("|", "|"): "`OR`, or `+` between strings",
+    ("-", ">"): "a path through a link: `a.b.name`",
+    ("+", "="): "`a = a + 1`",
+    ("-", "="): "`a = a - 1`",
+}
+_FUNCTIONS: Final = {
+    "array_agg": "collect", "avg": "mean", "average": "mean", "coalesce": "`a ?? b`",
+    "concat": "`a + b`", "group_concat": "`string::join(collect(a), ',')`", "std": "stddev",
+    "string_agg": "`string::join(collect(a), ',')`",
+    "ifnull": "`a ?? b`", "length": "string::len", "len": "string::len", "nvl": "`a ?? b`",
+    "now": "time::now", "substr": "string::slice", "substring": "string::slice",
+    "uuid": "rand::uuid", "values": "`INSERT INTO t [{ a: 1 }]`",
+}  # fmt: skip
+_DEFINED: Final = frozenset({
+    "DATABASE", "FUNCTION", "INDEX", "NAMESPACE", "SPACE", "TABLE", "TOPIC", "USER",
+})  # fmt: skip
+"""What elsewhere is created, and is defined here."""
+_SIGNS: Final = {"&": "`AND`", "!": "`NOT`"}
+_LONGEST: Final = 16
+"""Characters of a word that a statement is looked for under."""
+
+
+def meant(texts: Sequence[str], token: int, starts_statement: bool) -> str | None:
+    """What the token at `token`, which does not fit there, was perhaps to say; None: no idea.
+
+    :param starts_statement: whether a statement was to begin there
+    """
+    text = texts[token]
+    before = texts[token - 1] if token else ""
+    behind = texts[token + 1] if token + 1 < len(texts) else ""
+    if text == "*" and before == "(" and token >= 2 and texts[token - 2].upper() == "COUNT":
+        return "`count()` with GROUP ALL or GROUP BY"
+    if before.upper() == "FROM" and token >= 2 and texts[token - 2].upper() == "DELETE":
+        return "`DELETE t`"
+    if token >= 2 and texts[token - 2].upper() == "CREATE" and before.upper() in _DEFINED:
+        return f"`DEFINE {before.upper()} …`"
+    pair = _PAIRS.get((before, text)) or _PAIRS.get((text, behind)) or _SIGNS.get(text[:1])
+    if pair is not None or len(text) > _LONGEST:
+        return pair
+    word = text.upper()
+    if word in _WORDS:
+        return _WORDS[word]
+    if starts_statement:
+        near = difflib.get_close_matches(word, STATEMENTS, n=1, cutoff=0.7)
+        return f"`{near[0]}`" if near else None
+    return None
+
+
+def function_meant(name: str, known: Iterable[str]) -> str | None:
+    """What a call of a function that there is not was perhaps to say; None: no idea."""
+    plain = name.lower()[:_NAMED]
+    if plain in _FUNCTIONS:
+        return _FUNCTIONS[plain]
+    for one in known:
+        if one.partition("::")[2] == plain:
+            return one
+    near = difflib.get_close_matches(plain, list(known), 1)
+    return near[0] if near else None
+
+
+_NAMED: Final = 64
+"""Characters of a name that functions are looked for under."""

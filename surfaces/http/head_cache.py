@@ -1,0 +1,99 @@
+"""Heads that were read before: a client's requests differ in their first line, seldom in the rest.
+
+What follows the request line, up to the empty line, is kept as a hash, with what llhttp and `judge`
+made of it. The same bytes again, behind a request line without anything odd in it, mean the same,
+so neither is asked again. No grammar of our own recognises anything but that one line; all else
+goes to llhttp.
+
+The bytes hold a credential: they are kept only as a hash under a secret of this process, and for a
+minute at most. The credential itself is read from each request anew.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Final
+
+from actors.sessions import token_digest
+from protocol import limits
+from protocol.errors import SignInRefused
+from surfaces.http.credentials import Token, credential
+from surfaces.http.head import Head, KnownHead
+
+REMEMBERED: Final = 1024
+BLOCK_BYTES: Final = 2 * limits.KIB
+"""Of the fields of a head that is remembered: those of a browser take one to two."""
+MISSES: Final = 16
+"""In a row, after which a connection looks no more: no two of its heads are the same."""
+_PLAIN: Final = frozenset(
+    kind + parameter
+    for kind in (b"text/plain", b"application/json")
+    for parameter in (b"", b"; charset=utf-8", b";charset=utf-8")
+)
+TARGET_BYTES: Final = 4 * limits.KIB
+
+REQUEST_LINE: Final = re.compile(
+    rb"(GET|HEAD|POST|PUT|DELETE) (/[A-Za-z0-9._~:@%%/?&=+,-]{0,%d}) HTTP/1\.1\r\n" % TARGET_BYTES
+)
+
+
+class HeadCache:
+    """What was learned. :param secret: of this process, at least 16 random bytes"""
+
+    def __init__(self, secret: bytes) -> None:
+        self._begun = blake2b(key=secret, digest_size=16)
+        self._known: dict[bytes, KnownHead] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def name(self, block: bytes) -> bytes:
+        """What a block is kept under."""
+        hashed = self._begun.copy()
+        hashed.update(block)
+        return hashed.digest()
+
+    def find(self, name: bytes) -> KnownHead | None:
+        """What the block of that name meant, if that is known."""
+        return self._known.get(name)
+
+    def forget(self) -> None:
+        """Forget all. Called once a minute."""
+        self._known.clear()
+
+    def learn(self, name: bytes, block: bytes, head: Head) -> None:
+        """Remember what llhttp and `judge` made of a block; of one that asks for more than an
+        answer to a small body of declared length, nothing."""
+        # What a page of another origin is answered depends on what is declared by then.
+        asks_more = b"expect" in head.fields or b"origin" in head.fields
+        plain = head.keep_alive and head.version == "HTTP/1.1" and not asks_more
+        if not plain or not 0 <= head.length <= limits.SMALL_BODY_BYTES:
+            return
+        fields = dict(head.fields)
+        given = fields.pop(b"authorization", None)
+        start = end = 0
+        if given is not None:
+            start = block.find(given)
+            end = start + len(given)
+            if not given or start < 0:
+                return
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        like = Head("", "", "", head.version, fields, head.host, True, head.length)
+        self._known[name] = KnownHead(
+            like, start, end, _token(head), head.wants_msgpack, _reads_value(head)
+        )
+
+
+def _reads_value(head: Head) -> bool:
+    kind = head.fields.get(b"content-type")
+    return b"content-encoding" not in head.fields and (kind is None or kind.lower() in _PLAIN)
+
+
+def _token(head: Head) -> bytes | None:
+    try:
+        given = credential(head)
+    except SignInRefused:
+        return None
+    return token_digest(given.token) if isinstance(given, Token) else None

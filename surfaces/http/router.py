@@ -1,0 +1,112 @@
+"""Finds the route of a request, whichever rows the table has (`routes.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
+from surfaces.http import console, cors, spaces, vaults
+from surfaces.http.exchange import Exchange, Route
+from surfaces.http.head import Head
+from surfaces.http.shared import Http
+
+
+class Router:
+    """Finds the route of a request, and answers OPTIONS and wrong methods from the same rows."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._paths: dict[str, dict[str, Route]] = {}
+        everything = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
+        self.allowed: dict[str, list[str]] = {"*": everything}
+        for route in routes:
+            methods = self._paths.setdefault(route.path, {})
+            methods[route.method] = route
+            if route.method == "GET":
+                methods["HEAD"] = route
+        for path, methods in self._paths.items():
+            methods["OPTIONS"] = Route("OPTIONS", path, lean=self._options)
+            self.allowed[path] = list(methods)
+        self._paths["*"] = {"OPTIONS": Route("OPTIONS", "*", lean=self._options)}
+
+    def _options(self, _surface: Http, exchange: Exchange) -> Options:
+        return Options(exchange, self.allowed)
+
+    def route(self, method: str, path: str) -> Route:
+        """The row of a method and a path that are in the table."""
+        return self._paths[path][method]
+
+    def find(self, head: Head) -> Route:
+        """The route of a request.
+
+        :raises NoSuchRoute: no such path
+        :raises WrongMethod: the path has other methods
+        :raises BadRequest: the body is of a type that the route does not take
+        """
+        path = head.path
+        if path.startswith("/kv/"):
+            path = spaces.template(path) or path
+        elif path.startswith("/vault/"):
+            path = vaults.template(path) or path
+        elif path.startswith("/console/"):
+            path = console.template(path) or path
+        methods = self._paths.get(path)
+        if methods is None:
+            raise NoSuchRoute(f"there is no {head.path}")
+        route = methods.get(head.method)
+        if route is None:
+            allow = self.allowed[path]
+            raise WrongMethod(f"{head.path} takes {', '.join(allow)}", allow=allow)
+        if head.has_body and route.accepts:
+            _check_type(route, head)
+        return route
+
+
+class Options:
+    """OPTIONS: which methods the path has, and a browser's question whether a page of a declared
+    origin may ask."""
+
+    def __init__(self, exchange: Exchange, allowed: dict[str, list[str]]) -> None:
+        self._exchange = exchange
+        self._allowed = allowed
+
+    def on_connection_close(self) -> None:
+        """It is answered already."""
+
+    def finish(self) -> None:
+        """Answer."""
+        route = self._exchange.route
+        assert route is not None
+        allow = ", ".join(self._allowed[route.path])
+        fields, head = b"Allow: %s\r\n" % allow.encode("ascii"), self._exchange.head
+        if head is not None and b"origin" in head.fields:
+            origins = self._exchange.connection.surface.node.status().origins
+            fields += cors.preflight(head, origins, allow)
+        self._exchange.reply(204, fields=fields)
+
+
+def media_type(head: Head) -> str:
+    """The body's type without parameters, lower case; empty when the client named none.
+
+    :raises BadRequest: a charset other than UTF-8
+    """
+    declared = head.fields.get(b"content-type")
+    if declared is None:
+        return ""
+    kind, _, parameters = declared.decode("latin-1").lower().partition(";")
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name == "charset" and value.strip('"') not in ("utf-8", "utf8", "us-ascii"):
+            raise BadRequest(f"the charset {value} is not read here: UTF-8 is")
+    return kind.strip()
+
+
+def _check_type(route: Route, head: Head) -> None:
+    if head.fields.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise BadRequest("bodies are read as they are: no Content-Encoding")
+    kind = media_type(head)
+    if kind and kind not in route.accepts:
+        wanted = ", ".join(route.accepts)
+        told = f"{route.path} reads {wanted}, not {kind}"
+        if kind == "application/x-www-form-urlencoded":
+            told += f": say -H 'Content-Type: {route.accepts[0]}' when it was curl that said so"
+        raise BadRequest(told, accepts=list(route.accepts))

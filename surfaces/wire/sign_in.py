@@ -1,0 +1,162 @@
+"""Who a wire connection speaks for: HELLO, AUTH, and the time that a peer has for them.
+
+Until somebody has signed in, a peer has `limits.GREETING_SECONDS`, however it spends them: to say
+HELLO, and to AUTH where that named nobody. How long the node takes to judge a credential is its own
+affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from actors.sessions import token_digest
+from protocol import limits
+from protocol.errors import BadRequest, Refusal
+from protocol.frames import Message
+from protocol.requests import Caller
+from surfaces.wire import bodies
+from surfaces.wire.keys import Keys
+from surfaces.wire.link import Link
+from surfaces.wire.messages import Messages
+from surfaces.wire.scripts import Scripts
+from surfaces.wire.vaults import Vaults
+from surfaces.wire.watches import Watches
+
+
+class SignIn:
+    """:param link: the connection
+    :param scripts, messages, keys, watches, vaults: what it has begun, by whom it spoke for then
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        scripts: Scripts,
+        messages: Messages,
+        keys: Keys,
+        watches: Watches,
+        vaults: Vaults,
+    ) -> None:
+        self._link = link
+        self._scripts = scripts
+        self._messages = messages
+        self._keys = keys
+        self._watches = watches
+        self._vaults = vaults
+        self._loop = asyncio.get_running_loop()
+        self._own_session = False
+        """Whether the session was opened here, and ends with the connection."""
+        self._by = 0.0
+        """Until when somebody has to sign in, on the loop's clock."""
+        self.timer: asyncio.TimerHandle | None = None
+
+    # --- the peer's time ------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The peer is there, or has signed out: its time begins."""
+        self._by = self._loop.time() + limits.GREETING_SECONDS
+        self._await()
+
+    def stop(self) -> None:
+        """Its time does not run any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _await(self) -> None:
+        if not self._link.over:
+            self.timer = self._loop.call_at(self._by, self._late)
+
+    def _late(self) -> None:
+        self.timer = None
+        seconds = limits.GREETING_SECONDS
+        what = "nobody signed in" if self._link.talk.welcomed else "no HELLO"
+        self._link.break_off(BadRequest(f"{what} within {seconds} seconds", seconds=seconds))
+
+    # --- HELLO and AUTH -------------------------------------------------------------------------
+
+    def greet(self, message: Message) -> None:
+        """HELLO has been read: it is answered with WELCOME, or REFUSED and the end."""
+        self.stop()
+        self._link.wire.background.spawn(self._greet(message))
+
+    def change(self, message: Message) -> None:
+        """AUTH has been read: it is answered with WELCOME, or ERROR and all stays as it was."""
+        self.stop()
+        self._link.wire.background.spawn(self._change(message))
+
+    def end(self) -> None:
+        """The connection is over, and a session of its own with it."""
+        self.stop()
+        if self._own_session and self._link.token is not None:
+            self._sign_out(self._link.token)
+
+    async def _greet(self, message: Message) -> None:
+        link = self._link
+        try:
+            if link.wire.admission.draining:
+                raise link.wire.admission.leaving()
+            link.minor, credential = bodies.read_hello(message.body)
+            caller = await self._sign_in(credential)
+        except Refusal as refusal:
+            link.turn_away(message.id, refusal)
+        except Exception:
+            link.turn_away(message.id, link.failed(link.name(message.id)))
+        else:
+            self._welcome(message.id, caller)
+
+    async def _change(self, message: Message) -> None:
+        link, id = self._link, message.id
+        for begun in (self._scripts, self._watches, self._vaults):
+            starting = begun.starting
+            if starting is not None:
+                # What came before is being started by the session that this may end.
+                await asyncio.wait([starting])
+        await self._keys.done()
+        await self._messages.done()
+        known = link.talk.known
+        try:
+            caller = await self._sign_in(bodies.read_auth(message.body))
+        except Refusal as refusal:
+            link.refuse(id, refusal)
+        except Exception:
+            link.refuse(id, link.failed(link.name(id)))
+        else:
+            if caller is None and known:  # signed out: it may sign in anew
+                self._by = self._loop.time() + limits.GREETING_SECONDS
+            self._welcome(id, caller)
+            return
+        if not known:
+            self._await()
+        link.advance()
+
+    async def _sign_in(self, credential: bodies.Credential | None) -> Caller | None:
+        """Take a credential in place of the one before it, which is kept when this is refused."""
+        link, gate = self._link, self._link.wire.gate
+        token, own, caller = None, False, None
+        if credential is not None and credential.token is not None:
+            token = credential.token
+            found = gate.caller(token, token_digest(token), link.address)
+            caller = found if isinstance(found, Caller) else await found
+        elif credential is not None and credential.user is not None:
+            session = await gate.sign_in(credential.user, credential.password or "", link.address)
+            token, own, caller = session.token, True, session.caller
+        if link.gone:
+            if own and token is not None:
+                self._sign_out(token)
+            return None
+        if self._own_session and link.token is not None:
+            self._sign_out(link.token)
+        link.token, self._own_session = token, own
+        link.who = b"" if token is None else token_digest(token)
+        return caller
+
+    def _sign_out(self, token: str) -> None:
+        self._link.wire.background.spawn(self._link.wire.gate.sign_out(token))
+
+    def _welcome(self, id: int, caller: Caller | None) -> None:
+        gate = self._link.wire.gate
+        body = bodies.welcome(self._link.minor, gate.status(), gate.not_writable(), caller)
+        if caller is None:
+            self._await()
+        self._link.welcome(id, None if caller is None else caller.user, body)

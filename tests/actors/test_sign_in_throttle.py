@@ -1,0 +1,314 @@
+"""What wrong passwords cost those that follow: delays, places, and never the right one's way in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from actors import sign_in_throttle
+from actors.passwords import PasswordActor
+from actors.runtime import ask, tell
+from actors.sign_in_throttle import KNOWN_NETWORKS, TRIES, Known, Rank, SignInThrottle, network
+from actors.sign_ins import LetGo, SessionsActor
+from protocol import limits
+from protocol.errors import Busy, SignInRefused, TooManyTries
+from protocol.requests import Session, SignIn
+from tests.actors.parts import SignInDesk, desk, outcome, play
+
+PASSWORD = "correct horse"
+HERE = "192.0.2.1:5000"
+ELSEWHERE = "192.0.2.2:5000"
+HOUR = 3600
+
+
+def sign_in(
+    at: SignInDesk, password: str = PASSWORD, user: str = "ana", address: str = HERE
+) -> Any:
+    return outcome(ask(at.ref, SignIn(user, password, "http", address)))
+
+
+async def took(awaited: Any) -> float:
+    """Seconds of the loop's clock."""
+    began = asyncio.get_running_loop().time()
+    await awaited
+    return round(asyncio.get_running_loop().time() - began, 3)
+
+
+def tries_of(at: SignInDesk) -> SignInThrottle:
+    actor = at.ref._actor_weakref()
+    assert isinstance(actor, SessionsActor)
+    return actor._throttle
+
+
+@asynccontextmanager
+async def ana() -> AsyncIterator[SignInDesk]:
+    async with desk("stepped") as at:
+        await at.define("ana", PASSWORD)
+        yield at
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Passwords that were hashed, in their order."""
+    found: list[str] = []
+    real = PasswordActor._matches
+
+    def counted(self: PasswordActor, passhash: str, password: str) -> bool:
+        found.append(password)
+        return real(self, passhash, password)
+
+    monkeypatch.setattr(PasswordActor, "_matches", counted)
+    return found
+
+
+def test_the_right_password_is_let_in_after_any_number_of_wrong_ones() -> None:
+    async def main() -> None:
+        async with ana() as at:
+            for wrong in (110, 400):
+                refused = await asyncio.gather(*(sign_in(at, "wrong horse") for _ in range(wrong)))
+                assert {type(one) for one in refused} <= {SignInRefused, TooManyTries, Busy}
+                session = await sign_in(at)
+                assert isinstance(session, Session), session
+
+    play("stepped", main)
+
+
+def test_the_right_password_is_let_in_while_wrong_ones_keep_coming() -> None:
+    """From its own address, for its own user: nothing but the password tells them apart."""
+
+    async def main() -> None:
+        async with ana() as at:
+            over = False
+
+            async def guess() -> None:
+                while not over:
+                    if isinstance(await sign_in(at, "wrong horse"), Busy):
+                        await asyncio.sleep(1)  # as Retry-After says
+
+            guessing = [asyncio.ensure_future(guess()) for _ in range(limits.SIGN_INS_AT_ONCE * 2)]
+            await asyncio.sleep(HOUR / 2)
+            waits = []
+            for _ in range(20):
+                loop = asyncio.get_running_loop()
+                began = loop.time()
+                while not isinstance(found := await sign_in(at), Session):
+                    assert isinstance(found, (TooManyTries, Busy)), found
+                waits.append(loop.time() - began)
+            assert sorted(waits)[15] <= sign_in_throttle.WAIT_SECONDS, waits
+            over = True
+            await asyncio.gather(*guessing)
+
+    play("stepped", main)
+
+
+def test_how_often_one_can_guess_is_bounded(judged: list[str]) -> None:
+    async def main() -> None:
+        async with ana() as at:
+            loop = asyncio.get_running_loop()
+            until = loop.time() + HOUR / 2
+
+            async def guess() -> None:
+                while loop.time() < until:
+                    if isinstance(await sign_in(at, "wrong horse"), (Busy, TooManyTries)):
+                        await asyncio.sleep(1)
+
+            await asyncio.gather(*(guess() for _ in range(limits.SIGN_INS_AT_ONCE + 20)))
+
+    play("stepped", main)
+    at_most = HOUR // 2 * limits.SIGN_INS_AT_ONCE * 1_000_000 // sign_in_throttle.DELAY_MOST_US
+    # Before the delay has grown to its most there are some more.
+    assert limits.SIGN_IN_FAILURES_AN_HOUR < len(judged) < at_most + 1_000
+
+
+def test_past_a_hundred_failures_only_the_delay_grows() -> None:
+    async def main() -> None:
+        async with ana() as at:
+            delays = [await took(sign_in(at, "wrong horse")) for _ in range(900)]
+            assert delays[:9] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+            assert delays == sorted(delays)
+            assert delays[-1] == 25.0, "one failure leaks away in 36 s"
+            assert await took(sign_in(at)) == 0.0, "the right one is not held back"
+            assert await took(sign_in(at, "wrong horse", address=ELSEWHERE)) == 0.1
+            assert await took(sign_in(at, "wrong horse", user="bob")) == 0.1
+            await asyncio.sleep(10 * HOUR)
+            assert await took(sign_in(at, "wrong horse")) == 0.1, "all of it leaks away"
+
+    play("stepped", main)
+
+
+def test_made_up_names_push_no_counter_out(figure: Any) -> None:
+    async def main() -> None:
+        async with ana() as at:
+            for _ in range(5):
+                await sign_in(at, "wrong horse")
+            names = iter(range(TRIES + 2_000))
+
+            async def make_up() -> None:
+                for number in names:
+                    address = f"198.51.{number % 200}.{number % 100}:1"
+                    while isinstance(await sign_in(at, "x" * 9, f"n{number}", address), Busy):
+                        await asyncio.sleep(0)
+
+            await asyncio.gather(*(make_up() for _ in range(60)))
+            kept = len(tries_of(at))
+            assert kept <= TRIES
+            figure("counters of failed sign-ins after a flood of names", kept)
+            assert await took(sign_in(at, "wrong horse")) == 3.2, "the sixth"
+            await asyncio.sleep(HOUR)
+            await sign_in(at, "wrong horse")
+            assert len(tries_of(at)) <= TRIES
+
+    play("stepped", main)
+
+
+def test_counters_that_nobody_keeps_up_are_forgotten() -> None:
+    async def main() -> None:
+        async with ana() as at:
+            await sign_in(at)
+            assert len(tries_of(at)) == 0, "the right password leaves none"
+            await asyncio.gather(*(sign_in(at, "wrong horse", f"n{n}") for n in range(50)))
+            assert len(tries_of(at)) == 51
+            await asyncio.sleep(HOUR)
+            tries_of(at)._make_room()
+            assert len(tries_of(at)) == 0
+
+    play("stepped", main)
+
+
+def test_many_failures_from_one_address_are_all_answered_late() -> None:
+    async def main() -> None:
+        async with ana() as at:
+            for n in range(limits.NETWORK_FAILURES_AN_HOUR):
+                await sign_in(at, "wrong horse", f"n{n}")
+            assert await took(sign_in(at, "wrong horse", "n0")) < 5, "some have leaked away"
+            for n in range(limits.NETWORK_FAILURES_AN_HOUR):
+                await sign_in(at, "wrong horse", f"n{n}")
+            assert await took(sign_in(at, "wrong horse", "another")) == 5.0
+            assert await took(sign_in(at, "wrong horse", "another", ELSEWHERE)) == 0.1
+            assert await took(sign_in(at)) == 0.0
+
+    play("stepped", main)
+
+
+def test_answers_held_back_are_bounded_and_an_early_one_gives_no_place_back(
+    monkeypatch: pytest.MonkeyPatch, judged: list[str]
+) -> None:
+    monkeypatch.setattr(limits, "SIGN_INS_HELD", 10)
+
+    async def main() -> None:
+        async with ana() as at:
+            for _ in range(limits.SIGN_IN_FAILURES_AN_HOUR + 20):
+                await sign_in(at, "wrong horse")
+            before = len(judged)
+            waiting = [
+                asyncio.ensure_future(sign_in(at, "wrong horse"))
+                for _ in range(limits.SIGN_INS_AT_ONCE + 5)
+            ]
+            await asyncio.sleep(1)
+            assert len(judged) - before == limits.SIGN_INS_AT_ONCE
+            assert sum(one.done() for one in waiting) == limits.SIGN_INS_AT_ONCE - 10
+            await asyncio.gather(*waiting)
+
+    play("stepped", main)
+
+
+def test_who_waits_longest_for_a_place_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SIGN_INS_WAITING", 4)
+
+    async def main() -> None:
+        async with ana() as at:
+            for _ in range(limits.SIGN_IN_FAILURES_AN_HOUR + 20):
+                await sign_in(at, "wrong horse")
+            taken = [
+                asyncio.ensure_future(sign_in(at, "wrong horse"))
+                for _ in range(limits.SIGN_INS_AT_ONCE)
+            ]
+            await asyncio.sleep(1)
+            waiting = [asyncio.ensure_future(sign_in(at)) for _ in range(6)]
+            await asyncio.sleep(0.1)
+            assert [one.done() for one in waiting] == [True] * 2 + [False] * 4
+            kinds = Counter(type(one) for one in await asyncio.gather(*waiting))
+            assert kinds == {TooManyTries: 2, Session: 4}
+            await asyncio.gather(*taken)
+
+    play("stepped", main)
+
+
+def test_who_gives_up_waiting_leaves_its_place_to_others() -> None:
+    async def main() -> None:
+        async with ana() as at:
+            of = tries_of(at)
+            for _ in range(limits.SIGN_IN_FAILURES_AN_HOUR + 20):
+                await sign_in(at, "wrong horse")
+            held = [await of.begin("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
+            gone = [asyncio.ensure_future(of.begin("ana", HERE)) for _ in range(3)]
+            await asyncio.sleep(1)
+            for one in gone[:2]:
+                one.cancel()
+            assert isinstance(await outcome(gone[2]), TooManyTries), "after its time"
+            late = asyncio.ensure_future(of.begin("ana", HERE))
+            await asyncio.sleep(0)
+            held.pop().end()
+            late.cancel()  # in the very turn in which it was given the place
+            await asyncio.gather(late, return_exceptions=True)
+            held.append(await of.begin("ana", HERE))
+            for has_place in held:
+                has_place.end()
+            await asyncio.sleep(30 * HOUR)
+            of._make_room()
+            assert len(of) == 0
+
+    play("stepped", main)
+
+
+def test_a_node_that_stops_makes_nobody_wait() -> None:
+    async def main() -> None:
+        async with ana() as at:
+            for _ in range(limits.SIGN_IN_FAILURES_AN_HOUR + 20):
+                await sign_in(at, "wrong horse")
+            waiting = [
+                asyncio.ensure_future(sign_in(at, "wrong horse"))
+                for _ in range(limits.SIGN_INS_AT_ONCE + 5)
+            ]
+            await asyncio.sleep(1)
+            tell(at.ref, LetGo())
+            assert await took(asyncio.gather(*waiting)) == 0.0
+            assert await took(sign_in(at, "wrong horse", address=ELSEWHERE)) == 0.0
+
+    play("stepped", main)
+
+
+@pytest.mark.parametrize(
+    "address, where",
+    [
+        ("192.0.2.1:5000", "192.0.2.1"),
+        ("[2001:db8:1:2:3::4]:5000", "2001:db8:1:2::/64"),
+        ("[2001:db8:1:2:ffff::9]:1", "2001:db8:1:2::/64"),
+        ("[::ffff:192.0.2.1]:5000", "192.0.2.1"),
+        ("[fe80::1%eth0]:5000", "fe80::/64"),
+        ("[::1]:5", "::/64"),
+        ("local", "local"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_where_a_peer_comes_from(address: str, where: str) -> None:
+    assert network(address) == where
+
+
+def test_only_right_passwords_push_out_who_is_known() -> None:
+    known = Known()
+    known.add("ana", "here")
+    assert known.rank("ana", "here") is Rank.KNOWN
+    assert known.rank("bob", "here") is Rank.KNOWN_NETWORK
+    assert known.rank("ana", "there") is Rank.UNKNOWN
+    for n in range(KNOWN_NETWORKS):
+        known.add("bob", f"n{n}")
+    assert known.rank("ana", "here") is Rank.KNOWN, "each user has networks of its own"
+    for n in range(KNOWN_NETWORKS):
+        known.add("ana", f"n{n}")
+    assert known.rank("ana", "here") is Rank.KNOWN_NETWORK
