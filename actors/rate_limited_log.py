@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import structlog
 
-SPARING_SECONDS: Final = 1.0
+LINE_SECONDS: Final = 1.0
 """Between two lines that anybody can cause."""
 
 
 class RateLimitedLog:
-    """For what anybody can cause: at most one line in SPARING_SECONDS. The first is written at
+    """For what anybody can cause: at most one line in LINE_SECONDS. The first is written at
     once; those that follow it within that time are counted by their event, and the counts are the
     next line.
 
@@ -59,7 +59,7 @@ class RateLimitedLog:
         getattr(self._log, level)(event, **fields)
 
     def _rest(self) -> None:
-        self._pause = asyncio.get_running_loop().call_later(SPARING_SECONDS, self._over)
+        self._pause = asyncio.get_running_loop().call_later(LINE_SECONDS, self._over)
 
     def _over(self) -> None:
         self._pause = None

@@ -83,7 +83,7 @@ class Statements:
         self._again: asyncio.TimerHandle | None = None
         """Runs while there is any of it."""
         self._over = False
-        self._sparing = RateLimitedLog("statements")
+        self._limited_log = RateLimitedLog("statements")
 
     def of(
         self,
@@ -251,7 +251,7 @@ class Statements:
     def _hold(self, noted: Sequence[Noted], why: str) -> None:
         missed = sum(not self.backlog.add(one) for one in noted)
         if missed:
-            self._sparing.warning(_NOT_KEPT, count=missed, why=why)
+            self._limited_log.warning(_NOT_KEPT, count=missed, why=why)
         self._later()
 
     def _later(self) -> None:
@@ -293,8 +293,8 @@ class Statements:
                 break
             await asyncio.sleep(0.01)
         if self.backlog:
-            self._sparing.info(_NOT_KEPT, count=len(self.backlog), why="the node stops")
-        self._sparing.close()
+            self._limited_log.info(_NOT_KEPT, count=len(self.backlog), why="the node stops")
+        self._limited_log.close()
 
 
 def _entry(

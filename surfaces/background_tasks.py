@@ -21,14 +21,14 @@ _SLICE_SECONDS: Final = limits.SLICE_US / 1_000_000
 class BackgroundTasks:
     """All of it.
 
-    :param sparing: hears of work that failed: it should have answered for itself
+    :param limited_log: hears of work that failed: it should have answered for itself
     :param none_left: called each time that something ends and nothing is left
     """
 
     def __init__(
-        self, sparing: RateLimitedLog, none_left: Callable[[], None] | None = None
+        self, limited_log: RateLimitedLog, none_left: Callable[[], None] | None = None
     ) -> None:
-        self._sparing = sparing
+        self._limited_log = limited_log
         self._none_left = none_left
         self._futures: set[asyncio.Future[Any]] = set()
         self._spent = 0.0
@@ -116,4 +116,4 @@ class BackgroundTasks:
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
-        self._sparing.error("work for a connection failed", exc_info=error)
+        self._limited_log.error("work for a connection failed", exc_info=error)

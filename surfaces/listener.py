@@ -66,7 +66,7 @@ class Listener:
     :param refusal: all that is said to a connection that there is no descriptor for
     :param refused: called for each of those
     :param descriptors: every connection's is below this number
-    :param sparing: hears what anybody who connects can cause
+    :param limited_log: hears what anybody who connects can cause
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Listener:
         refusal: bytes,
         refused: Callable[[], None],
         descriptors: int,
-        sparing: RateLimitedLog,
+        limited_log: RateLimitedLog,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._make = make
@@ -91,7 +91,7 @@ class Listener:
         self._refusal = refusal
         self._refused = refused
         self._descriptors = descriptors
-        self._sparing = sparing
+        self._limited_log = limited_log
         self.crowded = False
         """Whether there was no descriptor for the last who came."""
         self._sockets: list[socket.socket] = []
@@ -202,7 +202,7 @@ class Listener:
         # A failed or late handshake (ssl.SSLError and TimeoutError are OSErrors) is the client's
         # affair; there is nobody to answer.
         if error is not None and not isinstance(error, OSError):
-            self._sparing.error("a connection failed before it stood", exc_info=error)
+            self._limited_log.error("a connection failed before it stood", exc_info=error)
 
     def _refuse(self, listening: socket.socket) -> None:
         """Answer one connection that there is no descriptor for, out of the reserve."""
@@ -220,7 +220,7 @@ class Listener:
             self._rest(listening)
 
     def _turn_away(self, accepted: socket.socket) -> None:
-        self._sparing.warning("out of file descriptors: connections are refused")
+        self._limited_log.warning("out of file descriptors: connections are refused")
         self._refused()
         self._tell(accepted)
 

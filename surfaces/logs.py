@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import structlog
 
-from actors.rate_limited_log import SPARING_SECONDS, RateLimitedLog
+from actors.rate_limited_log import LINE_SECONDS, RateLimitedLog
 from protocol.errors import COMMITTED, Failed
 
 QUEUE_LINES: Final = 4096
@@ -134,7 +134,7 @@ class RefusalLog:
     def __init__(self, surface: str) -> None:
         self._log: Any = structlog.get_logger("refusals")
         self._surface = surface
-        self._sparing = RateLimitedLog("refusals", counts_at="info")
+        self._limited_log = RateLimitedLog("refusals", counts_at="info")
         self._second = -1
         self._lines = 0
 
@@ -159,7 +159,7 @@ class RefusalLog:
         elif known and self._may_say():
             said = self._log.info
         else:
-            said = self._sparing.info
+            said = self._limited_log.info
         said(
             "refused", request=request, code=code, status=error["status"], surface=self._surface,
             **fields,
@@ -167,7 +167,7 @@ class RefusalLog:
 
     def close(self) -> None:
         """Say what is not said yet. Harmless when done twice."""
-        self._sparing.close()
+        self._limited_log.close()
 
     def _may_say(self) -> bool:
         second = int(asyncio.get_running_loop().time())
@@ -179,7 +179,7 @@ class RefusalLog:
 
 class FromLibraries(logging.Handler):
     """Passes what libraries log through the standard module on to structlog: what comes from one
-    line of their code, at most once in SPARING_SECONDS. How often it was meant to be logged since
+    line of their code, at most once in LINE_SECONDS. How often it was meant to be logged since
     then is said beside the next."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class FromLibraries(logging.Handler):
         """Take one record."""
         place, now = (record.pathname, record.lineno), record.created
         then, unsaid = self._last.get(place, (0.0, 0))
-        if abs(now - then) < SPARING_SECONDS:  # it is wall time, which may be set back
+        if abs(now - then) < LINE_SECONDS:  # it is wall time, which may be set back
             self._last[place] = then, unsaid + 1
             return
         self._last[place] = now, 0

@@ -205,7 +205,7 @@ class VaultsActor(LoopActor):
                 promise = self._commit(tx, message)
             except Refusal as refusal:  # whatever it is: nothing keeps open what is to be closed
                 promise = None
-                self._service.trail.sparing.warning(
+                self._service.trail.limited_log.warning(
                     "sealed, and not recorded", user=message.caller.user, why=refusal.code
                 )
         self._count_seal(act.trail)

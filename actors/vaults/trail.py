@@ -110,7 +110,7 @@ class Trail:
         self._turn: asyncio.Handle | None = None
         self._moved: dict[int, str] = {}
         """Trails that have grown since their heads were last said, with their paths."""
-        self.sparing = RateLimitedLog("vaults")
+        self.limited_log = RateLimitedLog("vaults")
         """For what could not be recorded."""
 
     def add(
@@ -286,7 +286,7 @@ class Trail:
         if lost is None:
             return
         for act, outcome, _ in entries:
-            self.sparing.warning(
+            self.limited_log.warning(
                 "an entry of a vault's trail was not kept",
                 action=act.action,
                 outcome=outcome,
@@ -345,7 +345,7 @@ class Trail:
             self._turn.cancel()
         self._commit()
         self.say_heads()
-        self.sparing.close()
+        self.limited_log.close()
 
 
 def with_version(act: Act, version: int | None) -> Act:

@@ -91,11 +91,11 @@ async def _joined(
         )
         return None
     key = keys_in(doors.fs, command.opening.keys).own
-    sparing = RateLimitedLog("surfaces.peers")
+    limited_log = RateLimitedLog("surfaces.peers")
 
     def links_of(node: str, identity: Identity) -> Links:
         shown, hello = context(identity.chain, identity.private_key), Hello(VERSION, "", node)
-        return Dialler(lambda: shown, lambda: hello, _Nobody(doors.clock), sparing)
+        return Dialler(lambda: shown, lambda: hello, _Nobody(doors.clock), limited_log)
 
     try:
         with stages(console) as shown:
@@ -114,7 +114,7 @@ async def _joined(
             f"interrupted: {directory} is no store until the same command has come to its end"
         ) from None
     finally:
-        sparing.close()
+        limited_log.close()
 
 
 def _token(invitation: Invitation, doors: Doors) -> str | None:

@@ -357,7 +357,7 @@ class Exchange:
         """A bug: its trace goes to the log under the request's name. Of those that nobody signed
         in for, at most one a second does."""
         route = self.route
-        said = log.error if self.known else self.connection.surface.sparing.error
+        said = log.error if self.known else self.connection.surface.limited_log.error
         said(
             "request failed",
             request=self.request,

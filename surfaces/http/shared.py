@@ -82,9 +82,9 @@ class Http(ABC):
         """What requests hold, by user; of what is not judged yet, nobody's."""
         self.answers = HeldBytes(limits.ANSWERS_BYTES)
         """What was answered and not taken, by user."""
-        self.sparing = RateLimitedLog("surfaces.http")
+        self.limited_log = RateLimitedLog("surfaces.http")
         self.refusals = RefusalLog("http")
-        self.background = BackgroundTasks(self.sparing)
+        self.background = BackgroundTasks(self.limited_log)
         self.known = HeadCache(node.doors.rng.bytes(32))
         self.hosts = Hosts(settings.host)
         self.date_field = b""

@@ -70,7 +70,7 @@ class HttpSurface(Serving[Connection]):
             refusal=_no_room(),
             refused=self._refused,
             descriptors=self.settings.descriptors,
-            sparing=self.sparing,
+            limited_log=self.limited_log,
         )
         self._tick()
         try:
@@ -133,7 +133,7 @@ class HttpSurface(Serving[Connection]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.sparing.close()
+        self.limited_log.close()
         self.refusals.close()
 
     def unready(self) -> Literal["draining", "full"] | None:
@@ -183,7 +183,7 @@ class HttpSurface(Serving[Connection]):
 
     def broken(self, connection: Connection, error: BaseException) -> None:
         """A bug that is no request's: the connection is cut."""
-        self.sparing.error("a connection failed", exc_info=error)
+        self.limited_log.error("a connection failed", exc_info=error)
         connection.abort()
 
     # --- inside ---------------------------------------------------------------------------------

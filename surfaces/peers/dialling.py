@@ -60,13 +60,13 @@ class Dialler:
         own: Callable[[], SSL.Context],
         hello: Callable[[], Hello],
         trust: Trusts,
-        sparing: RateLimitedLog,
+        limited_log: RateLimitedLog,
         patience: Patience | None = None,
     ) -> None:
         self._own = own
         self._hello = hello
         self._trust = trust
-        self._sparing = sparing
+        self._limited_log = limited_log
         self._patience = patience or Patience()
         self._connections: dict[Connection, bool] = {}
         """Those that are there, and whether rows have named what they show."""
@@ -198,7 +198,9 @@ class Dialler:
         return None
 
     def _failed(self, connection: Connection, why: str) -> None:
-        self._sparing.warning("a link to another node failed", address=connection.address, why=why)
+        self._limited_log.warning(
+            "a link to another node failed", address=connection.address, why=why
+        )
 
     def _left(self, connection: Connection) -> None:
         self._connections.pop(connection, None)

@@ -45,11 +45,11 @@ class PeerSurface:
     def __init__(self, peering: Peering, settings: PeerSettings) -> None:
         self._peering = peering
         self._settings = settings
-        self._sparing = RateLimitedLog("surfaces.peers")
+        self._limited_log = RateLimitedLog("surfaces.peers")
         self._trust = peering.trust
         self._own: SSL.Context | None = None
         self._dialler = Dialler(
-            self._shown, lambda: peering.hello, peering.trust, self._sparing, settings.patience
+            self._shown, lambda: peering.hello, peering.trust, self._limited_log, settings.patience
         )
         self._connections: dict[Connection, None] = {}
         """Those that others have made, the oldest first."""
@@ -70,7 +70,7 @@ class PeerSurface:
             refusal=b"",
             refused=lambda: None,
             descriptors=self._settings.descriptors,
-            sparing=self._sparing,
+            limited_log=self._limited_log,
         )
         await self._listener.open(self._settings.host, self._settings.port)
         self._peering.trust.on_change.append(self.judge)
@@ -120,7 +120,7 @@ class PeerSurface:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._sparing.close()
+        self._limited_log.close()
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class PeerSurface:
     def _admit(self) -> asyncio.Protocol | None:
         """The protocol of a connection just accepted, which counts from now on."""
         if self._stopping or len(self._connections) >= limits.PEER_CONNECTIONS:
-            self._sparing.warning("there are as many connections of other nodes as may be")
+            self._limited_log.warning("there are as many connections of other nodes as may be")
             return None
         channel = Channel(self._shown(), True, self._judge, self._now)
         connection = Connection(
@@ -194,7 +194,7 @@ class PeerSurface:
     def _done(self, connection: Connection) -> None:
         task = self._tasks.pop(connection)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._sparing.error("a connection of another node failed", exc_info=error)
+            self._limited_log.error("a connection of another node failed", exc_info=error)
             connection.cut("there is a bug in this node")
 
     def _judge(self, fingerprint: str, _expires: datetime) -> str | None:
@@ -208,7 +208,7 @@ class PeerSurface:
         return self._trust.now
 
     def _failed(self, connection: Connection, why: str) -> None:
-        self._sparing.warning(
+        self._limited_log.warning(
             "a connection of another node was ended", address=connection.address, why=why
         )
 

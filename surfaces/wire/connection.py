@@ -497,7 +497,7 @@ class WireConnection(asyncio.Protocol):
 
     def failed(self, name: str, error: BaseException | None = None) -> Failed:
         """As `Link.failed`: of those that nobody signed in for, at most one a second is logged."""
-        said = _log.error if self.token is not None else self.wire.sparing.error
+        said = _log.error if self.token is not None else self.wire.limited_log.error
         said("a request failed", request=name, exc_info=error or True)
         return Failed("the node failed at this request; its log has the trace", request=name)
 

@@ -47,11 +47,11 @@ class Wire:
         """Accepted, not connected yet: a TLS handshake is under way."""
         self.connections: set[Connected] = set()
         self.admission = Admission(limits.RUNNING, gate.waiting)
-        self.sparing = RateLimitedLog("surfaces.wire")
+        self.limited_log = RateLimitedLog("surfaces.wire")
         self.refusals = RefusalLog("wire")
         self.made = 0
         """Connections since the start; numbers them in the names of requests."""
-        self.background = BackgroundTasks(self.sparing, self.look)
+        self.background = BackgroundTasks(self.limited_log, self.look)
         self._none_left = asyncio.Event()
         self._long_work: LongWork | None = None
         self.outbox: Outbox[Connected] = Outbox(self.broken)
@@ -113,7 +113,7 @@ class Wire:
 
     def broken(self, connection: Connected, error: Exception) -> None:
         """A bug that is no request's: the connection is cut."""
-        self.sparing.error("a connection failed", exc_info=error)
+        self.limited_log.error("a connection failed", exc_info=error)
         connection.abort()
 
     def end(self) -> None:

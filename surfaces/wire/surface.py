@@ -52,7 +52,7 @@ class WireSurface:
             refusal=self._refusals.word,
             refused=lambda: None,
             descriptors=self._settings.descriptors,
-            sparing=self._wire.sparing,
+            limited_log=self._wire.limited_log,
         )
         await self._listener.open(self._settings.host, self._settings.port)
 
@@ -115,7 +115,7 @@ class WireSurface:
         self._refusals.end()
         self._wire.end()
         await self._wire.all_gone()
-        self._wire.sparing.close()
+        self._wire.limited_log.close()
         self._wire.refusals.close()
 
     # --- inside ---------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class WireSurface:
         """The protocol of a connection just accepted, which counts from now on."""
         if not self.full:
             return WireConnection(self._wire)
-        self._wire.sparing.warning("wire surface is full", connections=limits.CONNECTIONS)
+        self._wire.limited_log.warning("wire surface is full", connections=limits.CONNECTIONS)
         return self._refusals.one()
 
     def _lost(self, protocol: asyncio.Protocol) -> None:

@@ -125,7 +125,7 @@ writers | a transaction that kept losing was given its turn
 
 
 def found(sources: Iterable[Source]) -> set[str]:
-    """What is said by lines that are not sparing."""
+    """What is said by lines that are not limited."""
     lines = set()
     for source in sources:
         for node in ast.walk(source.tree):
@@ -149,7 +149,7 @@ def told() -> set[str]:
 
 
 def test_who_brings_each_line_about_is_known() -> None:
-    """One that anybody can is not written here: it is said through a `SparingLog`."""
+    """One that anybody can is not written here: it is said through a `RateLimitedLog`."""
     lines = found(files("actors", "surfaces", "storage", "protocol", "language"))
     assert not lines - told(), "who brings these about has to stand in LINES"
     assert not told() - lines, "these are gone"
@@ -158,5 +158,5 @@ def test_who_brings_each_line_about_is_known() -> None:
 def test_a_planted_line_is_missed() -> None:
     planted = 'def came(name: str) -> None:\n    log.info("a password was wrong", user=name)\n'
     assert found([Source("actors/planted.py", planted)]) - told() == {"a password was wrong"}
-    sparing = planted.replace("log.info", "self._sparing.info")
-    assert found([Source("actors/planted.py", sparing)]) == set()
+    limited = planted.replace("log.info", "self._limited_log.info")
+    assert found([Source("actors/planted.py", limited)]) == set()

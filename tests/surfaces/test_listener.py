@@ -86,7 +86,7 @@ async def listening(
     made = Desk()
     made.listener = Listener(
         made.make, made.lost.append, tls=tls, tls_seconds=tls_seconds, refusal=b"no",
-        refused=lambda: None, descriptors=descriptors, sparing=RateLimitedLog("test"),
+        refused=lambda: None, descriptors=descriptors, limited_log=RateLimitedLog("test"),
     )  # fmt: skip
     await made.listener.open(host, 0)
     try:
@@ -187,7 +187,7 @@ async def test_a_taken_address_is_an_os_error_and_leaves_nothing_open() -> None:
     async with listening() as desk:
         second = Listener(
             desk.make, desk.lost.append, tls=None, tls_seconds=1, refusal=b"",
-            refused=lambda: None, descriptors=1 << 20, sparing=RateLimitedLog("test"),
+            refused=lambda: None, descriptors=1 << 20, limited_log=RateLimitedLog("test"),
         )  # fmt: skip
         with pytest.raises(OSError):
             await second.open(*desk.listener.addresses[0])

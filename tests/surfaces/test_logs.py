@@ -211,7 +211,7 @@ async def test_what_anybody_can_cause_is_a_line_a_second(
 ) -> None:
     logbook.allow("planted")
     logbook.allow("not logged one by one")
-    monkeypatch.setattr(rate_limited_log, "SPARING_SECONDS", 0.05)
+    monkeypatch.setattr(rate_limited_log, "LINE_SECONDS", 0.5)
     said = rate_limited_log.RateLimitedLog("test")
     for _ in range(40):
         said.error("planted", number=1)
@@ -233,7 +233,7 @@ async def test_after_a_pause_the_next_line_is_written_at_once(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("planted")
-    monkeypatch.setattr(rate_limited_log, "SPARING_SECONDS", 0.01)
+    monkeypatch.setattr(rate_limited_log, "LINE_SECONDS", 0.01)
     said = rate_limited_log.RateLimitedLog("test")
     said.error("planted")
     async with asyncio.timeout(10):

@@ -59,7 +59,7 @@ async def test_a_bug_before_anybody_signed_in_is_a_line_a_second(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("failed|not logged one by one")
-    monkeypatch.setattr(logs, "SPARING_SECONDS", 600)
+    monkeypatch.setattr(logs, "LINE_SECONDS", 600)
     surface = await serve()
 
     def planted(*_args: object) -> None:
