@@ -83,7 +83,14 @@ def judge(plan: Plan, clients: Clients) -> str:
 def level(plan: Plan) -> int:
     """Wait until all nodes show what the leader has, and what that is."""
     asker = Asker(plan, PATIENCE_SECONDS)
-    upto = int(asker.value(writable(plan), "INFO FOR STATE")["sequence"])
+    upto = 0
+
+    def is_said() -> bool:
+        nonlocal upto
+        upto = _stands(asker, writable(plan))
+        return upto > 0  # not: the lead moves, say
+
+    processes.wait_for(is_said, "no leader says what it has")
     for node in plan.nodes:
         processes.wait_for(
             lambda: _stands(asker, node) >= upto,  # noqa: B023

@@ -71,6 +71,8 @@ class Plan:
     user: str
     password: str
     failover: Failover
+    etcd_syncs: bool = True
+    """Whether etcd waits for its disk. False: it outlives its own end, and not the machine's."""
 
     @property
     def cuts(self) -> Path:

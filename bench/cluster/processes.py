@@ -120,6 +120,8 @@ def start_etcd(plan: Plan) -> None:
         "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
         "--initial-cluster", f"default={peers}",
     ]  # fmt: skip
+    if not plan.etcd_syncs:
+        words.append("--unsafe-no-fsync")
     start(plan, ETCD, words, {})
     wait_for(lambda: _answers(f"{at}/health"), f"etcd: {plan.log_of(ETCD)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -658,6 +658,8 @@ async def test_ten_thousand_topics_start_and_idle(figure: Callable[[str, object]
         await nodes.yield_often(200)
         assert not topics.places
         assert sum(topics.expected_us(id) is not None for id in range(1, count + 1)) == 100
+        for name in names[:100]:
+            assert (await here.value(f"INFO FOR GROUP g ON {name}"))["in_flight"] == 0, name
         begun, ticks = topics.begun, here.node.committer.committed
         await here.pass_time(HOUR)
         assert (topics.begun, here.node.committer.committed) == (begun, ticks)
@@ -665,7 +667,6 @@ async def test_ten_thousand_topics_start_and_idle(figure: Callable[[str, object]
             "10 000 topics",
             f"100 with something to come; actors begun 100, kept 0; their deadlines done in {took}",
         )
-    assert timedelta(0) < took
 
 
 async def test_a_refusal_in_the_middle_changes_nothing(here: Desk) -> None:

@@ -38,7 +38,7 @@ def test_everybody_works_and_all_is_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "SAMPLES", 20)
-    assert command.soak(0.1, 1, "surfaces.command.main", tmp_path) == 2
+    assert command.soak(0.3, 1, "surfaces.command.main", tmp_path) == 2
     said = capsys.readouterr().out
     assert "too short to be judged" in said
     assert all(f" {name}" in said.splitlines()[0] for name in work.WORK)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bench.ports import free_port
 from protocol import limits
 from protocol.frames import FrameReader, Kind, encode
 from storeclient import (
@@ -421,21 +422,20 @@ class TestBrokenConnections:
         await task
 
     async def test_unreachable_after_the_time_allowed(self) -> None:
-        client = AsyncClient("127.0.0.1:1", connect_timeout=0.1)
+        client = AsyncClient("127.0.0.1:1", connect_timeout=1)
         with pytest.raises(
-            Unreachable, match=r"127\.0\.0\.1:1 in 0\.1 s: Connection refused$"
+            Unreachable, match=r"127\.0\.0\.1:1 in 1 s: Connection refused$"
         ) as found:
             await client.run("RETURN")
         assert isinstance(found.value.__cause__, OSError)
         await client.close()
 
     async def test_a_node_that_is_not_there_yet_is_waited_for(self, node: FakeNode) -> None:
-        async with serving(node) as first:
-            address = first.address
-        client = AsyncClient(f"{address[0]}:{address[1]}", user=USER, password=PASSWORD)
+        port = free_port()
+        client = AsyncClient(f"127.0.0.1:{port}", user=USER, password=PASSWORD)
         task = asyncio.create_task(client.query("RETURN $v", {"v": 1}))
         await until(lambda: client._nodes.finding is not None)
-        surface = WireSurface(node, WireSettings(*address))
+        surface = WireSurface(node, WireSettings("127.0.0.1", port))
         await surface.start()
         assert await task == 1
         await client.close()
@@ -459,7 +459,7 @@ class TestBrokenConnections:
     async def test_a_draining_node_answers_what_runs_and_the_next_goes_elsewhere(
         self, node: FakeNode
     ) -> None:
-        async with serving(node) as old:
+        async with serving(node, port=free_port()) as old:
             address = old.address
             async with AsyncClient(at(old), user=USER, password=PASSWORD) as client:
                 running = asyncio.create_task(client.query("HOLD $v", {"v": "old"}))
@@ -486,7 +486,7 @@ class TestBrokenConnections:
 
         server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        client = AsyncClient(f"127.0.0.1:{port}", connect_timeout=0.2)
+        client = AsyncClient(f"127.0.0.1:{port}", connect_timeout=2)
         with pytest.raises(Unreachable, match="before HELLO was answered"):
             await client.connect()
         await client.close()

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from bench.ports import free_port
 from protocol import limits
 from storeclient import NONE, AsyncClient, Client, OutcomeUnknown, RecordId, errors
 from surfaces.wire import NodeGate, WireSettings, WireSurface
@@ -195,13 +196,12 @@ class TestProcess:
 
     async def test_killed_and_started_again(self, make: MakeProcess) -> None:
         """What was answered is there; what was under way is unknown, and never sent twice."""
-        first = make("127.0.0.1:0").start()
-        host, port = first.address("wire")
-        again = make(f"{host}:{port}")
+        at = f"127.0.0.1:{free_port()}"
+        first, again = make(at).start(), make(at)
         answered: list[int] = []
         unknown: list[int] = []
         async with AsyncClient(
-            f"{host}:{port}", user=USER, password=PROCESS_PASSWORD, connect_timeout=60
+            at, user=USER, password=PROCESS_PASSWORD, connect_timeout=60
         ) as client:
             await client.run("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main")
             client.use("shop", "main")
@@ -234,12 +234,11 @@ class TestProcess:
         assert await asyncio.to_thread(again.stop) == 0
 
     async def test_a_drain_leaves_no_outcome_unknown(self, make: MakeProcess) -> None:
-        first = make("127.0.0.1:0").start()
-        host, port = first.address("wire")
-        again = make(f"{host}:{port}")
+        at = f"127.0.0.1:{free_port()}"
+        first, again = make(at).start(), make(at)
         done = 0
         async with AsyncClient(
-            f"{host}:{port}", user=USER, password=PROCESS_PASSWORD, connect_timeout=60
+            at, user=USER, password=PROCESS_PASSWORD, connect_timeout=60
         ) as client:
             stop = asyncio.Event()
 

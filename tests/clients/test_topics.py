@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.ports import free_port
 from storeclient import (
     AsyncClient,
     AsyncTopic,
@@ -54,7 +55,9 @@ def topic(client: AsyncClient) -> AsyncTopic:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[NodeProcess]:
-    node = NodeProcess(tmp_path / "store").start()
+    # A port that it has again when it is started again.
+    at = f"127.0.0.1:{free_port()}"
+    node = NodeProcess(tmp_path / "store", ("--http", "127.0.0.1:0", "--serve", at)).start()
     node.script("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; " + DEFINED)
     yield node
     if node.process.poll() is None:
@@ -348,13 +351,13 @@ async def test_an_idle_consumer_stops_at_once_and_loses_nothing(topic: AsyncTopi
 
 
 async def test_a_consumer_extends_what_takes_long(client: AsyncClient, topic: AsyncTopic) -> None:
-    await client.run("ALTER GROUP g ON jobs SET DEADLINE 1s")
+    await client.run("ALTER GROUP g ON jobs SET DEADLINE 3s")
     await topic.publish("long")
     group = topic.group("g")
     async with group.messages(extend=True) as messages:
         message = await anext(messages)
         first = message.deadline
-        held = await group.take(1, wait=2.5)  # well past the deadline: nobody else gets it
+        held = await group.take(1, wait=7.5)  # well past the deadline: nobody else gets it
         assert held == []
         assert datetime.now(UTC) > first
         assert await message.ack()
@@ -363,7 +366,7 @@ async def test_a_consumer_extends_what_takes_long(client: AsyncClient, topic: As
 async def test_what_is_acknowledged_in_a_script_is_let_go(
     client: AsyncClient, topic: AsyncTopic
 ) -> None:
-    await client.run("ALTER GROUP g ON jobs SET DEADLINE 300ms")
+    await client.run("ALTER GROUP g ON jobs SET DEADLINE 3s")
     await topic.publish_many([1, 2])
     group = topic.group("g")
     async with group.messages(extend=True) as messages:
@@ -506,7 +509,6 @@ def test_another_thread_ends_a_blocking_consumer(process: NodeProcess) -> None:
 
 async def test_a_consumer_goes_on_with_the_node_that_comes_back(process: NodeProcess) -> None:
     process.script("USE shop.main; ALTER GROUP g ON jobs SET DEADLINE 1s, DELIVERIES NONE")
-    process.words = ("--http", "127.0.0.1:0", "--serve", wire_of(process))
     done: set[int] = set()
     kills = [30, 90]
     async with AsyncClient(wire_of(process), user=USER, password=PROCESS_PASSWORD) as client:
@@ -536,10 +538,8 @@ async def test_an_outage_ends_no_consumer_and_doubles_no_effect(process: NodePro
         "USE shop.main; ALTER GROUP g ON jobs SET DEADLINE 1s, DELIVERIES NONE;"
         "DEFINE TABLE effect; DEFINE INDEX once ON effect FIELDS of UNIQUE"
     )
-    wire = wire_of(process)
-    process.words = ("--http", "127.0.0.1:0", "--serve", wire)
     async with AsyncClient(
-        wire, user=USER, password=PROCESS_PASSWORD, ns="shop", db="main"
+        wire_of(process), user=USER, password=PROCESS_PASSWORD, ns="shop", db="main"
     ) as client:
         client._nodes.connect_timeout = 1.0
         topic = client.topic("shop", "main", "jobs")

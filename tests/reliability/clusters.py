@@ -33,10 +33,13 @@ SETTING = (
     "DEFINE NAMESPACE IF NOT EXISTS a; DEFINE DATABASE IF NOT EXISTS a.b; USE a.b;"
     " DEFINE TABLE IF NOT EXISTS t"
 )
-LEASE_SECONDS = 2
+LEASE_SECONDS = 3
+"""Whoever leads and hears nothing of etcd for less than two seconds still leads."""
 BEHIND_SECONDS = 1
 PATIENCE_SECONDS = 120
 """Until something happens that has to happen; a limit on the wait, not a figure to reach."""
+ASKED_SECONDS = 30.0
+"""For an answer that a test takes as it comes."""
 SHOWN_BYTES = 2_000
 """Of what a node said last, where a test has failed."""
 
@@ -74,19 +77,19 @@ class Member:
 
     def script(self, text: str, **fields: object) -> list[Any]:
         """What a script answered. :raises Refused: :raises Unknown:"""
-        return Asker(self.plan).script(self.at, text, **fields)
+        return Asker(self.plan, ASKED_SECONDS).script(self.at, text, **fields)
 
     def value(self, text: str, **fields: object) -> Any:
         """What the last statement answered; None: it was refused, or nobody answers."""
         try:
-            return self.script(text, **fields)[-1]
+            return Asker(self.plan).value(self.at, text, **fields)
         except (Refused, Unknown):
             return None
 
     def refusal(self, text: str, **fields: object) -> str:
         """The code that a script is refused with; empty: it was not, or nobody knows."""
         try:
-            self.script(text, **fields)
+            Asker(self.plan).script(self.at, text, **fields)
         except Refused as error:
             return error.code
         except Unknown:
@@ -204,20 +207,24 @@ class Cluster:
             lines.append(f"{each.name}: {seen} {each.said[-SHOWN_BYTES:]}")
         return "\n".join(lines)
 
-    def declares(self) -> bool:
-        """Have the table there is to write to; whether that was answered. Who has just taken the
-        lead may lack followers yet."""
-        try:
-            self.led().script(SETTING)
-        except (Refused, Unknown):
-            return False
-        return True
+    def done(self, text: str, **fields: object) -> None:
+        """Have whoever leads run what may run twice, until it is answered: who has just taken the
+        lead may lack followers yet, and whoever has it may lose it."""
+
+        def is_done() -> bool:
+            try:
+                self.led().script(text, **fields)
+            except (Refused, Unknown):
+                return False
+            return True
+
+        self.until(f"answered: {text}", is_done)
 
     def write(self, number: int) -> bool:
         """Write one record wherever that is taken; whether it was acknowledged."""
         for each in self.members:
             try:
-                each.script(f"UPSERT t:{number} SET n = {number}", **PLACE)
+                Asker(self.plan).script(each.at, f"UPSERT t:{number} SET n = {number}", **PLACE)
             except (Refused, Unknown):
                 continue
             self.acknowledged.add(number)
@@ -271,7 +278,15 @@ def asked(
     :param count: of clients
     """
     clients = Clients(found.plan, histories or chaos.every_history(), seed, count)
-    clients.define(found.led().at)
+
+    def are_defined() -> bool:
+        try:
+            clients.define(found.led().at)
+        except (Refused, Unknown):
+            return False
+        return True
+
+    found.until("what clients write to is defined", are_defined)
     clients.begin()
     try:
         yield clients
@@ -307,12 +322,13 @@ def cluster(
         user=USER,
         password=PASSWORD,
         failover=Failover(acks, LEASE_SECONDS, BEHIND_SECONDS, promote),
+        etcd_syncs=False,  # the disk is everybody's, and no test takes the machine's power
     )
     found = Cluster(plan)
     plan.save()
     try:
         building.build(plan, print)
-        found.until("its table is declared", found.declares)
+        found.done(SETTING)
         yield found
     finally:
         for name in (*(node.name for node in plan.nodes), ETCD, NETWORK):

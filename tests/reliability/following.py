@@ -24,7 +24,15 @@ from tests.surfaces.http.raw import Raw
 PLACE: Final = {"ns": "a", "db": "b", "table": "t"}
 BASIC: Final = "Basic " + b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 AGAIN_SECONDS: Final = 0.05
-GONE: Final = (OSError, asyncio.IncompleteReadError, AssertionError, TimeoutError)
+AWAY: Final = frozenset({"Busy", "Draining"})
+"""The codes of a node that has no time for one more reader, or stops."""
+
+
+class Refused(Exception):
+    """The node is there, and takes no reader now."""
+
+
+GONE: Final = (OSError, asyncio.IncompleteReadError, Refused)
 """What a reader meets when the node goes away, or has not come yet."""
 
 
@@ -155,7 +163,12 @@ async def _once(
     ends_after = rng.choice((1, 3, 20, 200, 2_000))
     async with peer:
         heard.connections += 1
-        await peer.begin(asks)
+        await peer.send(asks)
+        answer = await peer.raw.answer()
+        if answer.status != 101:
+            if answer.error["code"] not in AWAY:
+                raise Wrong(f"{heard.name}: refused with {answer.error}")
+            raise Refused
         for _ in range(ends_after):
             frame = await peer.frame()
             if frame.opcode != frames.TEXT:

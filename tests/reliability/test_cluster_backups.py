@@ -27,7 +27,7 @@ from tests.reliability.clusters import (
     cluster,
 )
 
-pytestmark = needs_etcd
+pytestmark = [needs_etcd, pytest.mark.timeout(300)]
 COORDINATES = "DEFINE NODE ROLES serving, writable, coordinating"
 
 

@@ -11,7 +11,7 @@ from bench.cluster.asking import Unknown
 from tests.actors.agreement.etcds import needs_etcd
 from tests.reliability.clusters import PLACE, Member, cluster
 
-pytestmark = needs_etcd
+pytestmark = [needs_etcd, pytest.mark.timeout(300)]
 CURRENT = "SELECT VALUE n FROM t CURRENT"
 
 

@@ -68,13 +68,25 @@ def test_race_has_one_owner(tmp_path: Path, group: int, figure: Figure) -> None:
     figure(f"R9 races, group {group + 1} of {GROUPS}", f"{RACES // GROUPS}, 1 owner in each")
 
 
+def stand_still(owner: NodeProcess) -> None:
+    """Stop it; none of its threads runs on then."""
+    owner.signal(signal.SIGSTOP)
+    tasks = Path(f"/proc/{owner.process.pid}/task")
+    while True:
+        with contextlib.suppress(OSError):  # one that has ended meanwhile
+            stats = [stat.read_text() for stat in tasks.glob("*/stat")]
+            if stats and all(stat.rpartition(") ")[2].startswith("T") for stat in stats):
+                return
+        time.sleep(0.001)
+
+
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[Path]:
     """A directory whose owner is alive and stands still, so that only a loser could change it."""
     directory = tmp_path / "store"
     with serving(directory) as owner:
         owner.script("DEFINE NAMESPACE a; USE NAMESPACE a; DEFINE DATABASE b")
-        owner.signal(signal.SIGSTOP)
+        stand_still(owner)
         yield directory
 
 
@@ -128,7 +140,7 @@ def end_in_one_owner(directory: Path, faults: str = "") -> None:
                 sign.unlink(missing_ok=True)
                 if way == "replaced":
                     sign.write_text("1\nsomebody\n")
-            owner.signal(signal.SIGSTOP)  # so that only the rival could change anything
+            stand_still(owner)  # so that only the rival could change anything
             before = tree(directory / "log")
             rival = NodeProcess(directory, more=more, module=faulty.MODULE)
             ending.callback(end, rival)

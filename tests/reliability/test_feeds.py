@@ -126,7 +126,7 @@ async def story(
             task.cancel()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         for each in found:
-            if isinstance(each, Wrong):
+            if isinstance(each, Exception):
                 raise each
     finally:
         node.end()

@@ -27,11 +27,17 @@ STATEMENTS = 2_500
 Figure = Callable[[str, object], None]
 
 
-def life(node: NodeProcess, promises: Promises, rng: random.Random, seed: int) -> int:
+def life(
+    node: NodeProcess, promises: Promises, rng: random.Random, seed: int, wanted: int = 0
+) -> int:
     """One start, some writes, one kill. Answers how many open scripts of the life before had
-    happened."""
+    happened.
+
+    :param wanted: so many have been acknowledged before the kill, unless nobody writes any more
+    """
     node.spawn()
-    if rng.random() < 0.1:  # in the middle of opening, or of the recovery
+    enough = len(promises.acknowledged) >= wanted
+    if rng.random() < 0.1 and enough:  # in the middle of opening, or of the recovery
         time.sleep(rng.uniform(0.3, 1.0))
         node.kill()
         return 0
@@ -39,7 +45,9 @@ def life(node: NodeProcess, promises: Promises, rng: random.Random, seed: int) -
     try:
         workload.setup(node)
         happened = promises.compare(workload.records(node))
-        with workload.writing(node, promises, seed=seed):
+        with workload.writing(node, promises, seed=seed) as writers:
+            while len(promises.acknowledged) < wanted and any(w.is_alive() for w in writers):
+                time.sleep(0.005)
             time.sleep(rng.uniform(0, LOAD_SECONDS))
             node.kill()
     finally:
@@ -54,7 +62,8 @@ def kill_often(
     rng, promises, happened = random.Random(seed), Promises(), 0
     for number in range(kills):
         node = NodeProcess(directory, more={faulty.FAULTS: faults}, module=faulty.MODULE)
-        happened += life(node, promises, rng, number)
+        wanted = kills + 1 if number == kills - 1 else 0
+        happened += life(node, promises, rng, number, wanted)
     workload.settle(promises, directory, directory.with_name(f"{directory.name}-again"))
     return promises, happened
 

@@ -22,7 +22,8 @@ KILLS = 4
 KILLS_HARD = 60
 KEYS = 4
 READERS = 2
-AT_LEAST_SECONDS, AT_MOST_SECONDS = 0.05, 0.4
+ANSWERS = range(30, 600)
+"""After so many a kill comes."""
 
 
 class Broken(AssertionError):
@@ -123,7 +124,11 @@ def kill_once(node: NodeProcess, told: Told, dice: random.Random) -> None:
 
     working = [_until_killed(lambda key=key: write(key)) for key in range(KEYS)]  # type: ignore[misc]
     working += [_until_killed(lambda reader=reader: read(reader)) for reader in readers]  # type: ignore[misc]
-    time.sleep(dice.uniform(AT_LEAST_SECONDS, AT_MOST_SECONDS))
+    goal = told.answers + dice.choice(ANSWERS)
+    while told.answers < goal or not all(told.written + told.read):
+        if not any(thread.is_alive() for thread in working):
+            break
+        time.sleep(0.001)
     node.kill()
     for thread in working:
         thread.join()

@@ -4,6 +4,7 @@ killed, over both surfaces and for operations on keys."""
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
@@ -81,7 +82,8 @@ class Requests:
         return str(heard.body["error"]["code"])
 
 
-SHORT: Final = timedelta(milliseconds=200)
+SHORT: Final = timedelta(seconds=2)
+"""Enough for a script to come to its commit."""
 
 
 def begin(requests: Requests, timeout: timedelta | None = None) -> dict[str, Future[str]]:
@@ -132,7 +134,7 @@ UNKNOWN: Final = "UnknownOutcome"
 def test_who_waits_for_a_disk_that_stalls_can_be_ended(tmp_path: Path) -> None:
     with stalling(tmp_path) as (node, requests):
         timed = begin(requests, SHORT) | {
-            "statement": requests.http("CREATE t TIMEOUT 200ms"),
+            "statement": requests.http("CREATE t TIMEOUT 2s"),
         }
         assert set(codes(timed, PATIENCE_SECONDS).values()) == {UNKNOWN}
         waiting = begin(requests) | begin_keys(requests)
@@ -153,4 +155,5 @@ def test_a_node_in_which_they_wait_on_is_caught(tmp_path: Path) -> None:
         timed = begin(requests, SHORT)
         waiting = begin_keys(requests)
         killed(node, len(timed) + len(waiting))
+        time.sleep(SHORT.total_seconds())
         assert set(codes(timed | waiting, 0.1).values()) == {"waits"}

@@ -20,6 +20,7 @@ import pytest
 from storeclient import AsyncClient, OutcomeUnknown, errors
 from tests.reliability.rigs import Rig
 from tests.reliability.totals import (
+    SLACK_SECONDS,
     DeadLetter,
     HandOut,
     History,
@@ -46,6 +47,7 @@ DEFINITIONS = (
 )
 POISON = "poison"
 """Begins the marks of messages that no worker ever acknowledges."""
+PUBLISHERS = 4
 BATCHES = (1, 2, 10, 40, 100)
 TAKES = (1, 5, 20, 60)
 PAGE = 1000
@@ -128,6 +130,8 @@ class Traffic:
             self.history.publishes.append(Publish(marks, began, id=id))
             return False
         except errors.Unreachable:
+            if id is None:  # else it is sent again
+                self.history.unreached += len(marks)
             return False
         first = answer["position"] if len(marks) == 1 else answer["first"]
         duplicate = bool(answer.get("duplicate"))
@@ -273,7 +277,7 @@ async def traffic(path: Path, seed: int, total: int, kills: int, faults: str = "
     """Let it happen on a new node."""
     rig = Rig(path / "store", DEFINITIONS, faults)
     try:
-        return await Traffic(rig, seed, total).run(publishers=4, workers=8, kills=kills)
+        return await Traffic(rig, seed, total).run(PUBLISHERS, workers=8, kills=kills)
     finally:
         rig.end()
 
@@ -284,7 +288,10 @@ async def totals(path: Path, seed: int, total: int, kills: int) -> str:
     found = violations(history)
     assert not found, "\n".join(found[:20])
     assert len(history.dead) > total // 1000
-    assert len(history.kept) >= total * 0.98
+    unanswered = [one for one in history.publishes if one.first is None]
+    assert len(unanswered) <= PUBLISHERS * kills, "a kill leaves each publisher without one answer"
+    sent = {one.mark for one in history.kept} | {m for one in unanswered for m in one.marks}
+    assert len(sent) + history.unreached == total
     unknown = sum(one.first is None for one in history.publishes)
     unknown += sum(one.found is None for one in history.takes)
     unknown += sum(one.done is None for one in history.settles)
@@ -324,7 +331,7 @@ async def test_a_lapsed_hand_out_comes_again_within_a_second(
 ) -> None:
     """On a node that lives, with a worker that waits and room for all of them."""
     rig = Rig(tmp_path / "store", DEFINITIONS)
-    late = []
+    late, waited = [], []
     try:
         async with rig.client() as client:
             await client.query("PUBLISH INTO work VALUES $v", {"v": list(range(100))})
@@ -335,9 +342,11 @@ async def test_a_lapsed_hand_out_comes_again_within_a_second(
                     assert message["attempt"] == 2
                     due = deadlines.pop(message["position"]).timestamp()
                     late.append(time.time() - due)
+                    # By the node's own time: this process may have stood still.
+                    waited.append(message["deadline"].timestamp() - DEADLINE_SECONDS - due)
     finally:
         rig.end()
     pause = BACKOFF[0]
-    assert min(late) >= pause
-    assert max(late) - pause <= 1.0
+    assert min(*late, *waited) >= pause - SLACK_SECONDS
+    assert max(waited) - pause <= 1.0
     figure("R13 redelivery after the deadline", f"{min(late):.3f} to {max(late):.3f} s")

@@ -121,6 +121,8 @@ class History:
     deliveries: int
     backoff: tuple[float, ...] = ()
     publishes: list[Publish] = field(default_factory=list)
+    unreached: int = 0
+    """Messages that never went out."""
     takes: list[Take] = field(default_factory=list)
     settles: list[Settle] = field(default_factory=list)
     seen_in_flight: list[int] = field(default_factory=list)

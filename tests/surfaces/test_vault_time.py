@@ -163,7 +163,7 @@ async def test_the_end_of_an_unseal_under_load(
 async def test_a_seal_that_comes_late_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late_us = 300_000
+    late_us = 2_000_000
 
     def until_us(self: Keyring, of: int) -> int | None:
         found = self._open.get(of)

@@ -21,6 +21,8 @@ from bench.cluster.plan import NodeAt
 DEADLINE_SECONDS: Final = 2
 PAGE: Final = 1_000
 TAKEN_MOST: Final = 5
+PATIENCE_SECONDS: Final = 60
+"""How long the lead may move from one to another, at the end, until one takes what is left."""
 TRIES_MOST: Final = 20
 """Of a publish under an ID, before it is left with an unknown end."""
 
@@ -122,9 +124,17 @@ class Topic(History):
 
     def finish(self, asking: Asking, leader: NodeAt) -> None:
         """Take and acknowledge until nothing has come for longer than a hand-out is waited for."""
-        idle = time.monotonic()
+        idle = began = time.monotonic()
         while time.monotonic() < idle + 2 * DEADLINE_SECONDS:
-            if self._take(asking, leader, True):
+            try:
+                found = self._take(asking, leader, True)
+            except (Refused, Unknown):  # the lead moves, say: what was handed out comes again
+                if time.monotonic() > began + PATIENCE_SECONDS:
+                    raise
+                leader = asking.asker.leader() or leader
+                idle = time.monotonic()
+                continue
+            if found:
                 idle = time.monotonic()
             else:
                 time.sleep(0.05)

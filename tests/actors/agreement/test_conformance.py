@@ -149,7 +149,7 @@ async def test_of_many_who_race_one_leads(doors: Doors) -> None:
 async def test_a_lead_goes_with_its_lease_and_the_next_epoch_is_greater(doors: Doors) -> None:
     one, other = doors
     revision = await founded(one, A, B)
-    _, epoch = await led(one, A, revision, seconds=1)
+    _, epoch = await led(one, A, revision, seconds=3)
     found = await other.look()
     while found.lead is not None:
         found = await other.changed(found.revision, 20)
@@ -161,10 +161,10 @@ async def test_a_lead_goes_with_its_lease_and_the_next_epoch_is_greater(doors: D
 async def test_a_lease_that_is_renewed_goes_on_and_one_that_lapsed_is_gone(doors: Doors) -> None:
     one, other = doors
     revision = await founded(one, A)
-    lease, _ = await led(one, A, revision, seconds=1)
+    lease, _ = await led(one, A, revision, seconds=3)
     for _ in range(4):
-        assert await one.renew(lease) == 1
-        found = await other.changed((await other.look()).revision, 0.4)
+        assert await one.renew(lease) == 3
+        found = await other.changed((await other.look()).revision, 1.2)
         assert found.lead is not None, "it lapsed beside its renewals"
     while (await other.look()).lead is not None:
         await other.changed((await other.look()).revision, 1)

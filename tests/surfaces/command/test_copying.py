@@ -88,6 +88,7 @@ def test_who_sends_no_request_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -
     port = free_port()
     with probed(Address("127.0.0.1", port), None, SystemClock()):
         assert told(port, b"GET /health") == b""
+        monkeypatch.undo()
         assert asked(port, "/health")[0] == 200
 
 

@@ -272,8 +272,9 @@ def kept_alive(address: tuple[str, int], trust: ssl.SSLContext) -> Iterator[Call
 
 def test_sighup_renews_a_serving_node(tmp_path: Path) -> None:
     files = (tmp_path / "chain.pem", tmp_path / "key.pem")
-    first = self_signed(tmp_path, "first", NOW + timedelta(days=3, hours=1))
-    second = self_signed(tmp_path, "second", expires := NOW + timedelta(days=90))
+    now = datetime.now(UTC).replace(microsecond=0)  # NOW may be long ago
+    first = self_signed(tmp_path, "first", now + timedelta(days=3, hours=1))
+    second = self_signed(tmp_path, "second", expires := now + timedelta(days=90))
     put(files, first)
     trust = ssl.create_default_context(cafile=str(first[0]))
     anew = ssl.create_default_context(cafile=str(second[0]))

@@ -13,7 +13,7 @@ from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
 
-FINISHES = json.dumps({"script": LONG, "timeout": "300ms"})
+FINISHES = json.dumps({"script": LONG, "timeout": "1500ms"})
 
 
 async def test_stages(serve: Serve, node: Node, bearer: str) -> None:

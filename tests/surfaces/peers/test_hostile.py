@@ -334,7 +334,7 @@ def test_one_that_does_not_come_whole_ends_it(part: bytes, book: Logbook) -> Non
             await bare.say(part)
         await node.ended(bare, "in time")
 
-    play(scenario, book, SOON)
+    play(scenario, book, Patience(greeting=2, message=0.2))
 
 
 def test_one_that_says_nothing_at_all_is_cut(book: Logbook) -> None:
@@ -691,7 +691,7 @@ def test_what_a_known_node_says_wrongly_ends_it(
         server.close()
         await server.wait_closed()
 
-    play(scenario, book, SOON)
+    play(scenario, book, SOON if why == "in time" else PATIENT)
 
 
 def test_nothing_is_said_to_who_shows_another_certificate(book: Logbook) -> None:

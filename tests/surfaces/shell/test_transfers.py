@@ -423,7 +423,7 @@ def test_an_import_through_two_kills(tmp_path: Path) -> None:
     serves = ("--serve", at, "--http", "127.0.0.1:0")
     with serving(store, *serves) as node:
         node.script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t")
-        words = ("import", "a.b.t", str(path), "--at", at, "--batch", "20")
+        words = ("import", "a.b.t", str(path), "--at", at, "--batch", "5")
         first = subprocess.Popen(command_line(*words), env=environment(), stderr=subprocess.PIPE)
         inserted(node, 500)
         node.kill()

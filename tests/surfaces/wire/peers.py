@@ -301,9 +301,11 @@ async def connected(surface: WireSurface, tls: ssl.SSLContext | None = None) -> 
 
 
 @contextlib.asynccontextmanager
-async def serving(node: Gate, tls: ssl.SSLContext | None = None) -> AsyncIterator[WireSurface]:
+async def serving(
+    node: Gate, tls: ssl.SSLContext | None = None, port: int = 0
+) -> AsyncIterator[WireSurface]:
     """A surface before a node, be it a fake one."""
-    surface = WireSurface(node, WireSettings("127.0.0.1", 0, tls))
+    surface = WireSurface(node, WireSettings("127.0.0.1", port, tls))
     await surface.start()
     try:
         yield surface

@@ -113,7 +113,7 @@ class TestGreeting:
     async def test_the_deadline_is_for_the_greeting_only(
         self, node: FakeNode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(limits, "GREETING_SECONDS", 0.05)
+        monkeypatch.setattr(limits, "GREETING_SECONDS", 0.5)
         async with (
             serving(node) as surface,
             connected(surface) as peer,
