@@ -1,4 +1,4 @@
-"""Forgets the oldest entries of the statement log and the audit trail.
+"""Retention of the statement log and the audit trail: the oldest entries are removed.
 
 The room for both is shared out. That for the statement log is between nodes: of each the newest are
 kept, whoever has made them, and one that makes up what it brings has the room of one node. That for

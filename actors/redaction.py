@@ -1,4 +1,4 @@
-"""What a refusal tells somebody who may write to a table and not read it."""
+"""Redaction: what a refusal tells somebody who may write to a table and not read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What failed sign-ins cost those that follow, and who is known to bring right ones.
+"""The throttle of sign-ins: failed ones delay those that follow, and who has signed in before from
+there goes first.
 
 A failure is answered late, by from which address and for which user it was: from 0.1 s to 5 s, and
 up to 30 s from the hundredth failure of the two in an hour on. The right password is refused for

@@ -1,4 +1,4 @@
-"""What a refusal that rose from an expression says of where it rose: the place in the text, and the
+"""Where an error of an expression rose, as its refusal says it: the place in the text, and the
 record at hand."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words of the language.
+"""The keywords of the language.
 
 Keywords are recognised where the grammar expects one, so most of them may also name things. The
 printer quotes every name that is any of `KEYWORDS`, which is always right and never ambiguous. The

@@ -38,7 +38,7 @@ from language.planner import (
 )
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
 from language.sizing import PART_BYTES, Heavy, counted, is_counted
-from language.streaming import Singly
+from language.streaming import StreamedAnswers
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Refusal
@@ -71,7 +71,7 @@ class SelectPlan:
             raise BadRequest("`*` has no meaning for a group: name its columns")
         self._candidates: tuple[Any, tuple[Candidate, ...]] | None = None
         self._united: tuple[Any, tuple[tuple[Either, Branches], ...]] | None = None
-        self._singly: Singly | None = None
+        self._streamed: StreamedAnswers | None = None
         self._plan_expressions()
         self._plan_shapes()
         self._plan_work()
@@ -537,11 +537,11 @@ class SelectPlan:
         try:
             part, size = counted(self._made, items, env, memo, record)
         except Heavy:
-            if self._singly is None:
-                self._singly = Singly(
+            if self._streamed is None:
+                self._streamed = StreamedAnswers(
                     self._select, self._columns, self._result, self._decoded, self._finished
                 )
-            return self._singly(items, env, budget, record), True
+            return self._streamed(items, env, budget, record), True
         return part, size > LONG
 
     def _made(self, items: list[Any], env: Env, memo: Memo, record: RecordId | None) -> list[Any]:

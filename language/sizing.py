@@ -1,5 +1,5 @@
-"""Large values, counted as they are made: what lets a statement compute hundreds of rows in one go,
-and notice all the same, before they are all there, that they are too large for that.
+"""The sizes of large values, counted as they are made: a statement may compute hundreds of rows in
+one go, and notices all the same, before they are all there, that they are too large for that.
 
 Whoever makes a string or an array, or decodes a record, says so here once it is large. What is
 small is never counted.

@@ -1,5 +1,5 @@
-"""Answers of a SELECT made one at a time, and each of them value by value, where what a batch of
-rows makes is too large to be there at once before it is weighed."""
+"""Streaming: the answers of a SELECT are made one at a time, and each of them value by value, where
+what a batch of rows makes is too large to be there at once before it is weighed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protocol.values import NONE, RecordId
 Columns = tuple[tuple[tuple[str, ...], tree.Expression], ...]
 
 
-class Singly:
+class StreamedAnswers:
     """What rows are answered as.
 
     :param decode: what makes rows of items

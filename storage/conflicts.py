@@ -1,4 +1,4 @@
-"""Who loses a race: what was committed beside transactions that paused, and what they have read.
+"""Conflicts: what was committed beside transactions that paused, compared with what they read.
 
 While any transaction is paused, each commit of another is remembered with the keys that it changed.
 A paused transaction that changes something is compared with all that came after its state: in

@@ -1,4 +1,4 @@
-"""The reigns of a log: of which epochs it holds frames, and where each of them ends.
+"""The epochs of a log: of which it holds frames, and where each of them ends.
 
     {"first": 1042, "reigns": [[1, 17, "9c…"], [58, 1041, "04…"]]}     log/HISTORY
 

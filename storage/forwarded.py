@@ -1,4 +1,4 @@
-"""Up to where the entries of other nodes are kept: each once, however often it is brought.
+"""Up to where the entries that other nodes forward are kept: each once, however often it comes.
 
 A node numbers the entries that it could not commit itself, from 1 in each of its lives. A life is
 one run of its process, for what it had not brought ends with that. Whoever commits one notes the

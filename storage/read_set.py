@@ -1,5 +1,5 @@
-"""What a transaction has read: single keys, ranges, absent keys included, and what it has looked up
-of declarations where others had looked before.
+"""The read set of a transaction: single keys, ranges, absent keys included, and what it has looked
+up of declarations where others had looked before.
 
 Bounded: what becomes too much to remember one by one is remembered as the range around it. That
 may name a conflict where there was none, never miss one. A key inside the range that was scanned

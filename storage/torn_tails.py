@@ -1,4 +1,4 @@
-"""Torn bytes that a recovery cut off the log, kept beside it for people: log/….cut."""
+"""Torn tails: the bytes that a recovery cut off the log, kept beside it for people: log/….cut."""
 
 from __future__ import annotations
 

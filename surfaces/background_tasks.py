@@ -1,4 +1,4 @@
-"""Work of a surface that goes on after the call that began it, and ends before the surface does."""
+"""Background tasks of a surface: they outlast the call that began them, and end before it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes while a surface runs as much as it may is judged a little later.
+"""Deferred requests: what comes while a surface runs as much as it may is judged a little later.
 
 A script counts as running from its request on, and no more once it waits for messages. Of a
 thousand that come at once, all of which will only wait, most have not had their first turn when the

@@ -1,4 +1,4 @@
-"""Coroutines that begin before a task is made of what is left of them.
+"""Eager tasks: coroutines begin at once, and a task is made only of what is left of them.
 
 To make a task and have its turn come costs more than a short request does, and most of these wait
 for nothing. (`asyncio.eager_task_factory` does so from Python 3.12 on.)

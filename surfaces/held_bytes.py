@@ -1,4 +1,4 @@
-"""What the peers of a surface make it hold, and who may make it hold more.
+"""The bytes that the peers of a surface make it hold, and who may make it hold more.
 
 There is one ceiling for all. A user may take more as long as what it holds then is no more than
 what is left free after it: one alone gets half of the ceiling, a second one half of the rest, and

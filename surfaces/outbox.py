@@ -1,4 +1,4 @@
-"""What a surface has to say leaves at the end of the loop's turn.
+"""The outbox of a surface: answers leave together at the end of the loop's turn.
 
 Requests that one turn brings are all worked through first, and their answers handed to the system
 then, one write for each connection. Each answer written where it is made would wake its reader up

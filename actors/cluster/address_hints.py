@@ -1,5 +1,5 @@
-"""Where others are by now, for a node that lacks the part of the log that says so: those of whom it
-has rows may know."""
+"""Asks the nodes it has rows of where others are by now, for a node that lacks the part of the log
+that says so."""
 
 from __future__ import annotations
 

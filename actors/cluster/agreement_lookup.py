@@ -1,4 +1,4 @@
-"""Where the nodes agree by now, for one that was away while that moved.
+"""Finds the etcd that the nodes agree in by now, for a node that was away while that moved.
 
 Nobody answers where the policy in its log says. A newer policy stands in a part of the log that it
 lacks, and who would send that is named where it can't ask. So others are asked of whom it has rows.

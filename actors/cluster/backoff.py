@@ -1,4 +1,4 @@
-"""Pauses between attempts: each about twice as long as the one before, up to a bound.
+"""Exponential backoff: each pause about twice as long as the one before, up to a bound.
 
 Each is drawn from the upper half of what it may be, so that those who lost something together don't
 all come back in one moment.

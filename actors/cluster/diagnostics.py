@@ -1,4 +1,4 @@
-"""What is known to be wrong with where nodes agree, for operators: looked for every so often."""
+"""Diagnostics of etcd for operators: what is known to be wrong with it, looked for now and then."""
 
 from __future__ import annotations
 

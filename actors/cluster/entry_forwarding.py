@@ -1,4 +1,4 @@
-"""What followers bring for the statement log and the audit trail, on its way into them.
+"""Entries for the statement log and the audit trail that followers forward to who leads.
 
 A leader's part. It believes a follower that this has happened at that follower, and nothing else:
 at which node is known by the link that it came over. It takes so many in a second of each, however

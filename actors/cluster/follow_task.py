@@ -1,4 +1,4 @@
-"""Following one node, as long as it is the one to follow: who, in which epoch, and the task of it.
+"""The task that follows one node in one epoch, for as long as that is the one to follow.
 
 Whom to follow is decided in `coordination.py`. A follower keeps to a leader that has vanished until
 somebody else leads: what that one sent before still counts, and it may come back.

@@ -1,4 +1,4 @@
-"""Whether a follower is in sync: all that had been released a moment ago is on its disk.
+"""A follower's lag: whether all that had been released a moment ago is on its disk.
 
 What is released right now never is: it is on its way. So a goal is set from time to time, whatever
 is released then, and the follower is late if it has not come to its goal in a second.

@@ -1,4 +1,4 @@
-"""Whether a node may be named to lead: DEFINE NODE LEADS STORE, and what is said where it may not.
+"""Nomination, DEFINE NODE LEADS STORE: whether a node may be named to lead, and why not.
 Each text says what helps instead."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where other nodes are reached, and by which certificates they are known there.
+"""The addresses of other nodes, and the certificates that are expected there.
 
 By their rows as they stand here, or where one was when the store was copied from it. A node that
 was away may find nobody there: the other has moved, or shows a certificate since that was in no row

@@ -1,4 +1,4 @@
-"""What whoever coordinates is asked for: by statements, by the node's start and its end."""
+"""Requests to the actor that coordinates: of statements, of the node's start and its end."""
 
 from __future__ import annotations
 

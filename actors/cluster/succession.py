@@ -1,4 +1,4 @@
-"""A lead that nobody has: who of the set goes first.
+"""Succession: who of the set goes first where nobody has the lead.
 
 Who has shown something since it was started holds what was released then. A node that was just
 started may have an older copy of its directory, by less than what was told in etcd since

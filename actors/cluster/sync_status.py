@@ -1,4 +1,4 @@
-"""How a follower stands to who leads, as both of them say it."""
+"""Whether a follower is in sync with who leads, as both of them say it."""
 
 from __future__ import annotations
 

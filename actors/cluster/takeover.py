@@ -1,4 +1,4 @@
-"""Taking a lead that nobody has: by who held everything, by who founds, by an operator's order.
+"""Takeover of a lead that nobody has: by who held everything, by who founds, by an order.
 
 | who | takes it where |
 |---|---|

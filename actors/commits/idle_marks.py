@@ -1,5 +1,5 @@
-"""A log that has fallen idle gets a mark, which says that all before it is durable: the next frame
-would, and may be long in coming."""
+"""The mark that a log gets which has fallen idle. It says that all before it is durable: the next
+frame would, and may be long in coming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has asked for something on a surface, and hears what came of it.
+"""Who made a request on a surface, and hears what came of it.
 
 Engines do what is asked on the loop, at once, and answer by returning if nothing has to be waited
 for. What has to wait tells its asker later: that is no future, since most of what an asker does

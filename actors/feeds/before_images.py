@@ -1,4 +1,4 @@
-"""Records as they were before a change: for feeds that show that, or judge it by a filter.
+"""Before images: records as they were before a change, for feeds that show them or filter by them.
 
 A frame says which commit changed a record before. What that commit made of it stands in that
 commit's frame: in memory, if the record has changed lately, else it is read from the log.

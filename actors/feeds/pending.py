@@ -1,4 +1,4 @@
-"""Feeds that are asked for where the node does not show yet what they are to come after."""
+"""Pending feeds: asked for where the node does not show yet what they are to begin after."""
 
 from __future__ import annotations
 

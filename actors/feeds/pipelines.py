@@ -1,4 +1,4 @@
-"""A line: goes through the commits for all feeds of one view whose changes take work to tell, a
+"""A pipeline goes through the commits for all feeds of one view whose changes take work to tell, a
 filter that is judged or records as they were, so that the hub makes nobody wait for that and each
 commit is read and judged once for all of them.
 

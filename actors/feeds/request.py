@@ -1,4 +1,4 @@
-"""What a feed is asked for, and what the surface brings that asks: the form in which its reader
+"""The request to open a feed, and what the surface brings that asks: the form in which its reader
 is told, and the way there."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the results of a script take in its answer, measured before its commit."""
+"""The size that the results of a script have in its answer, measured before its commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets the trail of a vault keep who was turned away from it before anything ran."""
+"""Records in the trail of a vault who was denied access to it before anything ran."""
 
 from __future__ import annotations
 

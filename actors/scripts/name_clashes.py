@@ -1,4 +1,4 @@
-"""What a DEFINE does when the name is taken, in the words of the store."""
+"""What a DEFINE does when the name is taken, as the store takes it."""
 
 from __future__ import annotations
 

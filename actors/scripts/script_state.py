@@ -1,4 +1,4 @@
-"""What a script keeps from one step to the next: its variables, what its loops go over, and what
+"""The state of a script from one step to the next: its variables, what its loops go over, and what
 the subqueries of a statement have answered.
 
 Each value alone is bounded where it is made; hundreds of them are not. So they are weighed as they

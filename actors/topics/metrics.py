@@ -1,4 +1,4 @@
-"""What /metrics shows of topics."""
+"""The metrics of topics, for GET /metrics."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Looks at sealed values for who may see them: whether one is what the trail says of it, and then
-what it holds.
+"""Inspection of sealed values for who may see them: whether one is what the trail says of it, and
+then what it holds.
 
 What was worked out once is not worked out anew: of an entry whose HMAC was right the keyring
 remembers the bytes. They are read from the state each time all the same, and only the very same

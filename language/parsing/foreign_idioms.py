@@ -1,4 +1,4 @@
-"""What people write who come from another database, and how the language says it."""
+"""Idioms of other databases, and how this language says them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that count as what they were read into, which may be many times what came."""
+"""The weight of bodies: they count as what they decode to, which may be many times what came."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Heads that were read before: a client's requests differ in their first line, seldom in the rest.
+"""A cache of heads that were parsed before: requests of a client differ in their first line, seldom
+in the rest.
 
 What follows the request line, up to the empty line, is kept as a hash, with what llhttp and `judge`
 made of it. The same bytes again, behind a request line without anything odd in it, mean the same,

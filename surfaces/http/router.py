@@ -1,4 +1,4 @@
-"""Finds the route of a request, whichever rows the table has (`routes.py`)."""
+"""The router: finds the route of a request, whichever rows the table has (`routes.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request to POST /script asks for, from its head and its body."""
+"""The request of a POST /script, from its head and its body."""
 
 from __future__ import annotations
 

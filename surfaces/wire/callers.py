@@ -1,4 +1,4 @@
-"""Who the peer of a wire connection is: asked once for all that one read has brought, and anew for
+"""The caller on a wire connection: looked up once for all that one read has brought, and anew for
 each read, since a session can end at any time."""
 
 from __future__ import annotations

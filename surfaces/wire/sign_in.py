@@ -1,4 +1,4 @@
-"""Who a wire connection speaks for: HELLO, AUTH, and the time that a peer has for them.
+"""Signing in on a wire connection: HELLO, AUTH, and the time that a peer has for them.
 
 Until somebody has signed in, a peer has `limits.GREETING_SECONDS`, however it spends them: to say
 HELLO, and to AUTH where that named nobody. How long the node takes to judge a credential is its own

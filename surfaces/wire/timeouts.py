@@ -1,5 +1,4 @@
-"""The times that a peer has: for a frame to come whole, to take answers, and for the last word to
-be read."""
+"""Timeouts of a peer: for a frame to come whole, to take answers, to read the last word."""
 
 from __future__ import annotations
 
