@@ -69,7 +69,7 @@ class Heard:
     ends: dict[str, int] = field(default_factory=dict)
 
     def take(self, said: Mapping[str, Any]) -> None:
-        """A message of the feed. :raises Wrong:"""
+        """A message of the feed. :raises Wrong: :raises Refused:"""
         kind = said["type"]
         if kind == "open":
             self.history = {"store": said["store"]}
@@ -80,8 +80,12 @@ class Heard:
         elif kind == "error":
             code = said["error"]["code"]
             self.ends[code] = self.ends.get(code, 0) + 1
-            if code in ("LogPruned", "Unknown"):
+            if code == "LogPruned":
                 self.seq = None
+            elif code == "Unknown":  # the table is not declared yet: nothing may be missing then
+                if self.numbers:
+                    raise Wrong(f"{self.name}: {said['error']} after {self.numbers[-1]}")
+                raise Refused
         elif kind in ("beat", "caught_up"):
             if self.seq is not None and said["seq"] < self.seq:
                 raise Wrong(f"{self.name}: {kind} goes back to {said['seq']} from {self.seq}")

@@ -148,6 +148,8 @@ def judge(all_heard: list[Heard], truth: Heard, writer: Writer, *, pruned: bool)
         for code, count in heard.ends.items():
             ends[code] = ends.get(code, 0) + count
     anew = sum(len(heard.gaps) for heard in all_heard)
+    if anew and not pruned:
+        raise Wrong(f"readers began anew {anew} times, and nothing was pruned")
     return (
         f"{len(all_heard)} readers, {connections} connections, {len(known)} commits, {commits} told"
         f"; {anew} times anew, ended by {ends}: each once, whole, in order"
