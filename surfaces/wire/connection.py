@@ -412,6 +412,10 @@ class WireConnection(asyncio.Protocol):
         """Answer a request with an error."""
         self.send(Kind.ERROR, id, bodies.error(refusal, self.name(id)))
 
+    def look_again(self) -> None:
+        """As `Link.look_again`."""
+        self.wire.outbox.add(self)
+
     def flush(self) -> None:
         """Hand over what there is to say, and go on where that has made room."""
         if self.gone:

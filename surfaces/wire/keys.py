@@ -163,6 +163,9 @@ class Keys:
         self.link.wire.admission.end()
         self._asking.remove(part)
         self._found(part, self._refused(part, lost) if answers is None else answers)
+        if self._left and not self._asking:
+            # What found no room goes on behind what the peer takes, and it may have taken all.
+            self.link.look_again()
         self._look()
         self.link.end_if_done()
 

@@ -99,6 +99,10 @@ class Link(Protocol):
     def release(self, why: int) -> None:
         """This reason to wait is over."""
 
+    def look_again(self) -> None:
+        """Have it seen at the end of this turn what of that which waits may go on, though nothing
+        is sent."""
+
     def end_if_done(self) -> None:
         """Close when no more requests come and nothing is open any more."""
 

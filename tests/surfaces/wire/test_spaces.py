@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from actors.commits.barriers import Place
 from protocol import binary, limits
 from protocol.errors import Refusal
 from protocol.frames import Kind, Message, encode
 from protocol.spaces import Packed, SetKey, SwapKey
 from protocol.values import NONE
+from storage.read_set import ReadSet
 from surfaces.wire import NodeGate, WireSettings, WireSurface, spaces
 from tests.nodes import PASSWORD, Running, running
-from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving
+from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until
 
 PLACE = {"ns": "shop", "db": "main", "space": "c"}
 
@@ -191,6 +193,30 @@ async def test_pipelined_operations_are_done_in_order_and_synced_together(talker
     talker.send(b"".join(talker.frame("incr", key=f"n{n % 3}") for n in range(400)))
     found = [shown(await talker.message())["value"] for _ in range(400)]
     assert found == [n // 3 + 1 for n in range(400)]
+
+
+async def test_what_found_no_room_goes_on_behind_what_a_barrier_held_back(talker: Talker) -> None:
+    """Once the client has taken all that there was: nothing more is sent, behind which it would be
+    looked at."""
+    for number in range(30):
+        await talker.ask("set", key=f"k{number}", value="x" * 200 * limits.KIB)
+    everything = ReadSet()
+    everything.add_range(b"\0", b"\xff" * 40)
+    barriers = talker.node.node.committer.barriers
+    place = Place(barriers, "test", everything, lambda: None)
+    barriers.join(place)
+    frames = [talker.frame("set", space="d", key="held", value=1)]
+    held = talker.last
+    frames += [talker.frame("get", key=f"k{number}") for number in range(30)]
+    talker.send(b"".join(frames))
+    connection: Any
+    (connection,) = talker.surface._wire.connections
+    heard = [(await talker.message()).id for _ in range(21)]  # 4 MiB
+    await until(lambda: connection._keys._left and not connection._taking.runs)
+    assert held not in heard
+    place.leave()
+    heard += [(await talker.message()).id for _ in range(10)]
+    assert sorted(heard) == list(range(held, held + 31))
 
 
 async def test_a_session_that_ended_is_heard_of(talker: Talker) -> None:
