@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from protocol import limits
+from protocol.requests import Caller
 from protocol.values import Tick
 from protocol.weights import weigh
+from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange
 
 Found = TypeVar("Found")
@@ -16,13 +18,15 @@ Found = TypeVar("Found")
 
 async def read_counted(
     exchange: Exchange,
-    user: str,
+    who: Caller,
     read: Callable[[bytes, Tick | None], Found],
     long: int,
     held: Callable[[Found], Any],
-) -> Found:
-    """What the body of a request was read into. The body is let go; what it became counts for its
-    user until the request is answered, which may be long. Of a small one nothing counts.
+) -> tuple[Found, Caller]:
+    """What the body of a request was read into, and who brought it: where others had their turns
+    meanwhile, a credential that is good no more does nothing. The body is let go; what it became
+    counts for its user until the request is answered, which may be long. Of a small one nothing
+    counts.
 
     How much that is shows only once it is there. So the long bodies of a user are read one after
     the other: what does not count yet is never more than what one of them becomes.
@@ -34,17 +38,17 @@ async def read_counted(
     :raises Busy: there is no room for it among what the user holds
     """
     if len(exchange.body) <= limits.UNCOUNTED_BYTES:
-        return read(_taken(exchange), None)
-    exchange.own(user)
+        return read(_taken(exchange), None), who
+    exchange.own(who.user)
     if len(exchange.body) <= long:
         found = read(_taken(exchange), None)
         exchange.weigh(weigh(held(found)))
-        return found
+        return found, who
     work = exchange.connection.surface.long_work
-    async with work.reading_of(user):
+    async with work.reading_of(who.user):
         found = await work.run(partial(read, _taken(exchange)))
         exchange.weigh(await work.run(partial(weigh, held(found))))
-    return found
+    return found, await caller(exchange)
 
 
 def whole(found: Found) -> Found:

@@ -40,7 +40,7 @@ class ScriptDelegate(RunningDelegate):
         exchange.msgpack = head.wants_msgpack
         known = caller_now(exchange)
         who = known if isinstance(known, Caller) else await known
-        asked = await read_counted(exchange, who.user, partial(read, head), LONG, _held)
+        asked, who = await read_counted(exchange, who, partial(read, head), LONG, _held)
         if exchange.connection.closed:
             return  # gone before it began
         run = RunScript(

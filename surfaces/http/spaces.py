@@ -21,7 +21,7 @@ from actors.sessions import token_digest
 from actors.spaces import SEQ, Answers, Names, Who, parse_value
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, NoKey, Refusal
-from protocol.requests import Surface
+from protocol.requests import Caller, Surface
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -133,7 +133,7 @@ class KeyDelegate(HTTPMessageDelegate):
             who = await caller(exchange)
             given: Given | None = None
             if len(exchange.body) > limits.UNCOUNTED_BYTES and self._way.pack is not None:
-                value = await self._read_counted(who.user)
+                value, who = await self._read_counted(who)
                 given = lambda: value  # noqa: E731
             if not exchange.connection.closed:
                 self._ask(who, given)
@@ -144,15 +144,19 @@ class KeyDelegate(HTTPMessageDelegate):
         except Exception as error:
             exchange.fail(error)
 
-    async def _read_counted(self, user: str) -> Any:
-        """The value of the body. A long one is read in turns with others' work, and what keys get
-        of it is packed so too."""
+    async def _read_counted(self, who: Caller) -> tuple[Any, Caller]:
+        """The value of the body, and who brought it. A long one is read in turns with others' work,
+        and what keys get of it is packed so too."""
         exchange, pack = self._exchange, self._way.pack
         assert pack is not None
         is_long = len(exchange.body) > LONG_BODY
         read = partial(read_value, self._head)
-        held = [await read_counted(exchange, user, read, LONG_BODY, whole)]
-        return await self._surface.long_work.run(partial(pack, held)) if is_long else held.pop()
+        found, who = await read_counted(exchange, who, read, LONG_BODY, whole)
+        held = [found]
+        del found
+        if not is_long:
+            return held.pop(), who
+        return await self._surface.long_work.run(partial(pack, held)), await caller(exchange)
 
     @property
     def _way(self) -> Way:

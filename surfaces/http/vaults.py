@@ -116,11 +116,12 @@ class VaultDelegate(RunningDelegate):
             standings = await ask_now(self._surface.node.vaults, ShowVaults(who))
             return standings.described(_moment)
         if len(parts) == 1:
-            return await self._seals(who, None, parts[0], await self._read(who.user))
+            found, who = await self._read(who)
+            return await self._seals(who, None, parts[0], found)
         names = checked_names(*parts[:3])
         if len(parts) == 3:
             return await self._list(who, names, head)
-        found = await self._read(who.user)
+        found, who = await self._read(who)
         if parts[3] in SEALS:
             return await self._seals(who, names, parts[3], found)
         way = _WAYS[parts[3]]
@@ -132,14 +133,16 @@ class VaultDelegate(RunningDelegate):
         text = way.text(_quoted(names[2]), given)
         reason = _string(given, "reason")
         bound = await self._bound(given, size)
+        if size > LONG:
+            who = await caller(self._exchange)  # others had their turns
         del found, given
         return await self._script(who, names, text, bound, reason)
 
-    async def _read(self, user: str) -> Any:
-        """The body, tags not yet resolved."""
+    async def _read(self, who: Caller) -> tuple[Any, Caller]:
+        """The body, tags not yet resolved, and who brought it."""
         if not self._exchange.body:
-            return {}
-        return await read_counted(self._exchange, user, jsonvalues.parse, LONG, whole)
+            return {}, who
+        return await read_counted(self._exchange, who, jsonvalues.parse, LONG, whole)
 
     async def _bound(self, given: dict[str, Any], size: int) -> dict[str, Value]:
         """What the statement's text names, of a body of so many bytes."""

@@ -18,8 +18,9 @@ from protocol import limits
 from protocol.binary import pack, unpack
 from protocol.errors import CATALOGUE
 from protocol.jsonvalues import to_json
-from protocol.requests import Caller, RunScript
-from protocol.values import RecordId
+from protocol.requests import Caller, RunScript, SignOut
+from protocol.values import LONG, RecordId
+from surfaces.http.spaces import LONG_BODY
 from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import PASSWORD, script, until
 from tests.surfaces.http.raw import Answer, Raw, request
@@ -584,6 +585,54 @@ async def test_basic_is_a_credential_too(raw: Raw, bearer: str) -> None:
     check_error(
         await raw.ask("GET", "/kv/shop/main/none/key/k", authorization="Bearer no"), "SessionEnded"
     )
+
+
+@pytest.mark.parametrize("route", ["key", "script"])
+@pytest.mark.parametrize(
+    ("how", "change"),
+    [
+        ("token", "sign out"),
+        ("token", "ALTER USER ben SET PASSWORD 'another password'"),
+        ("password", "ALTER USER ben SET PASSWORD 'another password'"),
+        ("password", "DROP USER ben; DEFINE USER ben ROLE owner PASSWORD 'another password'"),
+    ],
+)
+async def test_a_credential_that_ends_while_the_body_is_read_does_nothing(
+    node: Node,
+    surface: HttpSurface,
+    raw: Raw,
+    tell: Tell,
+    monkeypatch: pytest.MonkeyPatch,
+    route: str,
+    how: str,
+    change: str,
+) -> None:
+    await run(node, "DEFINE USER ben ROLE editor PASSWORD 'a long password'")
+    basic = "Basic " + base64.b64encode(b"ben:a long password").decode()
+    token = "Bearer " + (await raw.ask("POST", "/session", authorization=basic)).json["token"]
+    work, changed = surface.long_work.run, 0
+
+    async def works_slowly(*given: Any) -> Any:
+        nonlocal changed
+        found = await work(*given)
+        changed += 1
+        if changed == 1 and change == "sign out":
+            await ask(node.sessions, SignOut(token.split()[1]))
+        elif changed == 1:
+            await run(node, change)
+        return found
+
+    monkeypatch.setattr(surface.long_work, "run", works_slowly)
+    value = "x" * (1 + LONG if route == "script" else LONG_BODY)
+    given = {"authorization": {"token": token, "password": basic}[how], **TEXT}
+    if route == "key":
+        answer = await raw.ask("PUT", f"{BASE}/key/k", f"'{value}'".encode(), **given)
+    else:
+        text = f"USE shop.main; SET 'k' IN c VALUE '{value}'"
+        answer = await raw.ask("POST", "/script", text.encode(), **given)
+    assert changed, "it is read in turns"
+    assert answer.status == 401, answer.body
+    assert (await tell("GET", "key/k")).status == 404
 
 
 async def test_64_clients_that_count_lose_nothing(port: int, bearer: str) -> None:
