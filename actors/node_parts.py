@@ -222,6 +222,7 @@ class NodeParts:
         self._spaces = self.spaces = Spaces(
             runtime, committer, self.roles, sessions, self.rights, self.statements
         )
+        self.running.behind = self.spaces.behind
         self._topics = self.topics = Topics(runtime, committer, self.roles, self.rights)
         self._index_builds = indexes = Indexes()
         self._indexes = self._supervise(

@@ -175,7 +175,7 @@ class Sessions:
         token = urlsafe_b64encode(self._rng.bytes(limits.TOKEN_BYTES)).rstrip(b"=").decode()
         digest = token_digest(token)
         now = self._clock.monotonic_us()
-        caller = caller_of(user, digest[:6].hex(), surface, address)
+        caller = caller_of(user, session_name(digest), surface, address)
         session = _Open(caller, user, now + limits.SESSION_SECONDS * _SECOND_US, now, users_version)
         while len(self._open) >= limits.SESSIONS:
             self._make_room()
@@ -279,6 +279,11 @@ class Sessions:
                 gone.add(one.user)
         for name in sorted(gone):
             self.end_all(name)
+
+    def user_of(self, digest: bytes) -> str | None:
+        """Whose an open session is; asking is no use of it. :param digest: as `glance`"""
+        session = self._open.get(digest)
+        return None if session is None else session.caller.user
 
     def is_open(self, name: str) -> bool:
         """Whether a session goes on; asking is no use of it. :param name: as in `Caller.session`"""
@@ -425,6 +430,11 @@ def same_user(one: User, other: User) -> bool:
 def caller_of(user: User, session: str | None, surface: Surface, address: str) -> Caller:
     """The caller that a user is, come over a surface and from an address."""
     return Caller(user.name, user.role, user.space, session, surface, address)
+
+
+def session_name(digest: bytes) -> str:
+    """As in `Caller.session`. :param digest: `token_digest` of its token"""
+    return digest[:6].hex()
 
 
 def token_digest(token: str) -> bytes:

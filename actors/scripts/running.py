@@ -1,12 +1,13 @@
-"""The scripts being run, operations on messages that wait for some, open feeds, and the answers
-that wait for the disk: for INFO FOR RUNNING, KILL, and callers that go away."""
+"""The scripts being run, operations on messages that wait for some, those on keys that wait for
+their turn, open feeds, and the answers that wait for the disk: for INFO FOR RUNNING, KILL, and
+callers that go away."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from actors.commits import Committer, Waiter
 from actors.scripts.turns import Turn
@@ -15,6 +16,8 @@ from protocol.errors import Busy, Cancelled, Refusal, SessionEnded
 from protocol.requests import Caller, RunScript, Surface
 from protocol.text import duration
 from protocol.values import Value
+
+ENDED: Final = "the session has ended: sign in again"
 
 
 class Progress(Protocol):
@@ -86,6 +89,28 @@ class Resting(Protocol):
         """What INFO FOR RUNNING says of it."""
 
 
+class Behind(Protocol):
+    """Operations on keys that wait for their turn: others come first, or a barrier stands in their
+    way."""
+
+    @property
+    def request(self) -> str:
+        """Names it, as KILL does."""
+
+    @property
+    def began_us(self) -> int:
+        """When it came, on the monotonic clock."""
+
+    def is_of(self, user: str | None, session: str | None) -> bool:
+        """Whether they are of a session, or of a user who brought the password itself."""
+
+    def end(self, why: Refusal) -> bool:
+        """Answer with that. False: it is answered already."""
+
+    def info(self, now_us: int) -> dict[str, Value]:
+        """What INFO FOR RUNNING says of it."""
+
+
 class Running:
     """All of them, by the id of their request. What ends in its first slice is not among them."""
 
@@ -99,6 +124,8 @@ class Running:
         self._waiting: dict[Surface, int] = {}
         """Scripts."""
         self._signing_in: dict[Surface, int] = {}
+        self.behind: Callable[[], Sequence[Behind]] = tuple
+        """Answers the operations on keys that wait for their turn."""
 
     def __len__(self) -> int:
         return len(self._runs) + len(self._resting)
@@ -172,9 +199,10 @@ class Running:
         resting = self._resting.get(request) or self._feeds.get(request)
         if resting is not None:
             return resting.end(Cancelled(why))
-        for waiter in self._committer.waiters:
-            if waiter.request == request:
-                return waiter.end(Cancelled(why))
+        waiting: list[Behind | Waiter] = [*self.behind(), *self._committer.waiters]
+        for one in waiting:
+            if one.request == request:
+                return one.end(Cancelled(why))
         return False
 
     def session_ended(self, name: str, cut: bool, sparing: str | None) -> None:
@@ -188,6 +216,7 @@ class Running:
         """
         for run in list(self._of_session.get(name, {}).values()):
             _end(run, cut, sparing)
+        self._end_behind(None, name)
 
     def sessions_ended(self, user: str, but: str | None, sparing: str | None) -> None:
         """The same of those who brought the user's password themselves: it was changed, or the user
@@ -199,6 +228,12 @@ class Running:
         for feed in list(self._feeds.values()):
             if feed.caller.user == user and feed.caller.session is None:
                 _end(feed, True, sparing)
+        self._end_behind(user, None)
+
+    def _end_behind(self, user: str | None, session: str | None) -> None:
+        for one in self.behind():
+            if one.is_of(user, session):
+                one.end(SessionEnded(ENDED))
 
     def waiting(self, surface: Surface) -> int:
         """How many scripts of a surface wait for messages. These don't count among those that
@@ -234,12 +269,12 @@ class Running:
     def info(self, now_us: int) -> list[Value]:
         """What INFO FOR RUNNING answers, longest first."""
         waiting = [*self._resting.values(), *self._feeds.values()]
-        every = [*self, *waiting, *self._committer.waiters]
+        every = [*self, *waiting, *self.behind(), *self._committer.waiters]
         return [one.info(now_us) for one in sorted(every, key=attrgetter("began_us"))]
 
 
 def _end(run: Run | Resting, cut: bool, sparing: str | None) -> None:
-    ended = SessionEnded("the session has ended: sign in again")
+    ended = SessionEnded(ENDED)
     if not isinstance(run, Run):
         run.end(ended)
     elif run.request.request != sparing and (cut or run.progress.waiting or run.progress.barrier):

@@ -198,6 +198,25 @@ class Spaces:
         else:
             work.answer()
 
+    # --- what waits for its turn ----------------------------------------------------------------
+
+    def behind(self) -> Sequence[Work]:
+        """What was put off, or is held back by barriers: as `Running.behind`."""
+        held_back = [work for late in self._late.values() for work in late]
+        return [*held_back, *self._put_off] if held_back or self._put_off else ()
+
+    def take_out(self, work: Work) -> bool:
+        """It is not to be done any more. False: it does not wait for its turn."""
+        for line in (self._late.get(work.names), self._put_off):
+            if line is not None and work in line:
+                line.remove(work)
+                return True
+        return False
+
+    def holds_back(self, work: Work) -> bool:
+        """Whether a barrier does."""
+        return work in self._late.get(work.names, ())
+
     # --- behind barriers ------------------------------------------------------------------------
 
     def _hold_back(self, work: Work) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors.commits import Asker, By, Promise, Waiter
 from actors.rights import Standing
+from actors.sessions import session_name
 from actors.spaces.entrances import Names, Who
 from actors.spaces.operations import listed, perform, statements
 from protocol import limits
@@ -347,12 +348,36 @@ class Work(Waiter):
     def written(self) -> int:
         return self._written
 
+    def is_of(self, user: str | None, session: str | None) -> bool:
+        """As `Behind.is_of`. Whether a session goes on is asked anew when its turn comes; nothing
+        asks that for who brought a password."""
+        who = self._who
+        if isinstance(who, bytes):
+            return session is not None and session == session_name(who)
+        if session is not None:
+            return who.session == session
+        return who.session is None and who.user == user
+
+    def end(self, why: Refusal) -> bool:
+        if self.waits:
+            return super().end(why)
+        if not self._spaces.take_out(self):
+            return False
+        self.settle(why)
+        return True
+
+    def _name_of_user(self) -> str | None:
+        who = self._who
+        if isinstance(who, bytes):
+            return self._user or self._spaces.sessions.user_of(who)
+        return who.user
+
     def info(self, now_us: int) -> dict[str, Value]:
         origin = self.asker.origin
         namespace, database, space = self.names
         return {
             "id": origin.request,
-            "user": self._user,
+            "user": self._name_of_user(),
             "surface": origin.surface,
             "address": origin.address,
             "namespace": namespace,
@@ -364,8 +389,8 @@ class Work(Waiter):
             "slices": 0,
             "rows_read": 0,
             "waiting": True,
-            "commit": self.promise.sequence,
-            "barrier": False,
+            "commit": self.promise.sequence if self.waits else None,
+            "barrier": not self.waits and self._spaces.holds_back(self),
         }
 
 
