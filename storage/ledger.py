@@ -227,6 +227,8 @@ class Ledger:
                 tx.barred = True
                 raise Conflict("what it changes is kept still until another transaction has ended")
             if tx.paused:
+                if 0 < tx.alive_until_us <= self.log_time():
+                    raise Conflict("a key that it changes has expired meanwhile")
                 self.conflicts.validate(tx)
             else:
                 assert tx.sequence == self._committed, "control was given away without a pause"

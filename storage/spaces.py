@@ -57,7 +57,8 @@ _LARGE: Final = 2
 
 LAPSED_NOTED: Final = 64
 """Of what one listing, or one transaction of a script, passed over, about. One would do, for its
-removal takes the log past the time of all of them; the rest is the sweep's."""
+removal takes the log past the time of all of them, and who paused before that loses where it took
+one of them for alive (`Transaction.alive_until_us`); the rest is the sweep's."""
 
 
 @dataclass(slots=True)
@@ -219,8 +220,10 @@ class Keys(Entries):
         if when is not None and (found is None) != (when == "ABSENT"):
             self._note(name, before, found)
             return {"written": False}
-        if keep and found is not None:
-            expires_us = found.expires_us
+        if found is not None and (keep or when is not None):
+            self._rests_on(found)
+            if keep:
+                expires_us = found.expires_us
         self._put(name, content, expires_us, before)
         return {"written": True}
 
@@ -240,6 +243,8 @@ class Keys(Entries):
         if not self._is(name, found, wanted):
             self._note(name, before, found)
             return {"written": False}
+        if found is not None:
+            self._rests_on(found)
         self._put(name, content, expires_us, before)
         return {"written": True}
 
@@ -276,6 +281,7 @@ class Keys(Entries):
             if type(present) is not int:
                 raise NotANumber(f"{key!r} holds no int", key=key)  # nor what: WRITE is enough
             number, expires_us = present, found.expires_us
+            self._rests_on(found)
         number += by
         if not limits.INT_MIN <= number <= limits.INT_MAX:
             raise NumberTooLarge(f"the counter {key!r} would leave 64 bits", key=key)
@@ -308,6 +314,7 @@ class Keys(Entries):
         if found is None:
             return {"found": False}
         if found.expires_us != expires_us:
+            self._rests_on(found)
             self._write(name, found, expires_us)
         return {"found": True}
 
@@ -336,6 +343,7 @@ class Keys(Entries):
             return {"held": False, "fence": None, "until": until}
         answer: Answer = {"held": True, "fence": None, "until": instant(expires_us)}
         if found is not None:
+            self._rests_on(found)
             self._write(name, found, expires_us)
             answer["fence"] = found.fence or None
         else:
@@ -411,10 +419,14 @@ class Keys(Entries):
             tx.add(space.count_key, -stored)
 
     def count(self) -> Iterator[int]:
-        """How many keys there are, as parts to be added up."""
+        """How many keys there are, as parts to be added up. One of those that have expired is
+        noted as passed over."""
         yield keys.unpack_counter(self._tx.get(self._space.count_key))
         for pairs in self._tx.scan(*self._due()):
-            yield -sum(self._is_due(index) is not None for index, _ in pairs)
+            due = [index for index, _ in pairs if self._is_due(index) is not None]
+            if due and not self.lapsed:
+                self.lapsed.append(due[0][keys.EXPIRY_KEY_AT :])
+            yield -len(due)
 
     # --- sweeping -------------------------------------------------------------------------------
 
@@ -509,6 +521,12 @@ class Keys(Entries):
         self._store(name, head + content, expires_us, before)
         if before is None:
             tx.add(space.count_key, 1)
+
+    def _rests_on(self, found: Entry) -> None:
+        """What is written rests on the key's being there: see `Transaction.alive_until_us`."""
+        at_us = found.expires_us
+        if at_us and (not self._tx.alive_until_us or at_us < self._tx.alive_until_us):
+            self._tx.alive_until_us = at_us
 
     def _write(self, name: bytes, found: Entry, expires_us: int) -> None:
         """Give an entry another expiry."""

@@ -109,6 +109,9 @@ class Transaction:
     """Of what it touches, the last."""
     touched: Collection[object] = ()
     """Of what it touches, all: see `touch`."""
+    alive_until_us = 0
+    """When the first expires of the cache keys whose change rests on their being there; 0: none
+    does. Where that is over before the commit, others may have been told that the key is gone."""
     timed: dict[bytes, Callable[[bytes, int], bytes]] | None = None
     """How a value is made of what was written under a key and of `time`; see `put_time`."""
     _view: View | None = None

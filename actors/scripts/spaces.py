@@ -172,10 +172,11 @@ unlock_key = _operation(
 @informs("SPACE", needs=[Need(INFO, Kind.SPACE, (0,))])
 def info_for_space(run: Execution, statement: tree.Info, space: Space) -> Value:
     """A space, and how many keys it holds that have not expired."""
-    count = 0
-    for part in Keys(run.transaction, space).count():
+    count, keys = 0, Keys(run.transaction, space)
+    for part in keys.count():
         count += part
         run.tick()
+    _afterwards(run, space, keys)  # what is told to be gone may not come back
     return {**described_space(space), "keys": count}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.commits import By
+from actors.commits.barriers import Place
 from actors.node import Node
 from actors.rights import Standing
 from actors.runtime import Urgent, ask, tell
@@ -23,6 +24,8 @@ from language.parser import parse
 from protocol import limits
 from protocol.errors import (
     Busy,
+    Cancelled,
+    Conflict,
     DiskFull,
     Draining,
     NotAllowed,
@@ -34,7 +37,7 @@ from protocol.errors import (
     SessionEnded,
     UnknownOutcome,
 )
-from protocol.requests import SignIn
+from protocol.requests import AuthenticatePassword, SignIn
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -53,6 +56,7 @@ from storage.catalog import Space
 from storage.effects import DELETE_RECORD, decode
 from storage.engine import EngineFailed
 from storage.memory import MemoryEngine
+from storage.read_set import ReadSet
 from storage.spaces import Keys
 from storage.transactions import Transaction
 from tests.actors import nodes
@@ -354,6 +358,56 @@ async def test_an_answer_that_waits_is_seen_and_ended(here: Desk) -> None:
     assert await here.one(GetKey("k")) == {"value": "it's", "ttl": None}
 
 
+def barrier(node: Node) -> Place:
+    """One that stands over everything, as whoever kept losing its races has it."""
+    everything = ReadSet()
+    everything.add_range(b"\0", b"\xff" * 40)
+    place = Place(node.committer.barriers, "test", everything, lambda: None)
+    node.committer.barriers.join(place)
+    return place
+
+
+async def test_what_a_barrier_holds_back_is_seen_and_ended(here: Desk) -> None:
+    await here.run(GetKey("k"))
+    place = barrier(here.node)
+    heard = [
+        ask_keys(here.node, ANA, ("a", "b", "c"), SetKey("k", number), request=f"r-{number}")
+        for number in range(3)
+    ]
+    shown = [row for row in here.node.running.info(0) if isinstance(row, dict)]
+    assert [(row["id"], row["user"], row["barrier"], row["commit"]) for row in shown] == [
+        (f"r-{number}", "ana", True, None) for number in range(3)
+    ]
+    assert here.node.running.cancel("r-1") and not here.node.running.cancel("r-1")
+    with pytest.raises(Cancelled):
+        await heard[1]
+    place.leave()
+    assert [await heard[0], await heard[2]] == [(WRITTEN,)] * 2
+    assert await here.one(GetKey("k")) == {"value": 2, "ttl": None}
+    assert here.node.running.info(0) == []
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER USER ben SET PASSWORD 'another password'", "DROP USER ben"]
+)
+async def test_who_brought_a_password_that_is_good_no_more_has_nothing_done_behind_that(
+    here: Desk, change: str
+) -> None:
+    """Held back by a barrier, or put off for a turn."""
+    await nodes.run(here.node, "DEFINE USER ben ROLE editor PASSWORD 'a long password'")
+    asked = AuthenticatePassword("ben", "a long password", "http", "192.0.2.1:5000")
+    ben = await ask(here.node.sessions, asked)
+    place = barrier(here.node)
+    heard = ask_keys(here.node, ben, ("a", "b", "c"), SetKey("k", 1))
+    other = ask_keys(here.node, ANA, ("a", "b", "c"), SetKey("k", 2))
+    assert (await nodes.run(here.node, change)).refusal is None
+    place.leave()
+    with pytest.raises(SessionEnded):
+        await heard
+    assert await other == (WRITTEN,)
+    assert await here.one(GetKey("k")) == {"value": 2, "ttl": None}
+
+
 async def test_what_is_refused_changes_nothing(here: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     await here.run(SetKey("k", "text"))
     before = here.node.committer.committed
@@ -583,6 +637,59 @@ async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk
     committer.withdraw(committer.generation, DiskFull("planted"))
     await asyncio.sleep(0)
     assert list(sweepers.places.values()) == [place] and place.ref.is_alive()
+
+
+@pytest.mark.parametrize(
+    "revive",
+    [
+        lambda keys: keys.persist("k99"),
+        lambda keys: keys.expire("k99", 5 * SECOND),
+        lambda keys: keys.set("k99", 1, keep=True),
+        lambda keys: keys.set("k99", 1, when="PRESENT"),
+        lambda keys: keys.swap("k99", 99, 1),
+        lambda keys: keys.incr("k99"),
+    ],
+)
+async def test_a_key_that_somebody_was_told_has_expired_does_not_come_back(
+    here: Desk, revive: Callable[[Keys], Any]
+) -> None:
+    """By a transaction that began before and took it for alive."""
+    await here.run(*(SetKey(f"k{number}", number, SECOND) for number in range(100)))
+    with here.node.committer.begin() as tx:
+        keys = Keys(tx, here._declared())
+        assert keys.get("k99") is not NONE
+        tx.pause()
+        here.clock.advance(2 * SECOND)
+        assert await here.run(ListKeys()) == [{"keys": []}]
+        revive(keys)
+        with pytest.raises(Conflict):
+            here.node.committer.commit(tx, By("ana", "wire"), "…")
+    assert await here.run(GetKey("k99"), ListKeys()) == [NONE, {"keys": []}]
+
+
+async def test_who_changed_a_key_that_lives_is_not_refused(here: Desk) -> None:
+    await here.run(SetKey("k", 1, 3 * SECOND), SetKey("other", 1, SECOND))
+    with here.node.committer.begin() as tx:
+        keys = Keys(tx, here._declared())
+        keys.persist("k")
+        keys.set("other", 2)  # it rests on nothing that was there
+        tx.pause()
+        here.clock.advance(2 * SECOND)
+        here.node.committer.commit(tx, By("ana", "wire"), "PERSIST")
+    assert await here.run(ListKeys()) == [{"keys": ["k", "other"]}]
+
+
+async def test_a_space_of_which_it_was_told_that_a_key_is_gone_goes_past_its_time(
+    here: Desk,
+) -> None:
+    """Else a start after that, with a clock that is behind, would have the key again."""
+    await here.run(SetKey("k", 1, SECOND))
+    here.clock.advance(2 * SECOND)
+    before = here.node.committer.committed
+    shown = await nodes.value(here.node, "INFO FOR SPACE c")
+    assert shown["keys"] == 0
+    assert here.node.committer.released_upto > before
+    assert here.stored() == 0
 
 
 async def test_expired_keys_are_swept_in_slices_of_their_own(here: Desk) -> None:

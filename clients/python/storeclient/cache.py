@@ -228,8 +228,8 @@ class AsyncLease:
         self.key = key
         self.holder = holder
         self.fence = 0
-        """The sequence of the commit that acquired it: grows for ever, from one holder to the
-        next."""
+        """The log time of the commit that acquired it, in microseconds: grows for ever, from one
+        holder to the next."""
         self.until: datetime | None = None
         """When it ends, by the node's clock."""
         self.lost = False
