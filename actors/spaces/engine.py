@@ -213,10 +213,6 @@ class Spaces:
                 return True
         return False
 
-    def holds_back(self, work: Work) -> bool:
-        """Whether a barrier does."""
-        return work in self._late.get(work.names, ())
-
     # --- behind barriers ------------------------------------------------------------------------
 
     def _hold_back(self, work: Work) -> None:

@@ -390,7 +390,7 @@ class Work(Waiter):
             "rows_read": 0,
             "waiting": True,
             "commit": self.promise.sequence if self.waits else None,
-            "barrier": not self.waits and self._spaces.holds_back(self),
+            "barrier": False,
         }
 
 

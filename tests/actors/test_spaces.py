@@ -375,7 +375,7 @@ async def test_what_a_barrier_holds_back_is_seen_and_ended(here: Desk) -> None:
         for number in range(3)
     ]
     shown = [row for row in here.node.running.info(0) if isinstance(row, dict)]
-    assert [(row["id"], row["user"], row["barrier"], row["commit"]) for row in shown] == [
+    assert [(row["id"], row["user"], row["waiting"], row["commit"]) for row in shown] == [
         (f"r-{number}", "ana", True, None) for number in range(3)
     ]
     assert here.node.running.cancel("r-1") and not here.node.running.cancel("r-1")
