@@ -9,12 +9,14 @@ gone. `actors/commits/barriers.py` says who may have one, and for how long.
   that nothing slips in before it comes to read it again, and what it has read since.
 - Reading is never held back, and neither is a commit that would change nothing of that.
 - What takes somebody's rights away is never held back either, or else a user who is to be shut out
-  could put that off with a statement of their own. `Transaction.passes` is for the few others that
-  have nobody who could run them again.
+  could put that off with a statement of their own. So no change of a user counts, whoever has read
+  it; what else its transaction changes counts as ever. `Transaction.passes` is for the few others
+  that have nobody who could run them again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from storage import keys
@@ -56,21 +58,18 @@ class Barrier:
         return True
 
     def _would_lose_to(self, tx: Transaction) -> bool:
-        own = tx.own
-        if own.catalog and _is_of_access(tx):
-            return False
-        adds = frozenset(tx.adds)
+        own, adds = tx.own, frozenset(tx.adds)
+        writes: AbstractSet[bytes] = own.writes.keys()
+        ordered, declared = own.ordered(), own.declared
+        if own.catalog and (access := set(filter(keys.is_of_access, declared))):
+            # That alone disturbs nobody; what it brings along does, as if it came by itself.
+            writes, declared = writes - access, declared - access
+            ordered = [key for key in ordered if key not in access]
         for reads in (self._before, self._holder.reads if self._holder else NOTHING):
-            if reads.touch(own.writes.keys(), own.ordered()) or reads.touch(adds, sorted(adds)):
+            if reads.touch(writes, ordered) or reads.touch(adds, sorted(adds)):
                 return True
-            if own.catalog and reads.rest_on(own.declared, own.ranges):
+            if own.catalog and reads.rest_on(declared, own.ranges):
                 return True
             if any(reads.touch_range(start, end) for start, end in own.ranges):
                 return True
         return False
-
-
-def _is_of_access(tx: Transaction) -> bool:
-    """Whether all it declares is about who may do what."""
-    own = tx.own
-    return not own.ranges and all(map(keys.is_of_access, own.declared))

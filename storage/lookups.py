@@ -49,7 +49,7 @@ class Lookups:
         self.get = self._found.get
         """What is remembered under a name; None: nothing is."""
         self._resting: dict[bytes, set[Hashable]] = {}
-        """Which look-ups rest on a declared key."""
+        """Which look-ups rest on a declared key: those that are remembered, and no others."""
 
     def __len__(self) -> int:
         return len(self._found)
@@ -78,7 +78,7 @@ class Lookups:
             return
         for each in declared:
             for at in self._resting.pop(each, ()):
-                self._found.pop(at, None)
+                self._forget(at)
 
     def withdraw(self, upto: int) -> None:
         """Commits after one never happened: what was found in a state with any of them is not."""
@@ -86,9 +86,21 @@ class Lookups:
             return
         # What they made forgotten stays so, and what was remembered before them they left alone.
         for at in [at for at, found in self._found.items() if found.since > upto]:
-            del self._found[at]
+            self._forget(at)
         self.since = upto
         self.users_since = min(self.users_since, upto)
+
+    def _forget(self, at: Hashable) -> None:
+        """Nothing keeps its name: much of what it rested on may stay as it is for ever."""
+        found = self._found.pop(at, None)
+        if found is None:
+            return
+        for declared in found.rests_on:
+            names = self._resting.get(declared)
+            if names is not None:
+                names.discard(at)
+                if not names:
+                    del self._resting[declared]
 
 
 def rest_on(looked: Collection[Lookup], declared: Collection[bytes], ranges: list[Range]) -> bool:

@@ -49,7 +49,7 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
         "order": _order(run, plan, explained, ways),
     }
     if statement.analyze:
-        reader = _Reader(ways)
+        reader = _Reader(run, ways)
         rows = 1 if counted else len(plan.run(reader, run, ordered=_in_order(ways)))
         took_us = run.services.clock.monotonic_us() - began_us
         answer |= {
@@ -59,15 +59,19 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
 
 
 class _Reader:
-    """The rows of all sources, counted as they are pulled."""
+    """The rows of all sources, counted as they are pulled: for the answer, and as those that any
+    statement reads."""
 
-    def __init__(self, ways: Sequence[AccessPath | Iterator[Batch]]) -> None:
+    def __init__(self, run: Execution, ways: Sequence[AccessPath | Iterator[Batch]]) -> None:
+        self._run = run
         self._batches = [one.batches if isinstance(one, AccessPath) else one for one in ways]
         self.rows = 0
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in chain.from_iterable(self._batches):
-            self.rows += len(batch.pairs if isinstance(batch, Pairs) else batch.values)
+            count = len(batch.pairs if isinstance(batch, Pairs) else batch.values)
+            self.rows += count
+            self._run.count_read(count)
             yield batch
 
 

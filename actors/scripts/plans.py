@@ -54,7 +54,9 @@ class Step:
 
     def __init__(self, statement: Any) -> None:
         handler = handler_of(statement)
-        timeout: timedelta | None = getattr(statement, "timeout", None)
+        # EXPLAIN ends with the clauses of what it explains, and ANALYZE takes as long as that does.
+        timed = statement.statement if type(statement) is tree.Explain else statement
+        timeout: timedelta | None = getattr(timed, "timeout", None)
         self.statement = statement
         # FROM ONLY answers one value: whoever shows rows would take it for them.
         self.kind = "value" if getattr(statement, "only", False) else handler.kind
@@ -63,7 +65,7 @@ class Step:
         self.claims = claims_of(statement).things
         """What it needs of what it names."""
         self.timeout_us = None if timeout is None else timeout // MICROSECOND
-        """The statement's own."""
+        """The statement's own TIMEOUT."""
         self._steady: bool | None = None
         self.work: Work | None = None
         """What runs it, once it was compiled: at its first run, when it has been judged."""

@@ -22,7 +22,7 @@ from protocol.rights import READ, Verbs
 from protocol.values import NONE, RecordId, Value, check_record_id, type_name
 from storage import records
 from storage.catalog import Table
-from storage.indexes import FAILED
+from storage.indexes import BUILDING
 from storage.keys import Range, within
 
 OBJECTS_IN_A_BATCH = 512
@@ -63,16 +63,24 @@ _Listing = Callable[[Execution], list[Any]]
 def _through_index(path: Path, name: str, work: _Listing, run: Execution) -> list[Any]:
     """`<-table.path`: it is asked for each of many rows, and never goes through the table for it.
 
-    :raises BadRequest: no index begins with that path
+    :raises BadRequest: no index that is used by now begins with that path
     """
     table = run.table(name, READ)
-    if not any(each.paths[0] == path and each.state != FAILED for each in table.indexes):
-        field = path_text(path)
-        raise BadRequest(
-            f"<-{table.name}.{field} goes through an index that begins with {field}, and there"
-            f" is none: DEFINE INDEX … ON {table.name} FIELDS {field}"
-        )
+    if not any(each.usable and each.paths[0] == path for each in table.indexes):
+        raise _no_way(path, table)
     return work(run)
+
+
+def _no_way(path: Path, table: Table) -> BadRequest:
+    name, field = table.name, path_text(path)
+    goes = f"<-{name}.{field} goes through an index that begins with {field}, and"
+    for each in table.indexes:
+        if each.state == BUILDING and each.paths[0] == path:
+            return BadRequest(
+                f"{goes} {each.name} is being built: INFO FOR INDEX {each.name} ON {name} says how"
+                " far that has come"
+            )
+    return BadRequest(f"{goes} there is none: DEFINE INDEX … ON {name} FIELDS {field}")
 
 
 def _count(plan: SelectPlan, name: str, run: Execution) -> list[Any]:

@@ -74,8 +74,9 @@ class ScriptRun(Execution):
     waiting = False
     """Whether it waits at the moment, for messages or another's barrier, and holds no
     transaction."""
-    _began_us = 0
-    """When the statement at hand began."""
+    _due_us = 0
+    """When the time is over that a TIMEOUT has given the statement at hand; 0: no statement of the
+    transaction at hand has begun that has one."""
     _attempts: Attempts | None = None
     """Of the transaction at hand, once it has lost."""
     _held: Budget | None = None
@@ -228,6 +229,7 @@ class ScriptRun(Execution):
         shown, written = (self.sequence, self.generation), self.written
         iterations = self.iterations
         attempts = self._attempts = None
+        self._due_us = 0
         try:
             while True:
                 if lost:
@@ -275,6 +277,8 @@ class ScriptRun(Execution):
                     else:
                         self._wait(first)
         finally:
+            if self._due_us and not self.in_block:
+                self.turn.pop_deadline()
             if attempts is not None:
                 attempts.leave()
             if self.wait is not None:
@@ -429,10 +433,10 @@ class ScriptRun(Execution):
         due_us = self.turn.ends_us
         if self._at is None:
             return due_us
-        timeout_us = self.plan.step(self.plan.script.statements[self._at]).timeout_us
-        if timeout_us is None:
+        own_us = self._due_us
+        step = self.plan.step(self.plan.script.statements[self._at])
+        if not own_us or step.timeout_us is None:
             return due_us
-        own_us = self._began_us + timeout_us
         return own_us if due_us is None else min(own_us, due_us)
 
     def _check_kept(self) -> None:
@@ -485,16 +489,28 @@ class ScriptRun(Execution):
 
     def _statement(self, step: Step) -> None:
         turn = self.turn
-        self._began_us = began_us = turn.now_us
+        began_us, timeout_us = turn.now_us, step.timeout_us
         self.rows_read = 0
         self._answered = None
         try:
-            value = self.perform(step) if step.timeout_us is None else self.timed(step)
+            value = self.perform(step) if timeout_us is None else self._in_time(step, timeout_us)
         finally:
             took_us = turn.looked_us() - began_us
             if took_us >= self.services.slow_us:
                 self._say_slow(took_us)
         self._answer(value, step.kind, took_us)
+
+    def _in_time(self, step: Step, timeout_us: int) -> Value:
+        """Perform a statement for as long as its own TIMEOUT says. Where it is all of its
+        transaction that bounds every attempt, the commit, and what it waits for in between."""
+        turn = self.turn
+        if self.in_block:
+            self._due_us = turn.now_us + timeout_us
+            return self.timed(step)
+        if not self._due_us:  # else this is not the first attempt
+            turn.push_deadline(timeout_us)  # `_transact` drops it
+            self._due_us = turn.looked_us() + timeout_us
+        return self.perform(step)
 
     def _say_slow(self, took_us: int) -> None:
         """Let a slow statement be found in the log; its text without secrets, and cut."""

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from actors.indexes import Indexes
 from actors.node import Node
 from protocol import limits
-from protocol.errors import DiskFull, Duplicate, NotEnoughReplicas, UnknownOutcome
+from protocol.errors import BadRequest, DiskFull, Duplicate, NotEnoughReplicas, UnknownOutcome
+from protocol.values import RecordId
 from storage.memory import MemoryEngine
 from tests.actors import nodes
 from tests.actors.nodes import simulated_doors, value
@@ -275,6 +277,44 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
         (found,) = await built(node, "a")
         assert found["state"] == "ready"
         assert await wrong_entries(node.node, "main") == []
+
+
+async def test_links_are_read_backwards_through_what_is_built_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is being built would leave them to go through the table, for each record anew."""
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 1)
+    back, found = "SELECT VALUE <-thing.of FROM other", [[RecordId("thing", n) for n in range(3)]]
+    async with running(tmp_path / "store") as node:
+
+        async def unbuilt(script: str, state: str) -> Indexes:
+            """Declare what is not built before `wake` is called."""
+            held: list[Indexes] = []
+
+            def keep(builder: Indexes) -> None:
+                held.append(builder)
+
+            with monkeypatch.context() as nobody:
+                nobody.setattr(Indexes, "wake", keep)
+                await node.values(script)
+            assert (await node.value("INFO FOR INDEX i ON thing"))["state"] == state
+            return held[0]
+
+        await node.values("DEFINE TABLE thing; DEFINE TABLE other; CREATE other:1")
+        rows = [{"id": n, "of": RecordId("other", 1)} for n in range(3)]
+        await node.values("INSERT INTO thing $rows RETURN NONE", {"rows": rows})
+        builder = await unbuilt("DEFINE INDEX i ON thing FIELDS of", "building")
+        refusal = (await node.answer(back)).refusal
+        assert isinstance(refusal, BadRequest)
+        assert refusal.message == (
+            "<-thing.of goes through an index that begins with of, and i is being built:"
+            " INFO FOR INDEX i ON thing says how far that has come"
+        )
+        builder.wake()
+        await built(node, "i")
+        assert await node.value(back) == found
+        await unbuilt("REBUILD INDEX i ON thing", "rebuilding")
+        assert await node.value(back) == found, "the old one is used until then"
 
 
 async def test_a_build_waits_for_the_followers_of_its_node(

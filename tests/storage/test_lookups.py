@@ -327,3 +327,63 @@ def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_late
         assert catalog.namespace(tx, "m").comment == "two"
     with book.begin() as tx:
         assert catalog.namespace(tx, "m").comment == "one"
+
+
+def test_what_is_forgotten_leaves_no_name_behind() -> None:
+    """What is made and dropped again and again is looked up each time, and rests on what stays."""
+    story = Story(1)
+    lookups = story.book.ledger.lookups
+
+    def commit(change: Callable[..., object], *told: Any) -> None:
+        with story.book.begin() as tx:
+            change(tx, *told)
+            story.book.commit(tx)
+
+    def look_for_all() -> int:
+        with story.book.begin() as tx:
+            for thing in THINGS:
+                look(tx, thing)
+        assert _names(lookups) == {
+            (declared, at) for at, found in lookups._found.items() for declared in found.rests_on
+        }
+        return len(_names(lookups))
+
+    def cycle(thing: Thing) -> int:
+        commit(story._define, thing, Taken.OVERWRITE)
+        look_for_all()
+        commit(lambda tx: story._drop(tx, thing, look(tx, thing)[0]))
+        return look_for_all()
+
+    for thing in THINGS:
+        if thing[0] in ("namespace", "database", "topic"):
+            commit(story._define, thing, Taken.OVERWRITE)
+    for thing in THINGS:
+        if thing[0] in ("group", "space", "user"):
+            before = cycle(thing)
+            for _ in range(20):
+                assert cycle(thing) == before, thing
+
+
+def test_what_was_taken_back_leaves_no_name_behind() -> None:
+    book = Book()
+    with book.begin() as tx:
+        catalog.define_namespace(tx, "m", None)
+        book.commit(tx)
+    book.durable()
+    lookups = book.ledger.lookups
+    for _ in range(3):
+        with book.begin() as tx:
+            users.define(tx, "ana", "owner", "hash")
+            book.commit(tx)
+        with book.begin() as tx:
+            look(tx, ("namespace", "m"))
+            look(tx, ("user", "ana"))
+        assert len(lookups) == len(_names(lookups)) == 2
+        book.ledger.withdraw()
+        assert len(lookups) == len(_names(lookups))
+
+
+def _names(lookups: Lookups) -> set[tuple[bytes, Hashable]]:
+    """Everything that stands as resting on something."""
+    assert all(lookups._resting.values()), "an empty set is one that is kept for nothing"
+    return {(declared, at) for declared, names in lookups._resting.items() for at in names}

@@ -5,23 +5,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 
 from actors.commits import barriers
 from actors.commits.barriers import Place
+from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
-from protocol.errors import Cancelled, Conflict, Draining, SessionEnded, StatementTimeout
+from protocol.errors import (
+    Cancelled,
+    Conflict,
+    Draining,
+    SessionEnded,
+    StatementTimeout,
+    UnknownOutcome,
+)
 from protocol.requests import ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, Room
 from storage.read_set import ReadSet
+from tests.actors.nodes import value
+from tests.actors.parts import outcome
+from tests.actors.scripts.test_stalled_disk import Stall, asked, played
 from tests.keys import ask_keys
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running
+from tests.simulation.disk import SimulatedDisk
 
 ROWS = 3_000
 ALL = "UPDATE thing SET n = n + 1 RETURN NONE"
@@ -107,6 +119,20 @@ async def a_barrier(
         await until(lambda: any(run.progress.barrier for run in node.node.running), long)
     await until(lambda: not node.node.running.waiting("http"), long)
     return long
+
+
+@contextmanager
+def a_barrier_over_all(node: Node) -> Iterator[Place]:
+    """One whose holder has read everything there is."""
+    everything = ReadSet()
+    everything.add_range(b"", b"\xff" * 16)
+    place = Place(node.committer.barriers, "test", everything, lambda: None)
+    node.committer.barriers.join(place)
+    assert place.stands
+    try:
+        yield place
+    finally:
+        place.leave()
 
 
 async def killed(node: Running, long: asyncio.Task[ScriptAnswer]) -> None:
@@ -267,6 +293,50 @@ async def test_who_waits_behind_a_barrier_can_be_ended(node: Running) -> None:
     await killed(node, long)
 
 
+async def test_the_timeout_of_a_statement_bounds_its_wait_for_a_barrier(node: Running) -> None:
+    await node.values("CREATE thing:1 SET n = 1")
+    with a_barrier_over_all(node.node):
+        for script in (
+            "UPDATE thing:1 SET n = 2 TIMEOUT 20ms",
+            "SELECT n FROM thing; UPDATE thing:1 SET n = 2 TIMEOUT 20ms",
+        ):
+            answer = await asyncio.wait_for(node.answer(script), 5)
+            assert type(answer.refusal) is StatementTimeout, script
+    assert await node.value("SELECT VALUE n FROM thing") == [1]
+
+
+def test_the_timeout_of_a_statement_counts_from_its_first_attempt() -> None:
+    """Its wait for a barrier is a part of that, and what is left bounds its wait for the disk."""
+
+    async def main(here: Node, _disk: SimulatedDisk) -> None:
+        await value(here, "CREATE t:1 SET n = 1")
+        loop = asyncio.get_running_loop()
+        began, stall = loop.time(), Stall(here)
+        with a_barrier_over_all(here):
+            writing = asked(here, "UPDATE t:1 SET n = 2 TIMEOUT 10s")
+            await asyncio.sleep(6)
+        found = await outcome(writing)
+        assert type(found) is UnknownOutcome
+        assert 10 <= loop.time() - began < 10.1
+        stall.end()
+
+    played(main)
+
+
+def test_the_timeout_of_a_statement_bounds_no_other() -> None:
+    async def main(here: Node, _disk: SimulatedDisk) -> None:
+        await value(here, "CREATE t:1 SET n = 1; CREATE t:2 SET n = 1")
+        with a_barrier_over_all(here):
+            writing = [
+                asked(here, "SELECT * FROM t TIMEOUT 5s; UPDATE t:1 SET n = 2"),
+                asked(here, "BEGIN; UPDATE t:2 SET n = 2 TIMEOUT 5s; COMMIT"),
+            ]
+            await asyncio.sleep(20)
+        assert [(await one).refusal for one in writing] == [None, None]
+
+    played(main)
+
+
 async def test_a_barrier_has_an_end(
     node: Running, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
@@ -316,6 +386,44 @@ async def test_rights_are_taken_away_behind_a_barrier(node: Running) -> None:
     await killed(node, long)
 
 
+def test_what_changes_users_alone_passes_a_barrier_and_brings_nothing_along() -> None:
+    async def main(here: Node, _disk: SimulatedDisk) -> None:
+        await value(here, "CREATE t:1 SET n = 1; DEFINE USER bob ROLE viewer PASSWORD 'bob, long'")
+        others = (
+            "UPDATE t:1 SET n = 2", "CREATE t:2", "DELETE t:1", "DEFINE TABLE w",
+            "PUBLISH INTO q VALUE 2",
+        )  # fmt: skip
+        with a_barrier_over_all(here):
+            for alone in (
+                "DEFINE USER eve ROLE viewer PASSWORD 'eve, long'",
+                "ALTER USER bob SET ROLE editor",
+                "GRANT READ ON TABLE t TO eve; REVOKE READ ON TABLE t FROM eve",
+                "BEGIN; ALTER USER bob SET PASSWORD 'another one'; DROP USER eve; COMMIT",
+            ):
+                assert (await asyncio.wait_for(asked(here, alone), 5)).refusal is None, alone
+            waiting = [
+                asked(here, f"BEGIN; {other}; ALTER USER bob SET ROLE viewer; COMMIT")
+                for other in others
+            ]
+            await asyncio.sleep(1)
+            assert not any(one.done() for one in waiting)
+        for one in waiting:
+            assert (await one).refusal is None
+
+    played(main)
+
+
+async def test_rights_are_taken_away_beside_what_a_barrier_does_not_keep(node: Running) -> None:
+    """Whoever is shut out has looked up their own user, and put that off by that alone."""
+    await fill(node)
+    await node.values("DEFINE USER eve ROLE owner PASSWORD 'correct horse'")
+    long = await a_barrier(node, LONG.replace("BEGIN;", "BEGIN; INFO FOR USERS;"))
+    script = "BEGIN; CREATE other:1; DROP USER eve; COMMIT"
+    assert (await asyncio.wait_for(node.answer(script), 5)).refusal is None
+    assert not long.done()
+    await killed(node, long)
+
+
 async def test_a_declaration_waits_behind_a_barrier(node: Running) -> None:
     await fill(node)
     long = await a_barrier(node, LONG)
@@ -350,17 +458,12 @@ async def test_keys_of_the_cache_wait_behind_a_barrier_in_their_order(node: Runn
 
 async def test_what_is_due_on_a_topic_waits_behind_a_barrier(node: Running) -> None:
     await node.values("DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 100ms; PUBLISH INTO q VALUE 1")
-    line, topics, committer = node.node.committer.barriers, node.node.topics, node.node.committer
-    everything = ReadSet()
-    everything.add_range(b"", b"\xff" * 16)
+    topics, committer = node.node.topics, node.node.committer
     await node.values("TAKE 1 FROM q AS g")
-    place = Place(line, "test", everything, lambda: None)
-    line.join(place)
-    assert place.stands
-    at, begun = committer.committed, topics.begun
-    await until(lambda: topics.begun > begun and not topics.working)
-    assert committer.committed == at
-    place.leave()
+    with a_barrier_over_all(node.node):
+        at, begun = committer.committed, topics.begun
+        await until(lambda: topics.begun > begun and not topics.working)
+        assert committer.committed == at
     await until(lambda: committer.committed > at)
     assert topics.refusals == {}, "nothing was refused, and nothing logged"
 

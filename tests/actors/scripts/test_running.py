@@ -225,6 +225,23 @@ async def test_a_statement_reads_so_many_rows_and_no_more(
         assert answer.refusal.detail["limit"] == 500
 
 
+async def test_what_is_explained_by_doing_it_counts_what_it_reads(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(node)
+    running = started(node, "EXPLAIN ANALYZE SELECT VALUE id FROM thing WHERE n + 1 < 0")
+    await begun(node, running)
+    while not any(one["rows_read"] for one in await shown(node)):
+        assert not running.done(), "it shows how far it has come"
+    explained = (await running).results[-1].value
+    assert isinstance(explained, dict) and explained["rows_read"] == MANY
+    monkeypatch.setattr("protocol.limits.ROWS_READ", 500)
+    for statement in ("SELECT VALUE n FROM thing", "UPDATE thing SET n = 1", "DELETE thing"):
+        answer = await node.answer(f"EXPLAIN ANALYZE {statement}")
+        assert isinstance(answer.refusal, TooLarge), statement
+        assert answer.refusal.detail["limit"] == 500
+
+
 async def test_of_those_ended_together_each_says_where(node: Running) -> None:
     """One refusal ends them all, and each adds its own place to what it hears."""
     one = started(node, LONG["loop"])
