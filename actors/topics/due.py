@@ -209,6 +209,7 @@ class TopicActor(LoopActor):
             topic = self._present(tx)
             found = [] if topic is None else groups(tx, topic)
             done.awaited = any(self._owner.is_awaited(tx, group) for group in found)
+            done.rests_on(tx)
         return found
 
     def _retain(self, done: _Done) -> None:
@@ -216,6 +217,7 @@ class TopicActor(LoopActor):
         with self._committer.begin() as tx:
             topic = self._present(tx)
             if topic is None:
+                done.rests_on(tx)
                 return
             messages = Messages(tx, topic)
             trimmed, more = messages.trim_due(self._trims)
@@ -237,6 +239,7 @@ class TopicActor(LoopActor):
             topic = self._present(tx)
             found = find_group(tx, topic, group.name) if topic is not None else None
             if found is None or found.id != group.id:
+                done.rests_on(tx)
                 return
             hand_outs = HandOuts(tx, found)
             hand_outs.lapse()
@@ -288,6 +291,11 @@ class _Done:
             self.wrote = True
         promise = committer.commit(tx, NODE, reason=DUE)
         self.sequence = max(self.sequence, promise.sequence)
+
+    def rests_on(self, tx: Transaction) -> None:
+        """What one of its transactions has found, that there is nothing any more above all, is so
+        only once all that it saw is released: a drop in flight may be taken back."""
+        self.sequence = max(self.sequence, tx.saw)
 
     def expects(self, at_us: int | None) -> None:
         """There will be something at that time."""

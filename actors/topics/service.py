@@ -2,7 +2,8 @@
 
 - A topic with nothing to come costs nothing: no actor, no timer, no look. `Topics` keeps one
   entry, a time, for each topic that has something to come, and one timer for all of them. An actor
-  is started when the time has come, and goes when it has nothing to do for a while.
+  is started when the time has come, and goes when it has nothing to do for a while. A topic that is
+  dropped takes all of that with it once the drop is on the disk.
 - These times are a service, not what makes anything right: TAKE judges deadlines exactly, by
   itself. So they are kept apart a little, save where somebody waits.
 """
@@ -13,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 from typing import Any, Final
@@ -27,10 +29,12 @@ from actors.topics.waiting import Hear, Waits
 from protocol import limits
 from protocol.requests import Caller
 from protocol.rights import READ, Verbs
-from storage import catalog
+from storage import catalog, keys
 from storage.engine import EngineUnreadable
 from storage.groups import Group, find_group
 from storage.hand_outs import HandOuts
+from storage.keys import Range
+from storage.layers import Layer
 from storage.topics import Topic, each_topic, find_topic
 from storage.transactions import Transaction
 
@@ -50,8 +54,7 @@ STALE: Final = 64
 BEGUN_AT_ONCE: Final = 64
 """Topics whose time has come that are begun with in one turn of the loop."""
 REMEMBERED: Final = 1_000
-"""Topics for which it is remembered when they were last looked after, or that work on them was
-refused; more if that was just now."""
+"""Topics for which it is remembered when they were last looked after; more if that was just now."""
 FIGURES_NEED: Final[Verbs] = READ
 """What a caller needs on a topic to see its figures in /metrics."""
 
@@ -68,17 +71,23 @@ class Topics:
         self.rights = rights
         self.waits = Waits(self._listen)
         """Scripts that wait for messages."""
+        self._hear: Hear | None = None
+        """Whoever wants to hear of commits beside this."""
+        self._has_led = False
+        """Whether anything may be known here of topics, which is to go when they do."""
         self.places: dict[int, Supervised[TopicActor]] = {}
         """Actors that have, or lately had, something to do; by the topic's id."""
         self.begun = 0
         """How often an actor was given work."""
-        self.working: set[int] = set()
+        self.working: dict[int, Topic] = {}
         """Topics, by their ids, whose actors have work and have not reported its end."""
+        self._gone: set[int] = set()
+        """Of these, those that were dropped meanwhile."""
         self._due: dict[int, tuple[int, Topic]] = {}
         self._agenda: list[tuple[int, int]] = []
         """Times and topics; an entry counts as long as `_due` says the same."""
         self._worked_us: dict[int, int] = {}
-        self.refusals: dict[int, int] = {}
+        self.refusals: dict[int, tuple[int, Topic]] = {}
         """How often what was due was refused, by the topic's id; since the start."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us = 0
@@ -89,6 +98,8 @@ class Topics:
 
     async def begin(self) -> None:
         """Look at every topic for what there is to come, in slices."""
+        self._has_led = True
+        self._listen(self._hear)
         until_us = self.runtime.clock.monotonic_us() + limits.SLICE_US
         with self.committer.begin() as tx:
             for topic in _all(tx):
@@ -141,10 +152,14 @@ class Topics:
             return
         self._due[topic.id] = at_us, topic
         heappush(self._agenda, (at_us, topic.id))
+        self._tidy()
+        self._arm()
+
+    def _tidy(self) -> None:
+        """Where most of the agenda has been overtaken, keep of it what counts."""
         if len(self._agenda) > 2 * len(self._due) + STALE:
             self._agenda = [(at_us, id) for id, (at_us, _) in self._due.items()]
             heapify(self._agenda)
-        self._arm()
 
     def _apart_us(self) -> int:
         return min(max(APART_US, APART_EACH_US * len(self._due)), APART_MOST_US)
@@ -178,7 +193,10 @@ class Topics:
 
     def refused(self, topic: Topic) -> None:
         """What was due on a topic was refused."""
-        self.refusals[topic.id] = self.refusals.get(topic.id, 0) + 1
+        self.refusals[topic.id] = self._refused(topic.id) + 1, topic
+
+    def _refused(self, topic: int) -> int:
+        return self.refusals[topic][0] if topic in self.refusals else 0
 
     def worked(self, topic: Topic, next_us: int | None, began_us: int, *, awaited: bool) -> None:
         """A topic's actor has done what there was to do.
@@ -187,7 +205,11 @@ class Topics:
         :param began_us: when it began
         :param awaited: whether somebody waits for that
         """
-        self.working.discard(topic.id)
+        self.working.pop(topic.id, None)
+        if topic.id in self._gone:  # and what it found to come it has found before
+            self._gone.discard(topic.id)
+            self._forget(topic.id)
+            return
         if len(self._worked_us) > REMEMBERED:
             ago_us = began_us - APART_MOST_US
             self._worked_us = {id: us for id, us in self._worked_us.items() if us > ago_us}
@@ -245,7 +267,7 @@ class Topics:
 
     def _begin(self, topic: Topic) -> None:
         self.begun += 1
-        self.working.add(topic.id)
+        self.working[topic.id] = topic
         place = self.places.get(topic.id)
         if place is None:
             replaces = chain((False,), repeat(True))
@@ -258,7 +280,51 @@ class Topics:
     # --- what commits bring ---------------------------------------------------------------------
 
     def _listen(self, hear: Hear | None) -> None:
-        self.committer.ledger.heard = hear
+        self._hear = hear
+        self.committer.ledger.heard = self._heard if self._has_led else hear
+
+    def _heard(self, layer: Layer) -> None:
+        """A commit is in flight: those who want to hear of it, and what it drops, whatever way."""
+        if layer.ranges:
+            gone = [each for each in layer.ranges if keys.touches(*each, (keys.TOPIC_LAST,))]
+            if gone:  # once that is on the disk: a full one takes it back
+                promise = self.committer.promise(layer.sequence)
+                self.committer.when_released(promise, partial(self._dropped, gone))
+        if self._hear is not None:
+            self._hear(layer)
+
+    def _dropped(self, ranges: list[Range], lost: BaseException | None) -> None:
+        """Topics are gone, and what they had to come with them; there may be thousands, of a
+        database."""
+        if lost is not None:
+            return
+        for start, end in ranges:
+            for id in self._known(start, end):
+                if id in self.working:
+                    self._gone.add(id)
+                else:
+                    self._forget(id)
+        self._tidy()
+
+    def _forget(self, topic: int) -> None:
+        self._due.pop(topic, None)
+        self._worked_us.pop(topic, None)
+        self.refusals.pop(topic, None)
+        self._part(topic)
+
+    def _known(self, start: bytes, end: bytes) -> list[int]:
+        """Topics of which anything is known here, and whose last positions stood in a range."""
+        alone = len(start) == keys.RECORD_PREFIX_BYTES  # then it is that of one topic
+        ids = {keys.group_at(start)[0]} if alone else {*self._due, *self.working, *self.refusals}
+        found = []
+        for id in ids:
+            due, refused = self._due.get(id), self.refusals.get(id)
+            topic = due[1] if due is not None else self.working.get(id)
+            if topic is None and refused is not None:
+                topic = refused[1]
+            if topic is not None and start <= topic.last < end:
+                found.append(id)
+        return found
 
     def published(self, topic: Topic, *, over: bool | None = None) -> None:
         """A commit has brought messages.
@@ -335,7 +401,7 @@ class Topics:
         until_us = clock.monotonic_us() + limits.SLICE_US
         for topic in self.rights.topics(tx, caller, FIGURES_NEED):
             if topic is not None:
-                yield figures_of(tx, topic, self.refusals.get(topic.id, 0))
+                yield figures_of(tx, topic, self._refused(topic.id))
             if clock.monotonic_us() >= until_us:
                 tx.pause()
                 await asyncio.sleep(0)

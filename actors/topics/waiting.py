@@ -9,7 +9,8 @@ node has committed it (`Waits.heard`).
 Who takes from one group stands in one line:
 
 - At most one of a line has the turn and runs its statement. One that comes to a line in which
-  others stand goes to its end without having looked.
+  others stand goes to its end without having looked; if they have gone before it stands there, it
+  looks after all.
 - One that had the turn and found nothing goes back to the front. One that leaves, for whatever
   reason, passes the turn on: what it did not take may be for the next.
 - One whose time is over looks once more, whether or not it has the turn: nobody answers that there
@@ -134,6 +135,8 @@ class Line:
             wait.end()
         if self._turn is not wait:
             self._standing[wait] = None
+            if self._turn is None and len(self._standing) == 1:
+                self.wake()  # those that it let look first have gone, and maybe without a look
             return
         self._turn = None
         self._standing[wait] = None

@@ -16,11 +16,14 @@ from actors.node import Node
 from actors.topics import TopicActor
 from actors.topics.service import APART_US, IDLE_US, STALE
 from protocol import limits
-from protocol.errors import Draining, NotEnoughReplicas, Refusal, TooLarge
+from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooLarge
+from protocol.values import NONE
 from storage.engine import Engine
 from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
 from tests.actors import nodes
+from tests.actors.parts import outcome, until
+from tests.actors.scripts.test_taken_back import stalled
 from tests.logbook import Logbook
 from tests.receipts import settled
 from tests.simulation.disk import SimulatedDisk
@@ -534,6 +537,102 @@ async def test_a_dropped_topic_is_let_go(here: Desk) -> None:
     assert not here.node.topics.places
 
 
+@pytest.mark.parametrize(
+    "drop",
+    [
+        "PUBLISH INTO z VALUE 1; DROP TOPIC z",
+        "BEGIN; PUBLISH INTO z VALUE 1; DROP TOPIC z; COMMIT",
+        "PUBLISH INTO z VALUE 1; DROP DATABASE a.c",
+        "PUBLISH INTO z VALUE 1; DROP NAMESPACE c",
+    ],
+)
+async def test_what_dropped_topics_had_to_come_is_not_kept(here: Desk, drop: str) -> None:
+    await here.value("DEFINE TOPIC t KEEP 1h; PUBLISH INTO t VALUE 1")
+    topics, begun = here.node.topics, here.node.topics.begun
+    kept = topics._due.copy()
+    place = ("c", "c") if "NAMESPACE" in drop else ("a", "c")
+    for _ in range(STALE + 1):
+        made = "DEFINE NAMESPACE IF NOT EXISTS c; DEFINE DATABASE IF NOT EXISTS {}.{}"
+        await nodes.run(here.node, made.format(*place), place=(None, None))
+        answer = await nodes.run(here.node, f"DEFINE TOPIC z KEEP 30d; {drop}", place=place)
+        assert answer.refusal is None, answer.refusal
+    assert topics._due == kept
+    assert len(topics._agenda) <= 2 * len(kept) + STALE
+    assert topics.begun == begun, "nothing was looked after for that"
+    await here.pass_time(2 * HOUR)
+    assert await here.messages() == 0, "that of another is done"
+
+
+async def test_a_dropped_topic_that_is_being_looked_after_is_let_go_too(here: Desk) -> None:
+    """What its actor finds to come it has found before."""
+    await here.value("DEFINE TOPIC t KEEP 30d; DEFINE GROUP g ON t DEADLINE 10s;"
+                     "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
+    batches: Any = here.node.committer._batches
+    held, send = list[Any](), batches._send
+    batches._send = held.append
+    running = [await begun(here, "DEFINE TOPIC other")]  # what comes behind it is one batch
+    here.clock.advance(11 * SECOND)
+    topics = here.node.topics
+    topics.keep_time()
+    await nodes.yield_often()
+    assert topics.working
+    running.append(await begun(here, "DROP TOPIC t"))
+    batches._send = send
+    for batch in held:
+        send(batch)
+    assert [await one for one in running] == [NONE, NONE]
+    for _ in range(3):
+        await here.pass_time(SECOND)
+    assert (topics._due, topics.places) == ({}, {})
+
+
+async def test_a_database_takes_with_it_all_that_its_topics_had_to_come(here: Desk) -> None:
+    names = [f"t{number}" for number in range(100)]
+    await here.value("".join(f"DEFINE TOPIC {name} KEEP 30s;" for name in names))
+    for name in names:
+        await here.value(f"PUBLISH INTO {name} VALUE 1; ALTER TOPIC {name} SET KEEP 40s")
+    await here.pass_time(SECOND)
+    topics = here.node.topics
+    assert len(topics._due) == len(topics.places) == 100
+    await nodes.run(here.node, "DROP DATABASE a.b")
+    await nodes.yield_often()
+    assert (topics._due, topics.places) == ({}, {})
+    assert len(topics._agenda) <= STALE
+
+
+async def test_what_has_to_come_is_kept_until_the_drop_is_on_the_disk(
+    here: Desk, logbook: Logbook
+) -> None:
+    logbook.allow("the disk is full: old log was dropped")
+    await here.value("DEFINE TOPIC t KEEP 1h; PUBLISH INTO t VALUE 1")
+    async with in_flight(here, "DEFINE TOPIC other", "DROP TOPIC t"):
+        assert here.node.topics.expected_us(1) is not None
+    await here.pass_time(2 * HOUR)
+    assert await here.messages() == 0
+
+
+async def test_how_often_work_was_refused_is_forgotten_with_the_topic(
+    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("what is due on a topic was refused")
+
+    def refused(_hand_outs: HandOuts) -> None:
+        raise TooLarge("a transaction changes at most so much")
+
+    monkeypatch.setattr(HandOuts, "lapse", refused)
+    for number, drop in enumerate(("DROP TOPIC t", "DROP DATABASE a.b"), start=1):
+        await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s;"
+                         "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
+        await here.pass_time(11 * SECOND)
+        assert list(here.node.topics.refusals) == [number]
+        if number == 2:
+            await here.value("DROP GROUP g ON t")
+            await here.pass_time(2 * SECOND)
+            assert here.node.topics.expected_us(number) is None
+        await here.value(drop)
+        assert here.node.topics.refusals == {}
+
+
 async def test_an_actor_that_fails_is_replaced_and_goes_on(
     here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
@@ -627,6 +726,53 @@ async def test_a_full_disk_puts_nothing_off_that_takes_away(here: Desk) -> None:
     assert here.node.failure is None
     assert await here.messages() == 0
     disk.capacity = 1 << 40
+
+
+async def begun(here: Desk, script: str) -> asyncio.Future[Any]:
+    """A script that has committed something; what comes of it is answered once that is known."""
+    committer = here.node.committer
+    before = committer.committed
+    running = asyncio.ensure_future(outcome(here.value(script)))
+    await until(lambda: committer.committed > before)
+    return running
+
+
+@asynccontextmanager
+async def in_flight(here: Desk, *scripts: str) -> AsyncIterator[None]:
+    """Scripts whose commits wait for the disk, which turns out to be full in the end."""
+    disk = here.node.store.parts.directory.fs
+    assert isinstance(disk, SimulatedDisk)
+    running = list[asyncio.Future[Any]]()
+    with stalled(here.node, disk):
+        for script in scripts:
+            running.append(await begun(here, script))
+        yield
+    assert [type(await one) for one in running] == [DiskFull] * len(scripts)
+    disk.plan = None
+
+
+@pytest.mark.parametrize(
+    ("keep", "drop"),
+    [("KEEP 20s", "DROP TOPIC t"), ("", "DROP GROUP g ON t"), ("KEEP 20s", "DROP DATABASE a.b")],
+)
+async def test_a_topic_is_looked_after_when_its_drop_was_taken_back(
+    here: Desk, logbook: Logbook, keep: str, drop: str
+) -> None:
+    """What came due meanwhile was looked for while there was nothing to be found."""
+    logbook.allow("the disk is full: old log was dropped")
+    await here.value(
+        f"DEFINE TOPIC dead; DEFINE TOPIC t {keep};"
+        "DEFINE GROUP g ON t DEADLINE 10s DELIVERIES 1 DEAD LETTER dead;"
+        "PUBLISH INTO t VALUES [1, 2]; TAKE 2 FROM t AS g"
+    )
+    async with in_flight(here, "DEFINE TOPIC other", drop):
+        here.clock.advance(11 * SECOND)
+        here.node.topics.keep_time()
+        await nodes.yield_often()
+    for _ in range(120):
+        await here.pass_time(SECOND)
+    assert await here.messages("dead") == 2
+    assert await here.messages() == (0 if keep else 2)
 
 
 @pytest.mark.hard

@@ -27,13 +27,16 @@ def layer(key: bytes, last: int) -> Layer:
 class Taker:
     """What a script does that takes with WAIT, driven by hand."""
 
-    def __init__(self, name: int, line: Line, stock: list[int], taken: list[int]) -> None:
+    def __init__(
+        self, name: int, line: Line, stock: list[int], taken: list[int], *, looks: bool = True
+    ) -> None:
         self.name = name
         self.line, self.stock, self.taken = line, stock, taken
         self.woken = False
         self.done = False
         self.wait = Wait(line, 0, self._wake)
-        self.look()
+        if looks:
+            self.look()
 
     def _wake(self) -> None:
         self.woken = True
@@ -48,9 +51,13 @@ class Taker:
         elif self.wait.over:
             self.end()
         else:
-            self.wait.join()
-            if self.wait.woken and not self.woken:
-                self.look()
+            self.stand()
+
+    def stand(self) -> None:
+        """It has found nothing, or was not to look."""
+        self.wait.join()
+        if self.wait.woken and not self.woken:
+            self.look()
 
     def end(self) -> None:
         self.done = True
@@ -144,6 +151,23 @@ def test_a_wake_during_a_look_is_not_lost() -> None:
     assert taken == [0]
 
 
+def test_who_comes_while_one_has_the_turn_that_leaves_without_a_look_looks_itself() -> None:
+    """As where some are run together and the first is refused: it is gone before the others stand,
+    and nobody has looked."""
+    _, line, _, stock, taken = line_of(0)
+    stock.append(1)
+    refused = Wait(line, 0, lambda: None)
+    assert line.may_look(refused)
+    takers = [Taker(name, line, stock, taken, looks=False) for name in range(2)]
+    assert not any(line.may_look(taker.wait) for taker in takers)
+    refused.leave()
+    for taker in takers:
+        taker.stand()
+    settle(takers)
+    assert taken == [0]
+    assert not takers[1].done
+
+
 def test_a_drain_answers_all_and_nobody_waits_after_it() -> None:
     waits, line, takers, stock, taken = line_of(5)
     waits.drain()
@@ -172,10 +196,21 @@ def test_no_mixture_loses_a_wake() -> None:
         waits, _, takers, stock, taken = line_of(0)
         left: set[int] = set()
         for step in range(60):
-            what = rng.choice(("come", "come", "publish", "leave", "look", "run"))
+            what = rng.choice(("come", "come", "refused", "publish", "leave", "look", "run"))
             waiting = [taker for taker in takers if not taker.done]
             if what == "come":
                 takers.append(Taker(len(takers), waits.line(1, 1), stock, taken))
+            elif what == "refused":  # the first of some that are run together
+                line = waits.line(1, 1)
+                first = Wait(line, 0, lambda: None)
+                line.may_look(first)
+                others = range(len(takers), len(takers) + rng.randint(1, 2))
+                came = [Taker(name, line, stock, taken, looks=False) for name in others]
+                takers += came
+                assert not any(line.may_look(taker.wait) for taker in came)
+                first.leave()
+                for taker in came:
+                    taker.stand()
             elif what == "publish":
                 stock += [step] * rng.randint(1, 3)
                 waits.published(1)
