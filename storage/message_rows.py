@@ -57,6 +57,15 @@ class MessageRows:
         """Note the last position trimmed."""
         self._tx.put(self.topic.trimmed, HEAD.pack(position, total))
 
+    def may_be_over(self) -> bool:
+        """Whether the oldest may have to make room. It holds on to nothing, so publishers don't
+        conflict; asked after the commit it counts what others have published meanwhile."""
+        topic = self.topic
+        if topic.max_bytes is None or topic.full != "DROP":
+            return False
+        _, gone = unpack_counter(self._tx.hint(topic.trimmed))
+        return self.end(exactly=False)[1] - gone > topic.max_bytes
+
     def key(self, position: int) -> bytes:
         """The key of a message."""
         return self._prefix + NUMBER.pack(position)

@@ -105,14 +105,17 @@ class Messages:
         return self._rows.end()[0]
 
     def pin(self) -> None:
-        """Hold on to the positions given so far: the transaction makes use of them, so it conflicts
-        with others that publish meanwhile."""
+        """Conflict with others that publish meanwhile: use is made of the positions given here."""
         self._rows.end()
 
     @property
     def size(self) -> int:
         """What the messages take as they are stored."""
         return self._rows.end()[1] - self._rows.trimmed()[1]
+
+    def may_be_over(self) -> bool:
+        """As `MessageRows.may_be_over`."""
+        return self._rows.may_be_over()
 
     @property
     def count(self) -> int:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 STORE: Final = "0" * 8
-"""How receipts begin in the stores of models, whose ids do."""
+"""How the ids of the stores of models begin."""
+
+
+def named(topic: int, store: str = STORE) -> str:
+    """How receipts of a topic begin.
+
+    :param topic: its id
+    :param store: how its store's id begins
+    """
+    return blake2b(topic.to_bytes(8, "big"), digest_size=4, key=store.encode()).hexdigest()
 
 
 def settled(word: str, done: int, stale: Sequence[str] = ()) -> dict[str, Any]:

@@ -106,16 +106,12 @@ def _has_published(
 
 def telling(service: Topics, messages: Messages) -> Callable[[], None]:
     """What lets those who wait to take messages hear of these, to be called once they are there."""
-    topic = messages.topic
-    over = None
-    if topic.max_bytes is not None:
-        over = topic.full == "DROP" and messages.size > topic.max_bytes
-    return partial(_tell, service, messages, over)
+    return partial(_tell, service, messages)
 
 
-def _tell(service: Topics, messages: Messages, over: bool | None) -> None:
+def _tell(service: Topics, messages: Messages) -> None:
     if messages.wakes:
-        service.published(messages.topic, over=over)
+        service.published(messages.topic, over=messages.may_be_over())
 
 
 def take(

@@ -200,18 +200,24 @@ def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value
     needs=[Need(CONSUME, Kind.TOPIC, ("dead",)), Need(WRITE, Kind.TOPIC, ("topic",))],
 )
 def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic) -> Value:
-    """Move the oldest messages of one topic into another."""
+    """Move the oldest messages of one topic into another. The positions answered are those that
+    the commit gives."""
     limit = limits.MESSAGES_READ
     if statement.limit is not None:
         limit = _integer(run, statement.limit, "LIMIT")
     done = redrive(run.transaction, dead, topic, limit, run.tick)
     answer: dict[str, Value] = {"moved": done.moved, "first": None, "last": None}
+    published = done.published
+    if published is None:
+        return answer
+    if run.is_nested:
+        Messages(run.transaction, topic).pin()
+    answer["first"], answer["last"] = published.first, published.last
 
     def follow_up() -> None:
-        if done.published is not None:
-            answer["first"], answer["last"] = done.published.first, done.published.last
-            run.services.topics.published(topic)
-            run.services.topics.trimmed(dead)
+        answer["first"], answer["last"] = published.first, published.last
+        run.services.topics.published(topic)
+        run.services.topics.trimmed(dead)
 
     run.afterwards.append(follow_up)
     return answer

@@ -10,8 +10,8 @@ from protocol.errors import BadRequest
 from protocol.values import check_unicode
 from storage.appends import NUMBER
 from storage.hand_outs.books import Answer
-from storage.hand_outs.lapsing import GIVEN_UP, REFUSED, Lapsing
-from storage.hand_outs.rows import OUT, HandOut, Named, parsed_receipts, unpacked
+from storage.hand_outs.lapsing import GIVEN_UP, REFUSED, Lapsing, Over
+from storage.hand_outs.rows import OUT, HandOut, Named, parsed_receipts, topic_named, unpacked
 
 _FEW: Final = 8
 """Up to so many rows, or among so many times as many positions, a scan costs more than gets."""
@@ -41,18 +41,22 @@ class Answering(Lapsing):
         self, receipts: Sequence[str], delay_us: int | None = None, error: str | None = None
     ) -> Answer:
         """`{nacked, stale, stale_receipts}`: to be handed out again after `delay_us`; None: after
-        the group's backoff. :raises BadRequest: as `ack`; an error too long, a negative delay"""
+        the group's backoff.
+
+        :raises BadRequest: as `ack`; an error too long, a negative delay
+        :raises TooLarge: the dead letters are too much for the transaction, which is spoilt
+        """
         said = _checked_error(error)
         if delay_us is not None and not 0 <= delay_us <= limits.SPAN_SECONDS * 1_000_000:
             raise BadRequest("DELAY takes a duration up to 1000 years")
         done = 0
         for out in self._out(receipts):
-            over = self._over(REFUSED)
+            over = Over(REFUSED)
             self._leave(out)
             for position, row in out.items():
                 row.error = said or row.error
                 if self._is_last(row):
-                    over.add(position, row)
+                    over.rows[position] = row
                     continue
                 self._return(position, row, self._now_us, delay_us)
             self._bury(over)
@@ -92,16 +96,16 @@ class Answering(Lapsing):
     def give_up(self, receipts: Sequence[str], error: str | None = None) -> Answer:
         """`{given_up, stale, stale_receipts}`: dead letters at once.
 
-        :raises BadRequest: as `nack`
+        :raises BadRequest, TooLarge: as `nack`
         """
         said = _checked_error(error)
         done = 0
         for out in self._out(receipts):
-            over = self._over(GIVEN_UP)
+            over = Over(GIVEN_UP)
             self._leave(out)
-            for position, row in out.items():
+            for row in out.values():
                 row.error = said or row.error
-                over.add(position, row)
+            over.rows |= out
             self._bury(over)
             done += len(out)
         self._store()
@@ -144,7 +148,7 @@ class Answering(Lapsing):
         named = parsed_receipts(receipts)
         state = self._load()
         self._settled: set[Named] = set()
-        here = self._tx.store, self.group.id, state.epoch
+        here = topic_named(self._tx.store, self.group.topic), self.group.id, state.epoch
         mine = {(named_one[3], named_one[4]) for named_one in named if named_one[:3] == here}
         wanted = sorted(mine)
         for start in range(0, len(wanted), PART):

@@ -3,7 +3,7 @@ letters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
 from protocol import limits
@@ -23,26 +23,24 @@ REFUSED: Final = "it was refused"
 GIVEN_UP: Final = "it was given up"
 """The error of a dead letter of which nobody has said any: what became of its last hand-out."""
 
+_STEP_BYTES: Final = limits.MIB
+"""Of dead letters put into their topic together, about: a few milliseconds."""
+
 
 class Over:
     """Messages whose last hand-out is over: they are to be dead letters."""
 
-    __slots__ = ("_letter", "bytes", "letters", "rows")
+    __slots__ = ("became", "bytes", "letters", "rows")
 
-    def __init__(self, letter: Callable[[int, HandOut], bytes] | None) -> None:
-        """:param letter: makes the dead letter of a position; None: they are dropped"""
-        self._letter = letter
+    def __init__(self, became: str) -> None:
+        """:param became: what becomes of their last hand-outs"""
+        self.became = became
         self.rows: dict[int, HandOut] = {}
+        """By their positions."""
         self.letters: dict[int, bytes] = {}
+        """Those that were made before all is known that is over."""
         self.bytes = 0
-        """What the letters take."""
-
-    def add(self, position: int, row: HandOut) -> None:
-        """One more, which is no longer out."""
-        self.rows[position] = row
-        if self._letter is not None:
-            letter = self.letters[position] = self._letter(position, row)
-            self.bytes += len(letter)
+        """What these take."""
 
 
 class Lapsing(Books):
@@ -65,7 +63,7 @@ class Lapsing(Books):
             return 0
         done, unreleased, left_us = 0, 0, limits.INT_MAX
         next_us = now_us + AHEAD_US
-        over = self._over(LAPSED)
+        over = Over(LAPSED)
         for key, entry in self._from(group.deadlines, state.deadlines_from_us, next_us):
             time_us, first = PLACE.unpack_from(key, len(group.deadlines))
             if time_us > now_us or done >= most or over.bytes >= limits.LAPSE_BYTES:
@@ -111,7 +109,10 @@ class Lapsing(Books):
                 if self._is_last(row):
                     if over.bytes >= limits.LAPSE_BYTES:
                         break
-                    over.add(position, row)
+                    over.rows[position] = row
+                    if self.group.dead_letter is not None:
+                        letter = over.letters[position] = self._letter(position, row, LAPSED)
+                        over.bytes += len(letter)
                 back[position] = row
         self._state.out -= len(back)
         if is_full and back:  # else who takes would be woken by its own look, again and again
@@ -128,25 +129,41 @@ class Lapsing(Books):
         deliveries = self.group.deliveries
         return deliveries is not None and row.attempt >= deliveries
 
-    def _over(self, became: str) -> Over:
-        """:param became: what becomes of the last hand-outs that will be in it"""
-        if self.group.dead_letter is None:
-            return Over(None)
-        return Over(lambda position, row: self._letter(position, row, became))
-
     def _bury(self, over: Over) -> None:
-        """Make dead letters of messages that are no longer out, in the order of their positions."""
+        """Make dead letters of messages that are no longer out, in the order of their positions.
+
+        :raises TooLarge: of the transaction, as soon as it is: no more of them are made then
+        """
         if not over.rows:
             return
         group, state = self.group, self._state
         name = group.dead_letter
         dead = None if name is None else find_topic(self._tx, group.topic.database, name)
         if dead is not None:
-            letters = [over.letters[position] for position in sorted(over.letters)]
-            MessageRows(self._tx, dead).append(letters)
+            rows = MessageRows(self._tx, dead)
+            for letters in self._letters(over):
+                rows.append(letters)
             self.dead = dead
         state.dead_lettered += len(over.rows)
         self._forget(over.rows)
+
+    def _letters(self, over: Over) -> Iterator[list[bytes]]:
+        """The dead letters, some at a time: all of them may be more than a transaction holds."""
+        some: list[bytes] = []
+        size = 0
+        for position in sorted(over.rows):
+            letter = over.letters.pop(position, None)
+            if letter is None:
+                letter = self._letter(position, over.rows[position], over.became)
+            some.append(letter)
+            size += len(letter)
+            if size >= _STEP_BYTES:
+                yield some
+                some, size = [], 0
+                if self._tick is not None:
+                    self._tick()
+        if some:
+            yield some
 
     def _letter(self, position: int, row: HandOut, became: str) -> bytes:
         message = self._messages.get(position)

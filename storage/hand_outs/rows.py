@@ -10,8 +10,10 @@
    24   2  length of the key; only ordered groups keep it
    26   …  member · key · the error of the last NACK
 
-A receipt names store · group · epoch · position · attempt, so it is good for one hand-out only: not
-for that of the same numbers in a store that was restored since, which may hold another message.
+A receipt names topic · group · epoch · position · attempt, so it is good for one hand-out only.
+Groups are counted in each topic, so the topic stands in it: as a digest of the store and its id,
+which tells it from others, from one of the same name that was made anew, and from that of the same
+numbers in a store that was restored since; and nobody reads off how many topics others make.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from struct import Struct
 from typing import Any, Final
 
 from protocol import limits
 from protocol.errors import BadRequest
+from storage.topics import Topic
 
 OUT: Final = 1
 WAITING: Final = 2
@@ -35,12 +39,15 @@ ALONE: Final = 1
 _ROW: Final = Struct(">BBIQQHH")
 assert _ROW.size == 26
 
+_TOPIC_BYTES: Final = 4
+"""Of the digest that names a topic: as many as told stores apart before topics were named, so that
+receipts of then are stale, and no mistake."""
 _RECEIPT: Final = re.compile(
     r"([0-9a-f]{8})\.([0-9]{1,10})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,9})"
 )
 
 Named = tuple[str, int, int, int, int]
-"""What a receipt names: the store, by how its id begins, group, epoch, position, attempt."""
+"""What a receipt names: the topic, as `topic_named` has it, group, epoch, position, attempt."""
 
 
 @dataclass(slots=True)
@@ -75,6 +82,12 @@ def unpacked(row: bytes) -> HandOut:
     )  # fmt: skip
 
 
+def topic_named(store: str, topic: Topic) -> str:
+    """How receipts of a topic begin. :param store: how its store's id begins"""
+    id = topic.id.to_bytes(8, "big")
+    return blake2b(id, digest_size=_TOPIC_BYTES, key=store.encode()).hexdigest()
+
+
 def parsed_receipts(receipts: Sequence[Any]) -> list[Named]:
     """What receipts name. :raises BadRequest: one is no receipt, or there are too many"""
     if len(receipts) > limits.RECEIPTS:
@@ -84,7 +97,7 @@ def parsed_receipts(receipts: Sequence[Any]) -> list[Named]:
         parts = _RECEIPT.fullmatch(receipt) if type(receipt) is str else None
         if parts is None:
             raise BadRequest(f"{str(receipt)[:40]!r} is no receipt of a TAKE")
-        store, *numbers = parts.groups()
+        topic, *numbers = parts.groups()
         group, epoch, position, attempt = map(int, numbers)
-        found.append((store, group, epoch, position, attempt))
+        found.append((topic, group, epoch, position, attempt))
     return found

@@ -9,7 +9,7 @@ from storage.appends import NUMBER
 from storage.groups import Group
 from storage.hand_outs.answering import Answering
 from storage.hand_outs.books import AHEAD_US, ENTRY, PLACE, STEP, Answer
-from storage.hand_outs.rows import ALONE, OUT, WAITING, HandOut
+from storage.hand_outs.rows import ALONE, OUT, WAITING, HandOut, topic_named
 from storage.message_rows import answer, due_us, key_of
 from storage.transactions import Transaction
 
@@ -34,7 +34,7 @@ class Taken:
         self.member = b"" if member is None else member.encode()
         self._shown = member
         self._until = instant(self.deadline_us)
-        self._receipt = f"{tx.store}.{group.id}.{epoch}"
+        self._receipt = f"{topic_named(tx.store, group.topic)}.{group.id}.{epoch}"
 
     def fits(self, row: bytes) -> bool:
         """Whether there is room for a message; the first always fits."""

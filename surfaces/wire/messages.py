@@ -218,13 +218,14 @@ class Messages:
                 self._link.hold(MESSAGES)
             return
         if type(one.operation) is TakeMessages and refusal is None:
-            self._room.take(-sum(message["bytes"] for message in answer))
+            size = sum(message["bytes"] for message in answer)
             answer = {"messages": answer}
             self._sign(answer, seq)
             if len(answer["messages"]) > 1 and is_large(answer, SMALL, SMALL_STRING):
                 one.is_done = True
-                self._link.wire.background.spawn(self._answer_long(one, answer))
+                self._link.wire.background.spawn(self._answer_long(one, answer, size))
                 return
+            self._room.take(-size)
         elif refusal is None:
             self._sign(answer, seq)
         self._answer(one, answer, refusal)
@@ -250,8 +251,11 @@ class Messages:
         self._look()
         link.end_if_done()
 
-    async def _answer_long(self, one: _Open, answer: dict[str, Any]) -> None:
-        """An answer of many messages, encoded in turns with everybody else's work."""
+    async def _answer_long(self, one: _Open, answer: dict[str, Any], size: int) -> None:
+        """An answer of many messages, encoded in turns with everybody else's work.
+
+        :param size: what they take of the room until then: nothing else counts them
+        """
         link = self._link
         try:
             data = await link.wire.long_work.run(partial(self._encode, one.id, answer))
@@ -265,6 +269,8 @@ class Messages:
         else:
             self._answer(one, answer, None, data)
             del data
+        finally:
+            self._room.take(-size)
         await link.wire.long_work.run(partial(let_go, answer.pop("messages")))
 
     def _encode(self, id: int, answer: dict[str, Any], tick: Tick) -> bytes:

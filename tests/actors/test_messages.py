@@ -474,6 +474,25 @@ def test_delayed_messages_and_deadlines_wake_who_waits() -> None:
     played(main)
 
 
+@pytest.mark.parametrize("bad", [{"member": ""}, {"count": 0}])
+def test_one_that_is_refused_leaves_what_there_is_to_who_came_with_it(bad: dict[str, Any]) -> None:
+    """It had the turn of its line, and was gone before they stood in it: all of them slept beside a
+    message for as long as they would wait."""
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await publish(node, 1)
+        began, commits = log_time(node), node.messages.commits
+        refused = do(node, TakeMessages("q", "g", wait_us=5 * SECOND, **bad))
+        first, second = (take(node, wait_us=3 * SECOND) for _ in range(2))
+        assert code(await outcome(refused)) == "BadRequest"
+        assert [one["value"] for one in await first] == [1]
+        assert log_time(node) - began < timedelta(seconds=1)
+        assert node.messages.commits == commits + 1, "what was refused is no commit"
+        assert await second == []
+
+    played(main)
+
+
 def test_a_take_that_has_much_to_pass_goes_on_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(node: Node, _disk: SimulatedDisk) -> None:
         hidden = [do(node, PublishMessages("q", [n], delay_us=900 * SECOND)) for n in range(1_300)]
@@ -503,6 +522,30 @@ def test_what_takes_longer_than_a_slice_is_run_as_a_script() -> None:
         ended = do(node, AckMessages("q", "g", receipts))
         ended.asked.end(Cancelled("gone"))
         assert type(await outcome(ended)) is Cancelled
+
+    played(main)
+
+
+def test_a_give_up_that_is_too_large_is_not_half_done_and_spoils_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some of its dead letters were made when it was refused."""
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE TOPIC dead; ALTER GROUP g ON q SET DEAD LETTER dead")
+        for _ in range(8):
+            await publish(node, "x" * 2 * limits.MIB)
+        taken = [one for _ in range(8) for one in await take(node)]
+        monkeypatch.setattr(limits, "TRANSACTION_BYTES", 8 * limits.MIB)
+        receipts = [one["receipt"] for one in taken]
+        before, large = do(node, AckMessages("q", "g", receipts[:1])), receipts[1:]
+        refused = do(node, GiveUpMessages("q", "g", large))
+        behind = publish(node, "small")
+        assert await before == settled("acked", 1)
+        assert code(await outcome(refused)) == "TooLarge"
+        assert (await behind)["position"] == 9
+        assert await value(node, "READ FROM dead AFTER 0") == []
+        assert await do(node, AckMessages("q", "g", large)) == settled("acked", 7)
 
     played(main)
 

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.binary import unpack, unpack_object
 from storage import keys
-from tests.receipts import STORE, settled
+from tests.receipts import named, settled
 from tests.simulation.answers import AtLeast
 
 if TYPE_CHECKING:
     from tests.simulation.scripts import Draft
 
 QUEUE, DEAD = "q", "dq"
+NUMBER = 4
+"""The id of `q`: it is defined behind three others."""
 EXTENDED = "extended"
 """Among what a commit set: a hand-out of `q` that got more time."""
 LONG = "26000w"
@@ -186,8 +188,11 @@ def _value(row: bytes) -> Any:
 Said = tuple[str, "Callable[[Draft], Any]"]
 
 
+_TOPIC = named(NUMBER)
+
+
 def _receipt(position: int, attempt: int) -> str:
-    return f"{STORE}.1.1.{position}.{attempt}"
+    return f"{_TOPIC}.1.1.{position}.{attempt}"
 
 
 class Publisher:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from protocol.values import NONE, RecordId
-from tests.receipts import STORE
+from tests.receipts import named
 from tests.simulation.answers import ANYTHING, AtLeast
 from tests.simulation.queues import DEFINED, QUEUE, Publisher, Queue, Said
 
@@ -720,7 +720,7 @@ class Author:
         if self._receipts and chance.random() < 0.9:
             return chance.choice(self._receipts[-8:])
         epoch, attempt = chance.choice((1, 1, 2)), chance.choice((1, 1, 2))
-        return f"{STORE}.1.{epoch}.{chance.randrange(1, 12)}.{attempt}"
+        return f"{named(1)}.1.{epoch}.{chance.randrange(1, 12)}.{attempt}"
 
     def _wait(self) -> Step:
         """Waits for messages, with nothing held: not in a block."""

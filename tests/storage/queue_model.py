@@ -11,7 +11,7 @@ from protocol import binary
 from protocol.errors import AssertFailed, BadRequest, Full, TooLarge
 from protocol.text import format_datetime
 from storage.topics import Place
-from tests.receipts import STORE
+from tests.receipts import named
 
 OUT, WAITING, PARKED = 1, 2, 3
 DEAD = ("dead-topic", "dead-group", "dead-position", "dead-attempts", "dead-error", "dead-at")
@@ -101,6 +101,7 @@ class GroupModel:
 class TopicModel:
     """A topic: its settings, and what it holds."""
 
+    id: int
     keep: int | None = None
     max_bytes: int | None = None
     largest: int = 8 << 20
@@ -336,22 +337,26 @@ class Model:
             group.handed_out = max(group.handed_out, position)
             answers.append({
                 **self.shown(topic, position),
-                "receipt": f"{STORE}.{group.id}.{group.epoch}.{position}.{row.attempt}",
+                "receipt": self._receipt(one, group, position, row),
                 "attempt": row.attempt, "deadline": moment(row.due), "member": member,
             })  # fmt: skip
         return answers
 
+    @staticmethod
+    def _receipt(topic: TopicModel, group: GroupModel, position: int, row: Row) -> str:
+        return f"{named(topic.id)}.{group.id}.{group.epoch}.{position}.{row.attempt}"
+
     def out(self, topic: str, name: str, receipts: list[str]) -> list[int]:
         """The positions that receipts are good for."""
-        group = self.topics[topic].groups[name]
+        one = self.topics[topic]
+        group = one.groups[name]
         good = []
         for receipt in dict.fromkeys(receipts):
-            id, epoch, position, attempt = map(int, receipt.split(".")[1:])
+            position = int(receipt.split(".")[3])
             row = group.rows.get(position)
             if (
-                (id, epoch) == (group.id, group.epoch)
-                and row is not None
-                and row.attempt == attempt
+                row is not None
+                and receipt == self._receipt(one, group, position, row)
                 and row.is_out(self.now, self.released)
             ):
                 good.append(position)

@@ -107,8 +107,9 @@ class Story:
         with self.ledger.begin() as tx:
             place = catalog.define_namespace(tx, "n")
             database = catalog.define_database(tx, place, "d")
-            for name in TOPICS:
+            for number, name in enumerate(TOPICS, 1):
                 made = TopicModel(
+                    number,
                     keep=choose((None, None, 5 * SECOND)),
                     max_bytes=choose((None, None, 900)),
                     largest=choose((8 << 20, 120)),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from protocol import limits
-from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, Unknown
-from storage import groups, keys
+from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, TooLarge, Unknown
+from storage import groups, keys, topics
 from storage.catalog import Taken
 from storage.engine import Pair
 from storage.groups import Group, standing
@@ -19,7 +21,7 @@ from storage.memory import MemoryEngine
 from storage.messages import Messages
 from storage.topics import END, START, Place, Topic
 from storage.transactions import Transaction
-from tests.receipts import STORE, settled
+from tests.receipts import STORE, named, settled
 from tests.simulation.doors import START_US
 from tests.storage.queues import SECOND, Queues, moment
 
@@ -43,6 +45,11 @@ def values(taken: list[tuple[Any, str]]) -> list[Any]:
 
 def receipts(taken: list[tuple[Any, str]]) -> list[str]:
     return [receipt for _, receipt in taken]
+
+
+def receipt_of(group: Group, handed_out: str, store: str = STORE) -> str:
+    """:param handed_out: epoch, position and attempt"""
+    return f"{named(group.topic.id, store)}.{group.id}.{handed_out}"
 
 
 # --- declaring ----------------------------------------------------------------------------------
@@ -109,6 +116,36 @@ def test_a_group_of_an_old_name_takes_no_old_receipts(queues: Queues, topic: Top
     assert queues.call(anew, "ack", receipts(old)) == settled("acked", 0, receipts(old))
 
 
+def test_a_receipt_is_good_in_its_own_topic_alone(queues: Queues, topic: Topic) -> None:
+    other = queues.topic("other")
+    queues.publish(other, "another's")
+    made, others = queues.group(topic), queues.group(other)
+    [mine], [good] = receipts(queues.take(made)), receipts(queues.take(others))
+    _is_stale(queues, others, mine)
+    assert queues.call(others, "ack", [mine, good]) == settled("acked", 1, [mine])
+    assert queues.call(made, "ack", [mine]) == settled("acked", 1)
+
+
+def test_a_topic_of_an_old_name_takes_no_old_receipts(queues: Queues, topic: Topic) -> None:
+    [old] = receipts(queues.take(queues.group(topic)))
+    queues.do(lambda tx: topics.drop_topic(tx, topic))
+    anew = queues.topic(topic.name)
+    queues.publish(anew, "new")
+    made = queues.group(anew)
+    [good] = receipts(queues.take(made))
+    _is_stale(queues, made, old)
+    assert queues.call(made, "ack", [old, good]) == settled("acked", 1, [old])
+
+
+def _is_stale(queues: Queues, group: Group, receipt: str) -> None:
+    """Whatever is answered with it."""
+    for method, word, *more in (
+        ("ack", "acked"), ("nack", "nacked"), ("give_up", "given_up"), ("extend", "extended", 1)
+    ):  # fmt: skip
+        said = queues.call(group, str(method), [receipt], *more)
+        assert said == settled(str(word), 0, [receipt])
+
+
 # --- taking and acknowledging -------------------------------------------------------------------
 
 
@@ -135,7 +172,7 @@ def test_what_take_answers(queues: Queues, topic: Topic) -> None:
     (taken,) = queues.call(made, "take", 1, "worker 1")
     assert taken == {
         "position": 1, "at": moment(START_US), "key": None, "id": None, "headers": {},
-        "value": 1, "bytes": 33, "receipt": f"{STORE}.{made.id}.1.1.1", "attempt": 1,
+        "value": 1, "bytes": 33, "receipt": receipt_of(made, "1.1.1"), "attempt": 1,
         "deadline": moment(START_US + 11 * SECOND), "member": "worker 1",
     }  # fmt: skip
     assert queues.call(made, "take", 1)[0]["member"] is None
@@ -193,7 +230,7 @@ def test_stale_receipts_are_counted(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     other = queues.group(topic, "other")
     (first,), (second,) = receipts(queues.take(made)), receipts(queues.take(other))
-    beyond = f"{STORE}.{made.id}.1.99.1", f"{STORE}.{made.id}.2.1.1", f"{STORE}.{made.id}.1.1.2"
+    beyond = receipt_of(made, "1.99.1"), receipt_of(made, "2.1.1"), receipt_of(made, "1.1.2")
     answer = queues.call(made, "ack", [first, first, second, *beyond])
     assert answer == settled("acked", 1, [first, second, *beyond])
     assert queues.call(made, "ack", [first]) == settled("acked", 0, [first])
@@ -224,11 +261,9 @@ def test_a_receipt_of_another_store_is_stale(queues: Queues, topic: Topic) -> No
     """A store that was restored hands out other messages under the same numbers."""
     made = queues.group(topic)
     [good] = receipts(queues.take(made))
-    other = "1" + good[1:]
-    for method, word, *more in (
-        ("ack", "acked"), ("nack", "nacked"), ("give_up", "given_up"), ("extend", "extended", 1)
-    ):  # fmt: skip
-        assert queues.call(made, str(method), [other], *more) == settled(str(word), 0, [other])
+    other = receipt_of(made, "1.1.1", store="1" * 8)
+    assert good == receipt_of(made, "1.1.1")
+    _is_stale(queues, made, other)
     assert queues.call(made, "ack", [other, good]) == settled("acked", 1, [other])
 
 
@@ -290,7 +325,7 @@ def test_a_deadline_is_exact_whoever_looks(queues: Queues, topic: Topic) -> None
     assert queues.call(made, "extend", [first[1]], SECOND) == settled("extended", 0, [first[1]])
     assert queues.figures(made)[2] == 1, "in flight is what has a deadline to come"
     ((value, receipt),) = queues.take(made)
-    assert (value, receipt) == (1, f"{STORE}.{made.id}.1.1.2")
+    assert (value, receipt) == (1, receipt_of(made, "1.1.2"))
     assert queues.figures(made) == (2, 0, 2, 1, 0)
     assert queues.call(made, "ack", [receipt]) == settled("acked", 1)
 
@@ -366,11 +401,11 @@ def test_backoff_grows_from_the_deadline_on(queues: Queues, topic: Topic) -> Non
     queues.take(made)
     queues.advance(10.5)
     assert values(queues.take(made)) == [2], "1 waits until 11"
-    queues.call(made, "ack", [f"{STORE}.{made.id}.1.2.1"])
+    queues.call(made, "ack", [receipt_of(made, "1.2.1")])
     queues.advance(0.5)
     assert values(queues.take(made)) == [1]
     for attempt in (2, 3, 4):
-        queues.call(made, "nack", [f"{STORE}.{made.id}.1.1.{attempt}"])
+        queues.call(made, "nack", [receipt_of(made, f"1.1.{attempt}")])
         queues.advance(3)
         queues.book.clock.advance(-1)
         state = queues.call(made, "next_due_us")
@@ -498,6 +533,58 @@ def test_dead_letters_that_fall_due_together_are_cut_by_their_bytes(
     assert {letter["headers"]["dead-error"] for letter in letters} == {"the deadline passed"}
 
 
+LARGE = 256 * limits.KIB
+
+
+@pytest.fixture
+def much(queues: Queues) -> tuple[Group, Topic]:
+    """A group that hands out forty large messages, once each; and where their dead letters go."""
+    topic, dead = queues.topic(), queues.topic("dead")
+    made = queues.group(topic, deliveries=1, dead_letter="dead")
+    for _ in range(40):
+        queues.publish(topic, "x" * LARGE)
+    return made, dead
+
+
+@pytest.mark.parametrize("method", ["give_up", "nack"])
+def test_dead_letters_beyond_a_transaction_are_refused_before_all_are_made(
+    queues: Queues,
+    much: tuple[Group, Topic],
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, dead = much
+    taken = receipts([one for _ in range(2) for one in queues.take(made, 20)])
+    assert len(taken) == 40
+    monkeypatch.setattr(limits, "TRANSACTION_BYTES", 4 * LARGE)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            queues.call(made, method, taken)
+        assert tracemalloc.get_traced_memory()[1] < 16 * LARGE
+    finally:
+        tracemalloc.stop()
+    assert queues.figures(made)[2:] == (40, 0, 0), "nothing of it was done"
+    assert queues.call(made, method, taken[:3])["stale"] == 0
+    assert [letter["headers"]["dead-position"] for letter in queues.read(dead)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("method", ["give_up", "nack"])
+def test_others_have_their_turn_while_large_dead_letters_are_made(
+    queues: Queues, much: tuple[Group, Topic], method: str
+) -> None:
+    made, _ = much
+    taken = receipts(queues.take(made, 20))
+    ticks: list[int] = []
+
+    def work(tx: Transaction) -> Any:
+        return getattr(HandOuts(tx, made, lambda: ticks.append(tx.size)), method)(taken)
+
+    assert queues.do(work)["stale"] == 0
+    steps = [after - before for before, after in pairwise([0, *ticks])]
+    assert len(steps) >= 5 and max(steps) < 2 * limits.MIB
+
+
 def test_without_a_topic_for_them_dead_letters_are_counted(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic, deliveries=1)
     taken = receipts(queues.take(made, 3))
@@ -575,7 +662,7 @@ def test_ordered_by_key(queues: Queues) -> None:
     assert second[0] == 2
     queues.advance(10)
     assert values(queues.take(made, 9)) == [3, 4, 6, 7, 2], "still before 5"
-    queues.call(made, "give_up", [f"{STORE}.{made.id}.1.2.2"])
+    queues.call(made, "give_up", [receipt_of(made, "1.2.2")])
     assert values(queues.take(made, 9)) == [5]
     queues.publish(topic, 8, key="a")
     assert queues.take(made, 9) == []
@@ -635,7 +722,7 @@ def test_moving_makes_receipts_stale(queues: Queues, topic: Topic) -> None:
     assert queues.figures(made) == (7, 7, 0, 1, 0)
     assert queues.call(made, "figures")["epoch"] == 2
     assert queues.call(made, "ack", taken) == settled("acked", 0, taken)
-    assert queues.take(made) == [(8, f"{STORE}.{made.id}.2.8.1")]
+    assert queues.take(made) == [(8, receipt_of(made, "2.8.1"))]
     assert queues.call(made, "move", START) == 0
     assert values(queues.take(made, 99)) == list(range(1, 11))
     with pytest.raises(BadRequest):
@@ -707,13 +794,13 @@ def told(queues: Queues, group: Group, method: str, *arguments: Any) -> tuple[bo
 def test_who_is_to_be_woken_and_when(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic, in_flight=2)
     assert told(queues, made, "take", 2) == (False, 10 * SECOND)
-    one, two = f"{STORE}.{made.id}.1.1.1", f"{STORE}.{made.id}.1.2.1"
+    one, two = receipt_of(made, "1.1.1"), receipt_of(made, "1.2.1")
     assert told(queues, made, "extend", [one], SECOND) == (True, SECOND)
     assert told(queues, made, "ack", [one]) == (True, 0), "there was no room before"
     assert told(queues, made, "ack", [one]) == (False, 0)
     assert told(queues, made, "nack", [two], 3 * SECOND) == (True, 3 * SECOND)
     queues.take(made, 1)
-    assert told(queues, made, "ack", [f"{STORE}.{made.id}.1.3.1"]) == (False, 0), "there was room"
+    assert told(queues, made, "ack", [receipt_of(made, "1.3.1")]) == (False, 0), "there was room"
     assert told(queues, made, "move", END) == (True, 0)
     assert queues.call(made, "next_due_us") is None
 

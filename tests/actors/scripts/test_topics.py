@@ -190,6 +190,30 @@ async def test_publishers_that_pause_get_positions_that_are_theirs(here: Running
     assert ats == sorted(ats)
 
 
+@pytest.mark.parametrize("bound", ["KEEP 1h", "BYTES 700", "BYTES 1MiB"])
+async def test_publishers_that_pause_lose_no_race_where_the_oldest_make_room(
+    here: Running, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the topic holds is looked at for what is to be trimmed, and that comes after them."""
+    monkeypatch.setattr(limits, "COMMIT_RETRIES", 0)
+    await here.value(f"DEFINE TOPIC x {bound}")
+    text = {"v": "x" * 200}
+    script = (
+        "BEGIN; PUBLISH INTO x VALUE $v; FOR $n IN 0..20000 { LET $y = $n };"
+        " PUBLISH INTO x VALUE $v; COMMIT"
+    )
+    running = started(here, script, parameters=text)
+    await until(lambda: any(run.turn.slices > 0 for run in here.node.running))
+    assert await here.value("PUBLISH INTO x VALUE $v", text) == {"position": 1, "duplicate": False}
+    answer = await running
+    assert answer.refusal is None
+    assert answer.results[-2].value == {"position": 3, "duplicate": False}
+    first = 2 if bound == "BYTES 700" else 1  # though each publisher saw less than that
+    async with asyncio.timeout(10):
+        while (await here.value("INFO FOR TOPIC x"))["first_position"] < first:
+            await asyncio.sleep(0.01)
+
+
 async def test_expect_is_met_by_one_of_many(here: Running) -> None:
     answers = await asyncio.gather(
         *(here.answer(f"PUBLISH INTO t VALUE {n} EXPECT 0") for n in range(20))
@@ -228,6 +252,26 @@ async def test_dead_letters_and_back(here: Running) -> None:
     assert await here.value("REDRIVE FROM dead TO t") == {"moved": 1, "first": 2, "last": 2}
     assert await here.value("REDRIVE FROM dead TO t") == {"moved": 0, "first": None, "last": None}
     assert (await here.value("READ FROM t AFTER 1"))[0]["headers"] == {}
+
+
+async def test_a_transaction_makes_use_of_where_it_redrives_to(here: Running) -> None:
+    """What it stores of that is where the messages are, though others publish before its commit."""
+    await here.values("DEFINE TOPIC dead; DEFINE TABLE log; PUBLISH INTO dead VALUES ['a', 'b']")
+    script = (
+        "BEGIN; LET $r = REDRIVE FROM dead TO t; FOR $x IN 0..20000 { LET $y = $x };"
+        " CREATE log:1 SET first = $r.first, said = $r; COMMIT"
+    )
+    running = started(here, script)
+    await until(lambda: any(run.turn.slices > 0 for run in here.node.running))
+    await here.value("PUBLISH INTO t VALUE 'between'")
+    found(await running)
+    held = {m["value"]: m["position"] for m in await here.value("READ FROM t AFTER 0")}
+    (kept,) = await here.value("SELECT first, said FROM log")
+    assert kept["first"] == held["a"]
+    assert kept["said"] == {"moved": 2, "first": held["a"], "last": held["b"]}
+    assert await here.value("BEGIN; LET $r = REDRIVE FROM dead TO t; RETURN $r; COMMIT") == {
+        "moved": 0, "first": None, "last": None,
+    }  # fmt: skip
 
 
 async def test_a_moved_group_makes_receipts_stale(here: Running) -> None:

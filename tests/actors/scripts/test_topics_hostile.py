@@ -11,7 +11,7 @@ import pytest
 from protocol import limits
 from protocol.values import NONE
 from tests.nodes import Running
-from tests.receipts import settled
+from tests.receipts import named, settled
 
 DECLARED = """
     DEFINE TOPIC t LARGEST 1KiB; DEFINE TOPIC u; DEFINE TOPIC d DEDUP 1h; DEFINE READER r ON t;
@@ -214,7 +214,7 @@ STALE = (
     "1.1.2.1", "1.1.1.2", "1.2.1.1", "2.1.1.1", "9.1.1.1", "1.9.9.9", "0.0.0.0",
     "1.1.999999999999.1", f"{2**32 - 1}.1.1.1",
 )  # fmt: skip
-"""Receipts of the right form that were never given, or of another group; behind their store's."""
+"""Receipts of the right form that were never given, or of another group; behind their topic's."""
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ async def test_hostile_parameters(here: Running, what: str) -> None:
 
 @pytest.mark.parametrize("receipt", STALE)
 async def test_receipts_that_were_never_given(here: Running, receipt: str) -> None:
-    receipt = f"{here.node.store.id[:8]}.{receipt}"
+    receipt = f"{named(1, here.node.store.id[:8])}.{receipt}"
     for word, answer in (("ACK", "acked"), ("NACK", "nacked"), ("GIVE UP", "given_up")):
         said = await here.value(f"{word} t AS g RECEIPTS $r", {"r": [receipt]})
         assert said == settled(answer, 0, [receipt]), word

@@ -13,7 +13,7 @@ import pytest
 
 from actors.messages import engine, operations
 from protocol import limits
-from protocol.errors import Draining, Refusal
+from protocol.errors import Busy, Draining, Refusal
 from protocol.frames import Kind, Message, encode
 from protocol.rights import Verb
 from protocol.values import NONE
@@ -249,8 +249,8 @@ def same(found: Any, db: str) -> Any:
         return [same(one, db) for one in found]
     if isinstance(found, str):
         parts = found.split(".")
-        if len(parts) == 4 and all(part.isdigit() for part in parts):
-            return ".".join(parts[1:])
+        if len(parts) == 5 and all(part.isdigit() for part in parts[1:]):
+            return ".".join(parts[1:])  # a receipt begins with digits of its topic
         # A text that does not parse is shown with the place in it.
         return found.replace(f"shop.{db}", "shop.x").partition(" (line ")[0]
     return found
@@ -613,6 +613,41 @@ async def test_takes_are_held_to_the_room_of_their_answers(hall: Hall) -> None:
         (one,) = shown(message)["messages"]
         positions.append(one["position"])
     assert sorted(positions) == list(range(1, 121))
+
+
+@pytest.mark.parametrize("said", [True, False])
+async def test_what_is_being_encoded_takes_room_until_it_is_said(
+    hall: Hall, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the TAKEs behind it hand out more, as long as that lasts; and what then finds no room
+    on the connection is with nobody until its deadline."""
+    encoding, go_on = asyncio.Event(), asyncio.Event()
+    run, refused = LongWork.run, [] if said else [Busy("not now")]
+
+    async def waits(work: LongWork, call: Callable[[Any], Any]) -> Any:
+        encoding.set()
+        await go_on.wait()
+        if refused:
+            raise refused.pop()
+        return await run(work, call)
+
+    for _ in range(6):
+        await hall.ask("publish", topic="t", value="x" * 900_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(LongWork, "run", waits)
+        first = hall.say("take", **AT, count=5)
+        await encoding.wait()
+        second = hall.say("take", **AT)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(hall.peer.hear(), 0.2)
+        assert (await hall.here.value("INFO FOR GROUP g ON t"))["in_flight"] == 5
+        go_on.set()
+        answer = await hall.hear(first)
+    assert answer == "Busy" if not said else len(answer["messages"]) == 5
+    assert [one["position"] for one in (await hall.hear(second))["messages"]] == [6]
+    (connection,) = hall.surface._wire.connections
+    await until(lambda: not connection.outgoing.unsent)  # type: ignore[attr-defined]
+    assert connection._messages._room.left == connection.outgoing.room  # type: ignore[attr-defined]
 
 
 async def test_what_was_handed_out_and_lost_holds_no_room(hall: Hall) -> None:
