@@ -508,7 +508,7 @@ async def test_a_refusal_that_tells_all_is_found(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (writing, execution):
-        monkeypatch.setattr(module, "untold", lambda refusal, *_: refusal)
+        monkeypatch.setattr(module, "redacted", lambda refusal, *_: refusal)
     assert await told_to_a_writer(house)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from surfaces.shell import session
 from surfaces.shell.main import main
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
@@ -73,5 +74,7 @@ def here(
 ) -> Here:
     """A database on the node, and ways to use it."""
     database = f"d{next(_numbers)}"
+    # What is said where a machine is too slow to connect at once stands in no other output.
+    monkeypatch.setattr(session, "NOTICE_SECONDS", 60)
     node.script(f"DEFINE DATABASE shop.{database}")
     return Here(node, capsys, monkeypatch, database)
