@@ -99,6 +99,7 @@ class TopicActor(LoopActor):
     @handles(Work)
     async def work(self, _message: Work) -> None:
         """Do all that is due, in slices, resting after each as long as it took."""
+        self._owner.came(self._topic)
         if self._working:
             self._told_us = self._committer.ledger.log_time()
             return

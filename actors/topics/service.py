@@ -81,8 +81,10 @@ class Topics:
         """How often an actor was given work."""
         self.working: dict[int, Topic] = {}
         """Topics, by their ids, whose actors have work and have not reported its end."""
+        self._on_the_way: set[int] = set()
+        """Of these, those whose actors have been told of more work and have not heard it yet."""
         self._gone: set[int] = set()
-        """Of these, those that were dropped meanwhile."""
+        """Of those that work, the ones that were dropped meanwhile."""
         self._due: dict[int, tuple[int, Topic]] = {}
         self._agenda: list[tuple[int, int]] = []
         """Times and topics; an entry counts as long as `_due` says the same."""
@@ -205,6 +207,10 @@ class Topics:
         :param began_us: when it began
         :param awaited: whether somebody waits for that
         """
+        if topic.id in self._on_the_way:  # which has an end of its own, and the actor stays for it
+            if next_us is not None:
+                self.expects(topic, next_us)
+            return
         self.working.pop(topic.id, None)
         if topic.id in self._gone:  # and what it found to come it has found before
             self._gone.discard(topic.id)
@@ -221,8 +227,13 @@ class Topics:
         if due is None or due > began_us + IDLE_US:
             self._part(topic.id)
 
+    def came(self, topic: Topic) -> None:
+        """A topic's actor has heard of the work that it was told of."""
+        self._on_the_way.discard(topic.id)
+
     def begin_again(self, topic: Topic) -> None:
         """An actor takes the place of one that failed, and left what it had to do."""
+        self._on_the_way.discard(topic.id)
         self.expects(topic, self.committer.ledger.log_time() + PAUSE_US)
 
     def _part(self, topic: int) -> None:
@@ -275,6 +286,7 @@ class Topics:
                 lambda: TopicActor.start(self.runtime, self, topic, next(replaces)),
                 refoldable=True,
             )
+        self._on_the_way.add(topic.id)
         tell(place.ref, Work())
 
     # --- what commits bring ---------------------------------------------------------------------

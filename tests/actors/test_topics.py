@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from actors.commits import By
 from actors.node import Node
 from actors.topics import TopicActor
 from actors.topics.service import APART_US, IDLE_US, STALE
@@ -19,8 +20,10 @@ from protocol import limits
 from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooLarge
 from protocol.values import NONE
 from storage.engine import Engine
+from storage.groups import find_group
 from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
+from storage.topics import Topic
 from tests.actors import nodes
 from tests.actors.parts import outcome, until
 from tests.actors.scripts.test_taken_back import stalled
@@ -584,6 +587,42 @@ async def test_a_dropped_topic_that_is_being_looked_after_is_let_go_too(here: De
     for _ in range(3):
         await here.pass_time(SECOND)
     assert (topics._due, topics.places) == ({}, {})
+
+
+async def test_work_that_comes_as_the_last_ends_is_done(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its actor goes where nothing near is to come, and not with that work before it."""
+    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 30m;"
+                     "PUBLISH INTO t VALUES [1, 2]; TAKE FROM t AS g")  # fmt: skip
+    here.clock.advance(10 * 60 * SECOND)
+    (second,) = await here.value("TAKE FROM t AS g")
+    topics, committer = here.node.topics, here.node.committer
+    batches: Any = committer._batches
+    held, send, worked = list[Any](), batches._send, topics.worked
+
+    def as_work_comes(topic: Topic, next_us: int | None, began_us: int, *, awaited: bool) -> None:
+        monkeypatch.setattr(topics, "worked", worked)
+        batches._send = held.append  # so that what comes has to wait
+        with committer.begin() as tx:
+            group = find_group(tx, topic, "g")
+            assert group is not None
+            assert HandOuts(tx, group).extend([second["receipt"]], HOUR)["extended"] == 1
+            committer.commit(tx, By("ana", "wire"))
+        topics._due.pop(topic.id, None)
+        topics._begin(topic)
+        worked(topic, None, began_us, awaited=awaited)
+
+    monkeypatch.setattr(topics, "worked", as_work_comes)
+    here.clock.advance(21 * 60 * SECOND)
+    topics.keep_time()
+    await until(lambda: bool(held))
+    await nodes.yield_often()
+    batches._send = send
+    for batch in held:
+        send(batch)
+    await here.settle()
+    assert topics.expected_us(1) is not None, "the second hand-out has a deadline"
 
 
 async def test_a_database_takes_with_it_all_that_its_topics_had_to_come(here: Desk) -> None:
