@@ -322,7 +322,8 @@ class Sessions:
         :param sparing: the request that runs on, though its session ends: it has ended it
         """
         for digest, session in list(self._open.items()):
-            if session.caller.user == user and session.name != but:
+            # Who is told of an end may end another one.
+            if session.caller.user == user and session.name != but and digest in self._open:
                 self._end(digest, cut=True, sparing=sparing)
         for key, remembered in list(self._remembered.items()):
             if remembered.user == user:

@@ -221,7 +221,7 @@ class Keys(Entries):
             self._note(name, before, found)
             return {"written": False}
         if found is not None and (keep or when is not None):
-            self._rests_on(found)
+            self._rests_on(name, found)
             if keep:
                 expires_us = found.expires_us
         self._put(name, content, expires_us, before)
@@ -244,7 +244,7 @@ class Keys(Entries):
             self._note(name, before, found)
             return {"written": False}
         if found is not None:
-            self._rests_on(found)
+            self._rests_on(name, found)
         self._put(name, content, expires_us, before)
         return {"written": True}
 
@@ -281,7 +281,7 @@ class Keys(Entries):
             if type(present) is not int:
                 raise NotANumber(f"{key!r} holds no int", key=key)  # nor what: WRITE is enough
             number, expires_us = present, found.expires_us
-            self._rests_on(found)
+            self._rests_on(name, found)
         number += by
         if not limits.INT_MIN <= number <= limits.INT_MAX:
             raise NumberTooLarge(f"the counter {key!r} would leave 64 bits", key=key)
@@ -314,7 +314,7 @@ class Keys(Entries):
         if found is None:
             return {"found": False}
         if found.expires_us != expires_us:
-            self._rests_on(found)
+            self._rests_on(name, found)
             self._write(name, found, expires_us)
         return {"found": True}
 
@@ -343,7 +343,7 @@ class Keys(Entries):
             return {"held": False, "fence": None, "until": until}
         answer: Answer = {"held": True, "fence": None, "until": instant(expires_us)}
         if found is not None:
-            self._rests_on(found)
+            self._rests_on(name, found)
             self._write(name, found, expires_us)
             answer["fence"] = found.fence or None
         else:
@@ -522,11 +522,14 @@ class Keys(Entries):
         if before is None:
             tx.add(space.count_key, 1)
 
-    def _rests_on(self, found: Entry) -> None:
-        """What is written rests on the key's being there: see `Transaction.alive_until_us`."""
-        at_us = found.expires_us
-        if at_us and (not self._tx.alive_until_us or at_us < self._tx.alive_until_us):
-            self._tx.alive_until_us = at_us
+    def _rests_on(self, name: bytes, found: Entry) -> None:
+        """What is written rests on the key's being there: see `Transaction.alive_until_us`. Of what
+        only this transaction has written nobody was told anything."""
+        at_us, tx = found.expires_us, self._tx
+        if not at_us or self._space.entries + name in tx.own.writes:
+            return
+        if not tx.alive_until_us or at_us < tx.alive_until_us:
+            tx.alive_until_us = at_us
 
     def _write(self, name: bytes, found: Entry, expires_us: int) -> None:
         """Give an entry another expiry."""

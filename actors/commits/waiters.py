@@ -114,15 +114,23 @@ class Waiter(ABC):
     def _give_up(self, why: Refusal) -> bool:
         if not self._committer.stop_waiting(self.promise, self):
             return False
-        written = self.written
-        if written > self._committer.released_upto:
-            why = UnknownOutcome(
-                f"{why.message}, while commit {written} was on its way to the disk: it may have"
-                " happened",
-                sequence=written,
-            )
-        self(why)
+        self.gives_up(self.given_up(why))
         return True
+
+    def given_up(self, why: Refusal) -> Refusal:
+        """What it is told: why it was ended, or that a commit of its own may have happened."""
+        written = self.written
+        if written <= self._committer.released_upto:
+            return why
+        return UnknownOutcome(
+            f"{why.message}, while commit {written} was on its way to the disk: it may have"
+            " happened",
+            sequence=written,
+        )
+
+    def gives_up(self, why: Refusal) -> None:
+        """It waits no more, and is told why."""
+        self(why)
 
     def __call__(self, lost: BaseException | None) -> None:
         """What was promised is released, or lost: called once for each `wait`."""

@@ -90,8 +90,8 @@ class Resting(Protocol):
 
 
 class Behind(Protocol):
-    """Operations on keys that wait for their turn: others come first, or a barrier stands in their
-    way."""
+    """Operations on keys that wait for their turn: others come first, a barrier stands in their
+    way, or they list more than a slice's worth."""
 
     @property
     def request(self) -> str:

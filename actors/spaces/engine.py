@@ -201,15 +201,25 @@ class Spaces:
     # --- what waits for its turn ----------------------------------------------------------------
 
     def behind(self) -> Sequence[Work]:
-        """What was put off, or is held back by barriers: as `Running.behind`."""
+        """What was put off, or is held back by barriers, and listings that go on: as
+        `Running.behind`."""
         held_back = [work for late in self._late.values() for work in late]
-        return [*held_back, *self._put_off] if held_back or self._put_off else ()
+        return [*held_back, *self._put_off, *self._listing.values()]
 
     def take_out(self, work: Work) -> bool:
         """It is not to be done any more. False: it does not wait for its turn."""
         for line in (self._late.get(work.names), self._put_off):
             if line is not None and work in line:
                 line.remove(work)
+                return True
+        return False
+
+    def end_listing(self, work: Work, why: Refusal) -> bool:
+        """It is to list no more. False: it does not, or was ended before."""
+        for task, each in self._listing.items():
+            if each is work and work.ended_for is None:
+                work.ended_for = why
+                task.cancel()
                 return True
         return False
 
@@ -255,7 +265,8 @@ class Spaces:
         work = self._listing.pop(task)
         work.let_go()
         if task.cancelled():
-            work.settle(UnknownOutcome("the node stopped before this was done"))
+            stopped = UnknownOutcome("the node stopped before this was done")
+            work.settle(stopped if work.ended_for is None else work.given_up(work.ended_for))
             return
         error = task.exception()
         if error is not None:

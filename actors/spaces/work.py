@@ -27,7 +27,7 @@ from storage.spaces import Entries, Keys
 from storage.transactions import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from actors.spaces.engine import Spaces
 
@@ -63,6 +63,8 @@ class Work(Waiter):
     lost: BaseException | None = None
     promised = False
     """Whether the asker has been left to be told."""
+    ended_for: Refusal | None = None
+    """Why somebody has ended its listing."""
     _user: str | None = None
     """Who asks; None: nobody that the node knows any more."""
     _written = 0
@@ -362,9 +364,16 @@ class Work(Waiter):
         if self.waits:
             return super().end(why)
         if not self._spaces.take_out(self):
-            return False
-        self.settle(why)
+            return self._spaces.end_listing(self, why)
+        self._soon(self.settle, why)
         return True
+
+    def gives_up(self, why: Refusal) -> None:
+        # Who is told may have the next request done at once, in the midst of whoever ends this one.
+        self._soon(self, why)
+
+    def _soon(self, tell: Callable[[BaseException | None], None], why: Refusal) -> None:
+        self._spaces.runtime.loop.call_soon(tell, why)
 
     def _name_of_user(self) -> str | None:
         who = self._who

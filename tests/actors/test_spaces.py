@@ -207,6 +207,25 @@ async def test_a_long_listing_shows_nothing_that_stands_behind_it(
     assert not here.node.committer.ledger._paused, "nothing is kept for them"
 
 
+async def test_a_long_listing_is_seen_and_ended(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was done before it may have happened."""
+    await here.run(SetKey("a", 1))
+    monkeypatch.setattr(here.node.spaces, "_monotonic_us", lambda: 0)
+    heard = ask_keys(
+        here.node, ANA, ("a", "b", "c"), SetKey("b", 1), ListKeys(), request="r-1"
+    )  # fmt: skip
+    (shown,) = here.node.running.info(0)
+    assert isinstance(shown, dict) and (shown["id"], shown["user"]) == ("r-1", "ana")
+    running = here.node.running
+    assert running.cancel("r-1") and not running.cancel("r-1")
+    with pytest.raises(UnknownOutcome):
+        await heard
+    assert running.info(0) == [] and not here.node.committer.ledger._paused
+    assert await here.run(ListKeys()) == [{"keys": ["a", "b"]}]
+
+
 def test_the_statement_that_an_operation_stands_for_names_the_fence() -> None:
     """Whose lock was let go, or not, could not be told from the statement log."""
     lock, unlock = LockKey("k", "a", 1_000_000, 5), UnlockKey("k", "a", 5)
@@ -673,10 +692,13 @@ async def test_who_changed_a_key_that_lives_is_not_refused(here: Desk) -> None:
         keys = Keys(tx, here._declared())
         keys.persist("k")
         keys.set("other", 2)  # it rests on nothing that was there
+        keys.set("own", 3, SECOND)
+        keys.incr("own")  # and of its own nobody was told anything
         tx.pause()
         here.clock.advance(2 * SECOND)
+        keys.persist("own")
         here.node.committer.commit(tx, By("ana", "wire"), "PERSIST")
-    assert await here.run(ListKeys()) == [{"keys": ["k", "other"]}]
+    assert await here.run(ListKeys()) == [{"keys": ["k", "other", "own"]}]
 
 
 async def test_a_space_of_which_it_was_told_that_a_key_is_gone_goes_past_its_time(
