@@ -121,7 +121,7 @@ class CoordinationActor(LoopActor):
         """A lead that was asked for by a statement."""
         self._forestalled: NotWritable | None = None
         """Set where somebody else has taken it meanwhile."""
-        self._taking = Takeover(runtime.clock, committer, member, self._wait)
+        self._takeover = Takeover(runtime.clock, committer, member, self._wait)
         self._diagnostics = Diagnostics(member.note_faults)
         self._lookup = AgreementLookup(runtime.clock, ways.agreement, ways.ask_way)
         self._copied_anew = False
@@ -298,7 +298,7 @@ class CoordinationActor(LoopActor):
         if leadership is not None and self._agreement is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
-                    await self._taking.give_up(self._agreement, leadership)
+                    await self._takeover.give_up(self._agreement, leadership)
 
     # --- turns ------------------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class CoordinationActor(LoopActor):
         if asked is not None and agreed.lead is not None and agreed.lead.node != member.node:
             self._forestalled = leads_already(member, agreed.lead, ", which was named meanwhile")
         if asked is not None and asked.force and agreed.lead is None and coordinates:
-            await self._lead(agreement, await self._taking.by_order(agreement, policy, agreed))
+            await self._lead(agreement, await self._takeover.by_order(agreement, policy, agreed))
             return
         if doubt(known, agreed) is not None and was_ordered_since(known, agreed):
             log.warning("goes by what is agreed since a node was named", lineage=agreed.lineage)
@@ -376,7 +376,7 @@ class CoordinationActor(LoopActor):
             await memory.doubts()
         if known.founding is not None and known.founds:
             if coordinates or agreed.insync is not None:
-                taken = await self._taking.first(agreement, known.founding, agreed)
+                taken = await self._takeover.first(agreement, known.founding, agreed)
                 await self._lead(agreement, taken)
             else:
                 self._wait(Wait(f"nobody leads yet, and {UNDECLARED}"))
@@ -397,7 +397,9 @@ class CoordinationActor(LoopActor):
             if asked is None and self._succession.is_left(member, found.insync.members):
                 self._wait(Wait(JUST_STARTED))
                 return
-            await self._lead(agreement, await self._taking.vacant(agreement, policy, found.insync))
+            await self._lead(
+                agreement, await self._takeover.vacant(agreement, policy, found.insync)
+            )
         elif agreed.insync is not None or known.agreement is not None or known.upstream is None:
             self._wait(found)
         else:
@@ -492,7 +494,7 @@ class CoordinationActor(LoopActor):
             await self._memory.promise(lead.epoch)
             await self._memory.hears(agreed)
         except DiskFull:
-            await self._taking.give_back(agreement, lease)
+            await self._takeover.give_back(agreement, lease)
             raise
         leadership = Leadership(
             self._clock, member.node, policy, lease, lead.epoch, insync,
@@ -505,11 +507,11 @@ class CoordinationActor(LoopActor):
             why = await self._hold(leadership)
         except Refusal as refusal:  # the node stops, its disk is full
             await self._step_down(leadership, refusal.message)
-            await self._taking.give_up(agreement, leadership)
+            await self._takeover.give_up(agreement, leadership)
             raise
         await self._step_down(leadership, why)
         if leadership.gives_up:
-            await self._taking.give_up(self._reach(leadership.policy), leadership)
+            await self._takeover.give_up(self._reach(leadership.policy), leadership)
 
     async def _hold(self, leadership: Leadership) -> str:
         """Lead, from its first frame on; answers why that is over.

@@ -88,7 +88,7 @@ def begin_coordination(
     :param leads: told whether this node leads, when that changes
     """
 
-    carrying = EntryForwarding(runtime, committer)
+    forwarding = EntryForwarding(runtime, committer)
     present = PresentReads(runtime.clock, member, committer)
 
     def ship(
@@ -96,7 +96,7 @@ def begin_coordination(
     ) -> Ships:
         return Shipping(
             runtime, committer, reads, link, epoch, attached, heard, beat, lambda: member.round,
-            present.ask, carrying.keep,
+            present.ask, forwarding.keep,
         )  # fmt: skip
 
     def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:

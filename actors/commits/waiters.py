@@ -114,10 +114,10 @@ class Waiter(ABC):
     def _give_up(self, why: Refusal) -> bool:
         if not self._committer.stop_waiting(self.promise, self):
             return False
-        self.gives_up(self.given_up(why))
+        self.tell_ended(self.why_ended(why))
         return True
 
-    def given_up(self, why: Refusal) -> Refusal:
+    def why_ended(self, why: Refusal) -> Refusal:
         """What it is told: why it was ended, or that a commit of its own may have happened."""
         written = self.written
         if written <= self._committer.released_upto:
@@ -128,7 +128,7 @@ class Waiter(ABC):
             sequence=written,
         )
 
-    def gives_up(self, why: Refusal) -> None:
+    def tell_ended(self, why: Refusal) -> None:
         """It waits no more, and is told why."""
         self(why)
 

@@ -266,7 +266,7 @@ class Spaces:
         work.let_go()
         if task.cancelled():
             stopped = UnknownOutcome("the node stopped before this was done")
-            work.settle(stopped if work.ended_for is None else work.given_up(work.ended_for))
+            work.settle(stopped if work.ended_for is None else work.why_ended(work.ended_for))
             return
         error = task.exception()
         if error is not None:

@@ -368,7 +368,7 @@ class Work(Waiter):
         self._soon(self.settle, why)
         return True
 
-    def gives_up(self, why: Refusal) -> None:
+    def tell_ended(self, why: Refusal) -> None:
         # Who is told may have the next request done at once, in the midst of whoever ends this one.
         self._soon(self, why)
 

@@ -196,15 +196,15 @@ def test_one_that_brings_without_end_is_taken_slowly_and_no_quicker_for_attachin
             "actors.cluster.entry_forwarding.commit", lambda *said: committed.extend(said[2].noted)
         )
         monkeypatch.setattr(node.committer, "released", released, raising=False)
-        carrying = EntryForwarding(node.runtime, cast(Any, node.committer))
+        forwarding = EntryForwarding(node.runtime, cast(Any, node.committer))
         began_us = node.runtime.clock.monotonic_us()
         count = limits.ENTRIES_CARRIED
         while len(committed) < 2 * limits.ENTRIES_CARRIED_AT_ONCE:
-            await carrying.keep("b", entries(count=count))
+            await forwarding.keep("b", entries(count=count))
         seconds = (node.runtime.clock.monotonic_us() - began_us) / 1_000_000
         least = limits.ENTRIES_CARRIED_AT_ONCE / limits.ENTRIES_CARRIED_A_SECOND
         assert least - 0.01 <= seconds <= least + 0.1
-        await carrying.keep("c", entries(count=count))
+        await forwarding.keep("c", entries(count=count))
         assert (node.runtime.clock.monotonic_us() - began_us) / 1_000_000 == seconds
 
     run(main(), 1)
