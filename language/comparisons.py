@@ -1,8 +1,8 @@
-"""The comparisons by `< <= > >=` that stand in a condition.
+"""Comparisons of a field in a condition, to be held against the field's declared type.
 
-They hold within one class of the order only. Between a field that is defined as a datetime and a
-string that was meant for one they would be false of every record, and their NOT true: a DELETE
-would take all rows or none. So these are refused before the first record is read.
+Every operator compares within one class of the order only. Between a field declared as a datetime
+and a string that was meant for one, `<` and `=` are false of every record, and `!=` and NOT true: a
+DELETE would remove all rows or none. Such comparisons are refused before the first record is read.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Any, Final
 
 from language import tree
 from language.names import children
-from language.operators import BRACKETED
 from language.planner import is_fixed, path_of
 from protocol.paths import Path
 
-_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_TURNED: Final = {
+    "<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "IN": "CONTAINS",
+    "NOT IN": "CONTAINS", "CONTAINS": "IN",
+}  # fmt: skip
+"""The operator that reads the same with its sides exchanged, apart from a NOT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,16 @@ class Comparison:
 
     path: Path
     operator: str
-    """As it reads with the field on the left."""
+    """As it reads with the field on the left; NOT IN is IN here."""
     value: tree.Expression | None
     other: Path | None
     """The other field; None where there is a value."""
     node: tree.Binary
+
+    @property
+    def is_negated(self) -> bool:
+        """True if the comparison holds where the two sides are never equal."""
+        return self.node.operator in ("!=", "NOT IN")
 
 
 def comparisons(where: tree.Expression | None) -> tuple[Comparison, ...]:
@@ -41,7 +49,7 @@ def comparisons(where: tree.Expression | None) -> tuple[Comparison, ...]:
 def _found(node: Any) -> Iterator[Comparison]:
     if isinstance(node, tree.Subquery):
         return
-    if isinstance(node, tree.Binary) and node.operator in BRACKETED:
+    if isinstance(node, tree.Binary) and node.operator in _TURNED:
         one = _comparison(node)
         if one is not None:
             yield one
@@ -51,10 +59,11 @@ def _found(node: Any) -> Iterator[Comparison]:
 
 def _comparison(node: tree.Binary) -> Comparison | None:
     left, right = path_of(node.left), path_of(node.right)
+    operator: str = "IN" if node.operator == "NOT IN" else node.operator
     if left is not None and right is not None:
-        return Comparison(left, node.operator, None, right, node)
+        return Comparison(left, operator, None, right, node)
     if left is not None and is_fixed(node.right):
-        return Comparison(left, node.operator, node.right, None, node)
+        return Comparison(left, operator, node.right, None, node)
     if right is not None and is_fixed(node.left):
-        return Comparison(right, _TURNED[node.operator], node.left, None, node)
+        return Comparison(right, _TURNED[operator], node.left, None, node)
     return None

@@ -162,6 +162,25 @@ def classes(node: tree.FieldType) -> frozenset[int] | None:
     return frozenset(found)
 
 
+def item_classes(node: tree.FieldType) -> frozenset[int] | None:
+    """Return the classes of what values of a type may contain; None: any. Empty: they contain
+    nothing."""
+    found: frozenset[int] = frozenset()
+    for part in parts_of(node):
+        if isinstance(part, tree.ArrayType):
+            of = classes(part.of)
+            if of is None:
+                return None
+            found |= of
+        elif isinstance(part, tree.PlainType) and part.kind == "any":
+            return None
+        elif (isinstance(part, tree.PlainType) and part.kind in ("string", "object")) or (
+            isinstance(part, tree.LiteralType) and type(part.value) is str
+        ):
+            found |= {_RANKS["string"]}
+    return found
+
+
 def parts_of(node: tree.FieldType) -> Iterator[tree.FieldType]:
     """The alternatives of a type, those inside options among them."""
     if isinstance(node, tree.UnionType):
@@ -184,6 +203,18 @@ def parts_below(node: tree.FieldType) -> tuple[tree.FieldType, ...]:
 def is_option(node: tree.FieldType) -> bool:
     """Whether an option is among a type's alternatives."""
     return any(isinstance(part, tree.OptionType) for part in parts_of(node))
+
+
+def may_be_absent(node: tree.FieldType) -> bool:
+    """True if NONE or NULL is of a type, or of an item of its arrays."""
+    for part in parts_of(node):
+        if isinstance(part, tree.OptionType) or part == tree.PlainType("any"):
+            return True
+        if isinstance(part, tree.LiteralType) and part.value is None:
+            return True
+        if isinstance(part, tree.ArrayType) and may_be_absent(part.of):
+            return True
+    return False
 
 
 def admits(node: tree.FieldType, *, items: bool) -> bool:

@@ -19,6 +19,7 @@ from language.functions.aggregates import (
     checked_number,
     deviated,
     deviation,
+    float_added,
     middle,
     not_a_number,
     present,
@@ -32,7 +33,7 @@ from language.operators import hashable
 from language.printing import print_expression
 from language.rows import Row, Shape
 from protocol.errors import BadRequest
-from protocol.values import NONE, PACE
+from protocol.values import HASH_SALT, NONE, PACE
 
 AGGREGATES: Final = frozenset({
     "count", "sum", "min", "max", "mean", "count_distinct", "collect", "median", "stddev", "first",
@@ -50,7 +51,7 @@ _UNSET: Final = _Unset()
 """Of a least or greatest value when none has been seen."""
 
 
-def add_up(whole: float, exact: Decimal | None, value: Any) -> Decimal | None:
+def add_up(exact: Decimal | None, value: Any) -> Decimal | None:
     """The decimal part of a sum with one more value, which is neither int nor float."""
     if type(value) is Decimal:
         return value if exact is None else add(exact, value)
@@ -80,7 +81,7 @@ class _Aggregate:
             return [(0, NONE, 0.0, 0.0)]
         if self.name in _HOLDING:
             return [None]
-        return [0, None, 0]
+        return [0, None, 0, 0.0, 0]  # ints, decimals, floats, their rounding, how many
 
     def result(self, state: list[Any], env: Any) -> Any:
         """What it comes to."""
@@ -95,9 +96,9 @@ class _Aggregate:
         if self.name in ("min", "max"):
             return state[at + 1]
         if self.name == "sum":
-            return total(state[at], state[at + 1])
+            return total(*state[at : at + 4])
         if self.name == "mean":
-            return average(state[at], state[at + 1], state[at + 2])
+            return average(*state[at : at + 5])
         return state[at]
 
     def update(self, code: Code) -> list[str]:
@@ -122,10 +123,13 @@ class _Aggregate:
             return [*lines, f"if {value} is not None and {value} is not NONE: g[{at}] += 1"]
         return [
             *lines,
-            f"if type({value}) is int or type({value}) is float:",
-            f"    g[{at}] += {value}; g[{at + 2}] += 1",
+            f"if type({value}) is int:",
+            f"    g[{at}] += {value}; g[{at + 4}] += 1",
+            f"elif type({value}) is float:",
+            f"    g[{at + 2}], g[{at + 3}] = float_added(g[{at + 2}], g[{at + 3}], {value})",
+            f"    g[{at + 4}] += 1",
             f"elif {value} is not None and {value} is not NONE:",
-            f"    g[{at + 1}] = add_up(g[{at}], g[{at + 1}], {value}); g[{at + 2}] += 1",
+            f"    g[{at + 1}] = add_up(g[{at + 1}], {value}); g[{at + 4}] += 1",
         ]
 
 
@@ -278,8 +282,8 @@ class Grouping:
     def _generate(self) -> Callable[..., None]:
         code = _Folding(self._source)
         code.namespace.update(
-            add_up=add_up, UNSET=_UNSET, hold=hold, hold_new=hold_new, number=checked_number,
-            deviated=deviated,
+            add_up=add_up, float_added=float_added, UNSET=_UNSET, hold=hold, hold_new=hold_new,
+            number=checked_number, deviated=deviated, HASH_SALT=HASH_SALT,
         )  # fmt: skip
         empty = code.keep(self._new())
         body = ["get = groups.get", "for r in rows:"]
@@ -290,8 +294,8 @@ class Grouping:
                 body.append(f"    {value} = {code.expression(key)}")
                 values.append(value)
                 hashes.append(
-                    f"{value} if type({value}) is str or type({value}) is int"
-                    f" else hashable({value}, env.tick)"
+                    f"{value} if type({value}) is str else {value} * HASH_SALT"
+                    f" if type({value}) is int else hashable({value}, env.tick)"
                 )
             made = hashes[0] if len(hashes) == 1 else f"({', '.join(hashes)})"
             body += [

@@ -232,7 +232,7 @@ def negate(value: Any) -> Any:
     if kind is float:
         return -value
     if kind is Decimal:
-        return value.copy_negate() if value else value
+        return value.copy_negate() if value else value.copy_abs()
     if kind is timedelta:
         return duration(-(value // MICROSECOND))
     raise TypeRefused(f"- does not take {type_name(value)}", operator="-", right=type_name(value))

@@ -14,13 +14,16 @@ from language.patterns import pattern
 from language.sizing import made
 from protocol import limits, values
 from protocol.errors import TooLarge, TypeRefused, Unknown
+from protocol.order import encode
 from protocol.values import (
+    HASH_SALT,
     NONE,
     PACE,
     NoneValue,
     RecordId,
     Tick,
     paced,
+    present,
     ticking,
     type_name,
 )
@@ -117,7 +120,7 @@ def each(value: Any, env: Env) -> Any:
     if kind is list:
         return value
     if kind is dict:
-        return list(value.values())
+        return list(present(value).values())
     if kind is RecordId:
         record = env.record(value)
         return [] if record is None else list(record.values())
@@ -156,7 +159,7 @@ def contains(container: Any, value: Any, env: Env) -> bool:
     if kind is str and type(value) is str:
         return value in container
     if kind is dict:
-        return type(value) is str and value in container
+        return type(value) is str and container.get(value, NONE) is not NONE
     if container is None or container is NONE:
         return False
     raise TypeRefused(
@@ -209,39 +212,50 @@ def matches(value: Any, expression: Any, env: Env) -> bool:
 
 
 def hashable(value: Any, tick: Tick | None = None) -> Any:
-    """A Python value that hashes and compares as `equal` does: numbers by worth, and a bool is
-    not a number.
+    """Return a key that hashes and compares as `equal` does: numbers by worth, and a bool is not a
+    number.
+
+    Its hash is one that a caller cannot choose. Python's own hashes of int, float, Decimal, UUID,
+    datetime and timedelta are not salted: 12 000 of them that collide cost a minute in a `dict`.
 
     :param tick: called now and then while a large value is gone through
     """
     kind = type(value)
-    if kind in _HASHED:
+    if kind is str:
         return value
-    if kind is bool:
-        return (bool, value)
+    if kind is int:
+        return value * HASH_SALT
+    if kind is float or kind is Decimal:
+        return _number_key(value)
     if kind is list:
         items = ticking(value, len(value), tick)
-        return (
-            list,
-            tuple([one if type(one) in _HASHED else hashable(one, tick) for one in items]),
-        )
+        return (list, tuple([one if type(one) is str else hashable(one, tick) for one in items]))
     if kind is dict:
-        fields = ticking(value.items(), len(value), tick)
-        return (dict, frozenset([(name, hashable(one, tick)) for name, one in fields]))
-    assert kind is RecordId
-    return (RecordId, value.table, hashable(value.id))
+        fields = ticking(present(value).items(), len(value), tick)
+        return (
+            dict,
+            frozenset(
+                [(name, one if type(one) is str else hashable(one, tick)) for name, one in fields]
+            ),
+        )
+    return encode(value)
 
 
-def hashable_row(row: Any, tick: Tick) -> Any:
-    """As `hashable`, of a row of an answer: at once where it holds nothing but plain values."""
-    if type(row) is dict and len(row) <= PACE and _HASHED.issuperset(map(type, row.values())):
-        return (dict, frozenset(row.items()))
-    return hashable(row, tick)
+def _number_key(value: Any) -> int | bytes:
+    """Return the key of a float or decimal; that of an int where it is worth the same.
+
+    The marks before the ratio and of `encode` differ, so that no two values share a key.
+    """
+    if type(value) is Decimal and value and abs(value.adjusted()) > _RATIO_DIGITS:
+        return encode(value)  # a float is never worth the same
+    above, below = value.as_integer_ratio()
+    if below == 1 and limits.INT_MIN <= above <= limits.INT_MAX:
+        return int(above) * HASH_SALT
+    return b"/%d/%d" % (above, below)
 
 
-_HASHED: Final = frozenset(
-    {int, str, float, Decimal, datetime, timedelta, bytes, UUID, type(None), NoneValue}
-)
+_RATIO_DIGITS: Final = 400
+"""Decimal digits on either side of the point that a double may have, and more."""
 
 
 def order_key(value: Any, tick: Tick | None = None) -> tuple[Any, ...]:
@@ -280,6 +294,7 @@ def _flatten(value: Any, flat: list[Any], tick: Tick | None) -> None:
         flat.append(-1)
     elif kind is dict:
         flat.append(10)
+        value = present(value)
         for name in ticking(sorted(value), len(value), tick):
             flat += (4, name)
             _flatten(value[name], flat, tick)
@@ -320,6 +335,6 @@ def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 __all__ = [
     "BRACKETED", "PLAIN", "check_bounds", "contains", "each", "equal", "field", "hashable",
-    "hashable_row", "in_range", "item", "make_range", "matches", "members", "merged", "order_key",
+    "in_range", "item", "make_range", "matches", "members", "merged", "order_key",
     "parameter", "truth",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from language.error_places import of_record
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
 from language.names import mentions, parent_fields, rebuilt, shape_of
-from language.operators import hashable_row
+from language.operators import hashable
 from language.ordering import Sorter
 from language.planner import (
     Branches,
@@ -247,7 +247,7 @@ class SelectPlan:
 
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """What WHERE compares by `< <= > >=`, to be held against the types of fields."""
+        """Comparisons in WHERE, to be held against the declared types of fields."""
         return comparisons(self._select.where)
 
     @cached_property
@@ -505,7 +505,7 @@ class SelectPlan:
             part = []
             found, large = self._part(items, env, memo, budget)
             for row in found:
-                key = hashable_row(row, env.tick)
+                key = hashable(row, env.tick)
                 if key not in met:
                     met.add(key)
                     part.append(row)

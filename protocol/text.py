@@ -137,29 +137,41 @@ def format_datetime(value: datetime) -> str:
 
 
 _DATETIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:(T\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?)(Z|[+-]\d\d:\d\d))?\Z", re.ASCII
+    r"(\d{4}-\d\d-\d\d)"
+    r"(?:[Tt](\d\d:\d\d)(?::(\d\d)(?:\.(\d+))?)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d))?\Z",
+    re.ASCII,
 )
+_DATETIME_CHARACTERS: Final = 100
+"""Longest text of a datetime: more digits of a second say nothing."""
+_SECOND: Final = timedelta(seconds=1)
 
 
 def parse_datetime(text: str) -> datetime:
-    """An RFC 3339 datetime with up to nine digits of a second, rounded to the nearest microsecond
-    (see `values.microseconds`), or a date alone for its midnight.
+    """Return the datetime that a text of RFC 3339 names, or the midnight of a date alone.
+
+    Digits past the microsecond are rounded (see `values.microseconds`). A leap second is the first
+    second of the next day, as in PostgreSQL. Seconds may be left out.
 
     :raises BadRequest: not a datetime
     """
-    found = _DATETIME.match(text)
+    found = _DATETIME.match(text) if len(text) <= _DATETIME_CHARACTERS else None
     if found is None:
         raise BadRequest(f"{text[:40]!r} is no datetime: wanted 2026-01-02T03:04:05Z")
-    fraction = found[3] or ""
+    date, minutes, seconds, fraction, offset = found.groups()
+    leaps = seconds == "60"
     try:
-        if len(fraction) > 6:
-            # `fromisoformat` cuts what is more; and a carry may reach the year.
-            whole = text[: found.start(3) - 1] + text[found.end(3) :]
-            nanoseconds = int(fraction.ljust(9, "0"))
-            value = datetime.fromisoformat(whole) + microseconds(nanoseconds) * MICROSECOND
-        else:
-            value = datetime.fromisoformat(text)
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        whole = f"{date}T{minutes or '00:00'}:{'59' if leaps else seconds or '00'}{offset or 'Z'}"
+        value = datetime.fromisoformat(whole.upper()).astimezone(UTC)
+        if leaps:
+            if (value.hour, value.minute) != (23, 59):
+                raise BadRequest(f"{text[:40]!r} is no datetime: a leap second ends a day in UTC")
+            value += _SECOND
+        if fraction:
+            # A tenth digit that is not 0 only matters beside an exact half of a microsecond.
+            nanoseconds = int(fraction[:9].ljust(9, "0"))
+            beyond = nanoseconds % 1000 == 500 and bool(fraction[9:].strip("0"))
+            value += microseconds(nanoseconds + beyond) * MICROSECOND
+        return value
     except (ValueError, OverflowError):
         raise BadRequest(f"{text[:40]!r} is no datetime") from None
 

@@ -34,6 +34,10 @@ FEW: Final = 64
 LONG: Final = 65_536
 """Characters or bytes from which on a string is long."""
 
+HASH_SALT: Final = hash("storenode") | 1
+"""Factor of integers before they are hashed. Python hashes an int to itself, so that a caller could
+choose keys that collide; its hash of texts, from which this comes, is secret to the process."""
+
 Item = TypeVar("Item")
 
 
@@ -159,7 +163,11 @@ class RecordId:
         )
 
     def __hash__(self) -> int:
-        return hash((self.table, repr(self.id) if isinstance(self.id, list) else self.id))
+        id = self.id
+        kind = type(id)
+        if kind is int:
+            return hash((self.table, id * HASH_SALT))
+        return hash((self.table, id if kind is str else id.bytes if kind is UUID else repr(id)))
 
     def __reduce__(self) -> tuple[type[RecordId], tuple[str, Any]]:
         # Copied as it is made: a compiled class has no other way.
@@ -233,8 +241,17 @@ def _compare_arrays(left: list[Any], right: list[Any], tick: Tick | None) -> int
     return (len(left) > len(right)) - (len(left) < len(right))
 
 
+def present(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without its fields that are NONE, itself where there are none: a field that
+    is NONE is no field."""
+    if NONE not in fields.values():
+        return fields
+    return {name: value for name, value in fields.items() if value is not NONE}
+
+
 def _compare_objects(left: dict[str, Any], right: dict[str, Any], tick: Tick | None) -> int:
     """Objects compare as their (name, value) pairs in name order."""
+    left, right = present(left), present(right)
     names = zip(sorted(left), sorted(right), strict=False)
     for one, two in ticking(names, len(left), tick):
         if one != two:
@@ -254,7 +271,7 @@ def equal(left: Any, right: Any, tick: Tick | None = None) -> bool:
     if kind is type(right):
         if kind in _PLAIN:
             return bool(left == right)
-        if (kind is list or kind is dict) and len(left) != len(right):
+        if kind is list and len(left) != len(right):
             return False
     return compare(left, right, tick) == 0
 
@@ -274,6 +291,7 @@ def identical(left: Any, right: Any, tick: Tick | None = None) -> bool:
             for one, two in ticking(zip(left, right, strict=True), len(left), tick)
         )
     if kind is dict:
+        left, right = present(left), present(right)
         return left.keys() == right.keys() and all(
             identical(left[name], right[name], tick) for name in ticking(left, len(left), tick)
         )

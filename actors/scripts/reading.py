@@ -92,14 +92,15 @@ def _by_id(
 ) -> list[Any]:
     """The only source is an expression that may name one record."""
     record = named(run)
-    found = _one(run, plan, record) if type(record) is RecordId else None
-    return rows(run, plan, sources, READ) if found is None else found
-
-
-def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any] | None:
-    """What is answered of one record: read once, decoded once."""
+    if type(record) is not RecordId:
+        return rows(run, plan, sources, READ)
     if plan.comparisons:
         check_comparisons(run, plan, run.table(record.table, READ))
+    return _one(run, plan, record)
+
+
+def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any]:
+    """Return the answer about one record: read once, decoded once."""
     raw = run.raw(record)
     run.count_read(1)
     return [] if raw is None else plan.run_one(record, raw, run)
@@ -136,6 +137,7 @@ def _point(
         return None
     run.count_read(1)
     if not pairs:
+        check_comparisons(run, plan, table)
         return []
     ((key, raw),) = pairs
     return plan.run_one(records.record_id(table)(key), raw, run)

@@ -4,6 +4,7 @@ with GROUP, which the select pipeline compiles (`language.grouping`)."""
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from math import isinf, sqrt
 from typing import Any
@@ -22,15 +23,30 @@ def present(value: Any) -> bool:
     return value is not None and value is not NONE
 
 
-def total(whole: float, exact: Decimal | None) -> Any:
-    """A sum from its two parts: ints and floats, and decimals.
+Sum = tuple[int, Decimal | None, float, float]
+"""The parts of a sum: of ints, exact; of decimals, None without any; of floats, a double and what
+rounding has taken from it so far (Neumaier's compensated summation). The double is the int 0 until
+a float is added."""
+
+
+def float_added(high: float, low: float, value: float) -> tuple[float, float]:
+    """Return the float parts of a sum with one more value."""
+    found = high + value
+    if abs(high) >= abs(value):
+        return found, low + ((high - found) + value)
+    return found, low + ((value - found) + high)
+
+
+def total(ints: int, exact: Decimal | None, high: float, low: float) -> Any:
+    """Return a sum from its parts.
 
     :raises NumberTooLarge: it left the range of its type
     :raises TypeRefused: floats and decimals were added up
     """
-    if exact is not None:
-        return add(exact, whole)
-    return integer(whole) if type(whole) is int else finite(whole)
+    if type(high) is not float:
+        return integer(ints) if exact is None else add(exact, ints)
+    found = finite(finite(high) + low + ints)
+    return found if exact is None else add(exact, found)
 
 
 def not_a_number(value: Any) -> TypeRefused:
@@ -38,15 +54,17 @@ def not_a_number(value: Any) -> TypeRefused:
     return TypeRefused(f"sum and mean take numbers, not {type_name(value)}")
 
 
-def _parts(env: Env, items: list[Any]) -> tuple[float, Decimal | None, int]:
-    """The two parts of a sum, see `total`, and of how many numbers it is."""
-    whole: float = 0
-    exact: Decimal | None = None
-    count = 0
+def _parts(env: Env, items: list[Any]) -> tuple[Sum, int]:
+    """Return the parts of a sum, and of how many numbers it is."""
+    ints, exact, count = 0, None, 0
+    high: float = 0
+    low = 0.0
     for part in slices(items, env):
         for item in part:
-            if type(item) is int or type(item) is float:
-                whole += item
+            if type(item) is int:
+                ints += item
+            elif type(item) is float:
+                high, low = float_added(high, low, item)
             elif type(item) is Decimal:
                 exact = item if exact is None else add(exact, item)
             elif present(item):
@@ -54,7 +72,7 @@ def _parts(env: Env, items: list[Any]) -> tuple[float, Decimal | None, int]:
             else:
                 continue
             count += 1
-    return whole, exact, count
+    return (ints, exact, high, low), count
 
 
 @function("count", "array", result="int", env=True)
@@ -69,20 +87,21 @@ def count(env: Env, items: list[Any] | None = None) -> int:
 
 @function("sum", "array", result="number", env=True)
 def sum_(env: Env, items: list[Any]) -> Any:
-    """Numbers added up, none and null passed over; 0 of nothing."""
-    whole, exact, _ = _parts(env, items)
-    return total(whole, exact)
+    """Numbers added up, none and null passed over; 0 of nothing. Floats are rounded at the end."""
+    parts, _ = _parts(env, items)
+    return total(*parts)
 
 
 @function("mean", "array", result="number", env=True)
 def mean(env: Env, items: list[Any]) -> Any:
-    """The mean of numbers, none and null passed over; none of nothing."""
-    return average(*_parts(env, items))
+    """The mean of numbers, none and null passed over; none of nothing. It lies among them."""
+    parts, count = _parts(env, items)
+    return average(*parts, count)
 
 
-def average(whole: float, exact: Decimal | None, count: int) -> Any:
-    """The two parts of a sum, see `total`, by how many numbers it is of: a float, or a decimal
-    where there are decimals. The sum is not held to 64 bits: the mean of ints lies among them.
+def average(ints: int, exact: Decimal | None, high: float, low: float, count: int) -> Any:
+    """Return the mean from the parts of a sum: a float, or a decimal where there are decimals. The
+    sum is not held to 64 bits: the mean of ints lies among them.
 
     :raises NumberTooLarge: floats or decimals left their range while they were added up
     :raises TypeRefused: floats and decimals were added up
@@ -90,8 +109,11 @@ def average(whole: float, exact: Decimal | None, count: int) -> Any:
     if not count:
         return NONE
     if exact is not None:
-        return divide(add(exact, whole), count)
-    return whole / count if type(whole) is int else finite(whole) / count
+        return divide(add(exact, high if type(high) is float else ints), count)
+    if type(high) is not float:
+        return ints / count
+    whole = Fraction(finite(high)) + Fraction(low) + ints
+    return float(whole / count)
 
 
 @function("min", "array", result="any", env=True)

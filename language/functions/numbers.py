@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal, InvalidO
 from typing import Any
 
 from language.functions.table import function
-from language.numbers import DECIMAL, bounded, finite, integer, is_whole, negate
+from language.numbers import DECIMAL, bounded, finite, integer, is_whole
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, TypeRefused
 
@@ -27,7 +27,9 @@ def _whole(value: Any, rounding: str) -> int:
 @function("math::abs", "number", result="number")
 def absolute(value: Any) -> Any:
     """The distance from zero, of the same type."""
-    return negate(value) if value < 0 else value
+    if type(value) is int:
+        return integer(abs(value))
+    return value.copy_abs() if type(value) is Decimal else abs(value)
 
 
 @function("math::floor", "number", result="int")

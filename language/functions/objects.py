@@ -8,19 +8,19 @@ from language.env import Env
 from language.functions.table import function, slices
 from language.operators import merged
 from protocol.errors import TypeRefused
-from protocol.values import type_name
+from protocol.values import NONE, present, type_name
 
 
 @function("object::keys", "object", result="array")
 def keys(fields: dict[str, Any]) -> list[str]:
     """The names of an object's fields, as they stand."""
-    return list(fields)
+    return list(present(fields))
 
 
 @function("object::values", "object", result="array")
 def values(fields: dict[str, Any]) -> list[Any]:
     """The values of an object's fields, as they stand."""
-    return list(fields.values())
+    return list(present(fields).values())
 
 
 @function("object::merge", "object", "object", result="object")
@@ -35,7 +35,7 @@ def pick(env: Env, fields: dict[str, Any], names: list[Any]) -> dict[str, Any]:
     _check_names("object::pick", names)
     found: dict[str, Any] = {}
     for part in slices(names, env):
-        found.update((name, fields[name]) for name in part if name in fields)
+        found.update((name, fields[name]) for name in part if fields.get(name, NONE) is not NONE)
     return found
 
 

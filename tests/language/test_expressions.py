@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,6 +31,7 @@ from protocol.errors import (
 from protocol.values import NONE, PACE, RecordId, compare, equal, identical
 from tests.language.surroundings import Tables
 from tests.language.trees import BINARY, CONSTANTS, choices
+from tests.protocol.values import durations
 
 ROW: dict[str, Any] = {
     "a": 1, "b": "text", "c": [1, "x", None], "d": {"e": {"f": 2.5}}, "t": True, "n": None,
@@ -233,7 +235,7 @@ VALUES = st.recursive(
         st.sampled_from([NONE, None, True, False, 0, 1, 0.0, 1.0, Decimal(1), Decimal("1.00")]),
         st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False),
         st.decimals(allow_nan=False, allow_infinity=False, places=2), st.text(max_size=3),
-        st.binary(max_size=3), st.uuids(), st.timedeltas(),
+        st.binary(max_size=3), st.uuids(), durations,
         st.builds(RecordId, st.sampled_from(["a", "b"]), st.integers() | st.text(min_size=1)),
     ),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner,
@@ -251,6 +253,26 @@ def test_keys_for_sorting_and_hashing_follow_the_order_of_values(left: Any, righ
     assert alike == equal(left, right)
     if alike:
         assert hash(operators.hashable(left)) == hash(operators.hashable(right))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [Decimal(n * (2**61 - 1)) for n in range(1, 4_000)],
+        [Decimal(n * (2**61 - 1)) / 10 for n in range(1, 4_000)],
+        [UUID(int=n * (2**61 - 1)) for n in range(1, 4_000)],
+        [RecordId("t", UUID(int=n * (2**61 - 1))) for n in range(1, 4_000)],
+        [2.0 ** (61 * n) for n in range(-16, 16)],
+    ],
+    ids=["decimals", "tenths", "uuids", "records", "floats"],
+)
+def test_nobody_can_choose_values_whose_keys_collide(values: list[Any]) -> None:
+    assert len({hash(operators.hashable(value)) for value in values}) > len(values) - 9
+
+
+def test_records_whose_ids_collide_in_python_do_not() -> None:
+    ids = [RecordId("t", UUID(int=n * (2**61 - 1))) for n in range(1, 4_000)]
+    assert len(set(map(hash, ids))) > len(ids) - 3
 
 
 MANY = 100_000
