@@ -15,21 +15,45 @@ _WORDS: Final = {
     "EXCEPT": "`WHERE x NOT IN (SELECT VALUE x FROM …)`",
     "INTERSECT": "`WHERE x IN (SELECT VALUE x FROM …)`",
     "DB": "`DATABASE`",
+    "CONSUME": "`TAKE FROM topic AS group`, then `ACK`",
     "DESCRIBE": "`INFO FOR …`",
+    "DEL": "`DELETE 'key' FROM space`",
+    "EVENT": "`ALTER TABLE t SET ON CHANGE PUBLISH INTO topic`",
+    "FLUSHALL": "`DROP SPACE …`",
+    "FLUSHDB": "`DROP SPACE …`",
+    "HSET": "a record: `UPSERT t:1 SET a = 1`",
     "ILIKE": "`x ~ '(?i)pattern'`",
     "IS": "`x = NULL`, or `x = NONE` for what is absent",
+    "INCRBY": "`INCR 'key' IN space BY n`",
     "JOIN": "a path through a link: `a.b.name`, or back `<-t.field`",
     "LIKE": "`x ~ '^a'` or `string::starts(x, 'a')`, which both use an index, or `x CONTAINS 'a'`",
+    "LIVE": "a change feed, `GET /watch?table=t` or the client's `watch`",
+    "LPUSH": "`PUBLISH INTO topic VALUE …`",
+    "MATERIALIZED": "`DEFINE FIELD … VALUE …`, or a table that a feed keeps",
+    "MULTI": "`BEGIN … COMMIT`",
     "NS": "`NAMESPACE`",
     "OFFSET": "`START n`",
+    "OVER": "`GROUP BY`; there are no window functions",
+    "PARTITION": "`GROUP BY`; there are no window functions",
+    "PRODUCE": "`PUBLISH INTO topic VALUE …`",
     "RELATE": "a field that holds a link: `SET a = t:1`, read back as `<-t.a`",
     "REMOVE": "`DROP`",
     "ROLLBACK": "`CANCEL`",
+    "RPUSH": "`PUBLISH INTO topic VALUE …`",
+    "SETEX": "`SET 'key' IN space VALUE … EXPIRE 1m`",
+    "SETNX": "`SET 'key' IN space VALUE … IF ABSENT`",
     "SHOW": "`INFO FOR …`",
+    "SUBSCRIBE": "`READ FROM topic` or `TAKE FROM topic AS group`; of a table a feed, `GET /watch`",
     "THEN": "`IF c { … }`, or `CASE WHEN c THEN … END`",
+    "TRIGGER": "`ALTER TABLE t SET ON CHANGE PUBLISH INTO topic`",
     "TRUNCATE": "`DELETE t`",
     "UNION": "`SELECT … FROM a, b`, or `(SELECT …) + (SELECT …)`",
     "VALUES": "`INSERT INTO t [{ a: 1 }]`",
+    "VIEW": "`LET $rows = (SELECT …)` in a script, or `DEFINE FUNCTION`",
+    "WITH": "`LET $rows = (SELECT …)` before the statement",
+    "XADD": "`PUBLISH INTO topic VALUE …`",
+    "XREAD": "`READ FROM topic`",
+    "XREADGROUP": "`TAKE FROM topic AS group`",
 }
 _PAIRS: Final = {
     ("=", "="): "`a = b`",
@@ -46,7 +70,16 @@ _FUNCTIONS: Final = {
     "ifnull": "`a ?? b`", "length": "string::len", "len": "string::len", "nvl": "`a ?? b`",
     "now": "time::now", "substr": "string::slice", "substring": "string::slice",
     "uuid": "rand::uuid", "values": "`INSERT INTO t [{ a: 1 }]`",
+    "array::add": "array::push", "array::append": "array::push", "array::concat": "`a + b`",
+    "array::difference": "`SET a -= b`", "array::includes": "`a CONTAINS x`",
+    "array::length": "array::len", "array::reduce": "array::fold",
+    "array::union": "`array::distinct(a + b)`", "array::unique": "array::distinct",
+    "rand": "rand::int", "rand::string": "`type::string(rand::uuid())`",
+    "random": "rand::int", "string::concat": "`a + b`", "string::length": "string::len",
+    "string::substr": "string::slice", "type::number": "type::int or type::decimal",
+    "type::thing": "type::record",
 }  # fmt: skip
+"""Functions of other databases, whole names first, and what says the same here."""
 _DEFINED: Final = frozenset({
     "DATABASE", "FUNCTION", "INDEX", "NAMESPACE", "SPACE", "TABLE", "TOPIC", "USER",
 })  # fmt: skip
@@ -68,8 +101,10 @@ def meant(texts: Sequence[str], token: int, starts_statement: bool) -> str | Non
         return "`count()` with GROUP ALL or GROUP BY"
     if before.upper() == "FROM" and token >= 2 and texts[token - 2].upper() == "DELETE":
         return "`DELETE t`"
-    if token >= 2 and texts[token - 2].upper() == "CREATE" and before.upper() in _DEFINED:
-        return f"`DEFINE {before.upper()} …`"
+    if token >= 2 and texts[token - 2].upper() == "CREATE":
+        noun = before.upper()
+        if noun in _DEFINED or noun in _WORDS:
+            return f"`DEFINE {noun} …`" if noun in _DEFINED else _WORDS[noun]
     pair = _PAIRS.get((before, text)) or _PAIRS.get((text, behind)) or _SIGNS.get(text[:1])
     if pair is not None or len(text) > _LONGEST:
         return pair

@@ -60,6 +60,22 @@ def meant(text: str) -> str | None:
         ("DEFINE INDEX i ON t COLUMNS a", "`FIELDS`"),
         ("REMOVE TABLE t", "`DROP`"),
         ("BEGIN; ROLLBACK", "`CANCEL`"),
+        ("LIVE SELECT * FROM t", "a change feed, `GET /watch?table=t` or the client's `watch`"),
+        (
+            "SELECT sum(a) OVER (PARTITION BY b) FROM t",
+            "`GROUP BY`; there are no window functions",
+        ),
+        ("WITH r AS (SELECT 1) SELECT * FROM r", "`LET $rows = (SELECT …)` before the statement"),
+        (
+            "DEFINE EVENT e ON t WHEN true THEN 1",
+            "`ALTER TABLE t SET ON CHANGE PUBLISH INTO topic`",
+        ),
+        (
+            "CREATE VIEW v AS SELECT * FROM t",
+            "`LET $rows = (SELECT …)` in a script, or `DEFINE FUNCTION`",
+        ),
+        ("SETEX k 10 v", "`SET 'key' IN space VALUE … EXPIRE 1m`"),
+        ("XREADGROUP GROUP g c STREAMS s", "`TAKE FROM topic AS group`"),
         ("SELCT * FROM t", "`SELECT`"),
         ("IF true { UPDTE t SET a = 1 }", "`UPDATE`"),
     ],
@@ -77,6 +93,9 @@ def test_other_ways_to_say_it_are_known(text: str, supposed: str) -> None:
         ("SELECT avg(a) FROM t GROUP ALL", "mean"),
         ("SELECT coalesce(a, b) FROM t", "`a ?? b`"),
         ("RETURN string::length('a')", "string::len"),
+        ("RETURN array::concat([1], [2])", "`a + b`"),
+        ("RETURN array::union([1], [2])", "`array::distinct(a + b)`"),
+        ("RETURN rand::string(10)", "`type::string(rand::uuid())`"),
     ],
 )
 def test_other_names_of_functions_are_known(text: str, supposed: str) -> None:
