@@ -26,7 +26,7 @@ from msgspec.msgpack import Ext
 
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, Refusal, TooLarge
-from protocol.text import check_name
+from protocol.text import check_name, parse_decimal
 from protocol.values import (
     MICROSECOND,
     NONE,
@@ -494,12 +494,9 @@ def _duration(data: bytes) -> timedelta:
 
 
 def _decimal(data: bytes) -> Decimal:
-    # The text is bounded before it is parsed: a sign, 34 digits, a point, an exponent.
-    if len(data) > limits.DECIMAL_DIGITS + 12:
-        raise NumberTooLarge(f"a decimal has at most {limits.DECIMAL_DIGITS} digits")
     try:
-        return Decimal(data.decode("ascii"))
-    except (ArithmeticError, ValueError):
+        return parse_decimal(data.decode("ascii"))
+    except UnicodeDecodeError:
         raise BadRequest("a decimal extension holds no decimal") from None
 
 

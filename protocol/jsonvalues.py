@@ -34,6 +34,7 @@ from protocol.text import (
     format_duration,
     format_record,
     parse_datetime,
+    parse_decimal,
     parse_duration,
     parse_record,
 )
@@ -326,14 +327,6 @@ def _read_int(text: str) -> int:
     return int(text)
 
 
-def _read_decimal(text: str) -> Decimal:
-    if len(text) > limits.DECIMAL_DIGITS + 12:
-        raise NumberTooLarge(f"a decimal has at most {limits.DECIMAL_DIGITS} digits")
-    if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", text):
-        raise BadRequest("$dec holds a decimal number")
-    return Decimal(text)
-
-
 def _read_bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
@@ -350,7 +343,7 @@ def _read_uuid(text: str) -> UUID:
 
 _TAGS: Final[dict[str, Callable[[str], Value]]] = {
     "$dt": parse_datetime,
-    "$dec": _read_decimal,
+    "$dec": parse_decimal,
     "$rec": parse_record,
     "$dur": parse_duration,
     "$bytes": _read_bytes,

@@ -10,7 +10,7 @@ import base64
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
@@ -174,6 +174,32 @@ def parse_datetime(text: str) -> datetime:
         return value
     except (ValueError, OverflowError):
         raise BadRequest(f"{text[:40]!r} is no datetime") from None
+
+
+NUMBER: Final = re.compile(
+    r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?\Z", re.ASCII
+)
+"""A number as text, on every way in: digits on either side of the point, or on both."""
+_OF_NUMBERS: Final = "0123456789.eE+-"
+INT: Final = re.compile(r"[+-]?[0-9]{1,40}\Z", re.ASCII)
+"""An integer as text."""
+
+
+def parse_decimal(text: str) -> Decimal:
+    """Return the decimal that a text writes, its scale kept; its range is not looked at.
+
+    :raises BadRequest: not a number
+    :raises NumberTooLarge: longer than any decimal
+    """
+    if len(text) > limits.DECIMAL_DIGITS + 12:
+        raise NumberTooLarge(f"a decimal has at most {limits.DECIMAL_DIGITS} digits")
+    # `Decimal` alone would take underscores, blanks, NaN and infinities too.
+    if not text.strip(_OF_NUMBERS):
+        try:
+            return Decimal(text)
+        except InvalidOperation:
+            pass
+    raise BadRequest(f"{text!r} is no decimal: wanted 12.50")
 
 
 def format_decimal(value: Decimal) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
@@ -14,6 +13,8 @@ from language.numbers import finite, integer
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, TypeRefused
 from protocol.text import (
+    INT,
+    NUMBER,
     check_name,
     format_datetime,
     format_decimal,
@@ -28,8 +29,6 @@ from protocol.text import (
 from protocol.values import RecordId, check_decimal, check_record_id, paced, type_name
 
 _TEXT_CHARACTERS: Final = 64
-_INT: Final = re.compile(r"[-+]?[0-9]{1,40}\Z")
-_NUMBER: Final = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,6})?\Z")
 
 
 _NUMBERS: Final = ("int", "float", "decimal")
@@ -37,7 +36,7 @@ _SHOWN: Final = 40
 
 
 def _refuse(value: Any, wanted: str) -> NoReturn:
-    if type(value) is str and len(value) > _SHOWN and wanted in _NUMBERS and _NUMBER.match(value):
+    if type(value) is str and len(value) > _SHOWN and wanted in _NUMBERS and NUMBER.match(value):
         raise NumberTooLarge(f"a number of {len(value)} characters is too long for {wanted}")
     shown = format_value(value) if type(value) is str and len(value) <= _SHOWN else type_name(value)
     raise TypeRefused(f"{shown} is no {wanted}", found=type_name(value), wanted=wanted)
@@ -55,7 +54,7 @@ def int_(value: Any) -> int:
     kind = type(value)
     if kind is int:
         return value  # type: ignore[no-any-return]
-    if kind is str and _INT.match(value):
+    if kind is str and INT.match(value):
         return integer(int(value))
     if kind is float and value == value // 1:
         return integer(int(value))
@@ -73,7 +72,7 @@ def float_(value: Any) -> float:
     kind = type(value)
     if kind is int or kind is float or kind is Decimal:
         return finite(float(value))
-    if kind is str and len(value) <= _TEXT_CHARACTERS and _NUMBER.match(value):
+    if kind is str and len(value) <= _TEXT_CHARACTERS and NUMBER.match(value):
         return finite(float(value))
     _refuse(value, "float")
 
@@ -88,7 +87,7 @@ def decimal(value: Any) -> Decimal:
         return Decimal(value)
     if kind is float:
         return Decimal(repr(value))
-    if kind is str and len(value) <= _TEXT_CHARACTERS and _NUMBER.match(value):
+    if kind is str and len(value) <= _TEXT_CHARACTERS and NUMBER.match(value):
         try:
             found = Decimal(value)
         except InvalidOperation:

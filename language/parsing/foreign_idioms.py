@@ -84,6 +84,8 @@ _DEFINED: Final = frozenset({
     "DATABASE", "FUNCTION", "INDEX", "NAMESPACE", "SPACE", "TABLE", "TOPIC", "USER",
 })  # fmt: skip
 """What elsewhere is created, and is defined here."""
+_CREATED: Final = frozenset({"EVENT", "TRIGGER", "VIEW"})
+"""What elsewhere is created, and is done here in another way."""
 _SIGNS: Final = {"&": "`AND`", "!": "`NOT`"}
 _LONGEST: Final = 16
 """Characters of a word that a statement is looked for under."""
@@ -103,8 +105,10 @@ def meant(texts: Sequence[str], token: int, starts_statement: bool) -> str | Non
         return "`DELETE t`"
     if token >= 2 and texts[token - 2].upper() == "CREATE":
         noun = before.upper()
-        if noun in _DEFINED or noun in _WORDS:
-            return f"`DEFINE {noun} …`" if noun in _DEFINED else _WORDS[noun]
+        if noun in _DEFINED:
+            return f"`DEFINE {noun} …`"
+        if noun in _CREATED:
+            return _WORDS[noun]
     pair = _PAIRS.get((before, text)) or _PAIRS.get((text, behind)) or _SIGNS.get(text[:1])
     if pair is not None or len(text) > _LONGEST:
         return pair

@@ -322,7 +322,7 @@ OPERATIONS.update(
         ),
         ("POST", f"{_KV}/incr/{{key}}"): _on_key(
             "Count",
-            object_of({"value": INTEGER}),
+            object_of({"value": _ANY}),
             in_query("by", "1 when absent", type="integer"),
         ),
         ("POST", f"{_KV}/expire/{{key}}"): _on_key("Let a key expire", _flag("found"), _LASTING),

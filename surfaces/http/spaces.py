@@ -408,6 +408,15 @@ def _as_is(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
     return binary.pack(answer) if msgpack else jsonvalues.encode_plain(answer), fields
 
 
+def _shown_count(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
+    """Answer an INCR; in JSON an int above 2^53 has its mark, as a GET shows it."""
+    if msgpack:
+        return _as_is(answer, msgpack)
+    value = jsonvalues.dump(answer["value"])
+    _, fields = _as_is(answer, msgpack)
+    return b'{"value":%s}' % value, fields
+
+
 def no_key() -> NoKey:
     """The refusal of a GET."""
     return NoKey("there is no such key")
@@ -473,7 +482,7 @@ WAYS: Final[dict[tuple[str, str], Way]] = {
     ("PUT", "key"): Way(_set, ("expire", "if"), pack=_pack),
     ("DELETE", "key"): Way(_delete),
     ("POST", "swap"): Way(_swap, ("expire",), pack=_pack_pair),
-    ("POST", "incr"): Way(_incr, ("by",)),
+    ("POST", "incr"): Way(_incr, ("by",), _shown_count),
     ("POST", "expire"): Way(_expiring, ("expire",)),
     ("POST", "persist"): Way(_persist),
     ("POST", "lock"): Way(_lock, ("holder", "expire"), _shown_lock),

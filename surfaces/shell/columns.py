@@ -27,7 +27,7 @@ from uuid import UUID
 from protocol import limits, text
 from protocol.errors import Refusal
 from protocol.jsonvalues import dump, load
-from protocol.values import NONE, RecordId
+from protocol.values import NONE, RecordId, check_decimal
 
 NULL: Final = "\\N"
 EMPTY: Final = "\\E"
@@ -142,7 +142,7 @@ def _read_bool(cell: str) -> bool:
 
 
 def _read_int(cell: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,20}", cell):
+    if text.INT.match(cell) is None:
         raise ValueError
     value = int(cell)
     if not limits.INT_MIN <= value <= limits.INT_MAX:
@@ -151,8 +151,8 @@ def _read_int(cell: str) -> int:
 
 
 def _read_float(cell: str) -> float:
-    if not re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]+\.", cell):
-        raise ValueError  # what float() takes beside these, infinities above all, is no value
+    if text.NUMBER.match(cell) is None:
+        raise ValueError  # float() takes infinities too, and underscores
     value = float(cell)
     if abs(value) == float("inf"):
         raise ValueError
@@ -160,13 +160,13 @@ def _read_float(cell: str) -> float:
 
 
 def _read_number(cell: str) -> int | float:
-    return _read_int(cell) if re.fullmatch(r"[+-]?[0-9]+", cell) else _read_float(cell)
+    return _read_int(cell) if text.INT.match(cell) else _read_float(cell)
 
 
 def _read_decimal(cell: str) -> Decimal:
-    if not re.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", cell):
-        raise ValueError
-    return Decimal(cell)
+    value = text.parse_decimal(cell)
+    check_decimal(value)
+    return value
 
 
 def _read_json(kind: type | None) -> Callable[[str], Any]:

@@ -27,7 +27,16 @@ from surfaces.shell.columns import type_of_field
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
 from surfaces.shell.patience import Patient
 from surfaces.shell.resuming import Progress, ResumeFile
-from surfaces.shell.rows import ID, Lines, Row, RowRefused, csv_rows, json_rows, made_id
+from surfaces.shell.rows import (
+    ID,
+    ColumnsRefused,
+    Lines,
+    Row,
+    RowRefused,
+    csv_rows,
+    json_rows,
+    made_id,
+)
 from surfaces.shell.transfers import IGNORE, STREAM, Import
 from surfaces.shell.values import to_client
 
@@ -148,6 +157,10 @@ class _Run:
                 report(-(-self._state.bytes // limits.KIB), -(-size // limits.KIB))
         except RowRefused as error:
             raise self._ended(error) from error
+        except ColumnsRefused as error:
+            if self._resume is not None and not self._state.rows:
+                self._resume.remove()
+            raise Ended(str(error), USAGE) from error
         except Refused as error:
             raise Ended(str(error), REFUSED) from error
         if self._resume is not None:
@@ -200,8 +213,7 @@ class _Run:
 
     def _rows(self, lines: Lines, defined: dict[str, str]) -> Iterator[Row]:
         if self._asked.form == "csv":
-            types = {**defined, **self._asked.types}
-            return csv_rows(lines, self._state.bytes, types.get)
+            return csv_rows(lines, self._state.bytes, self._asked.types, defined)
         lines.skip(self._state.bytes)
         return json_rows(lines)
 

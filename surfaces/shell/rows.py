@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final
 from uuid import UUID
@@ -21,6 +21,10 @@ LINE_BYTES: Final = 4 * limits.RECORD_BYTES
 _CHUNK: Final = 1 << 20
 _OTHER_SIGNS: Final = ";\t|"
 """That other programs part columns by."""
+
+
+class ColumnsRefused(Exception):
+    """Types were asked for columns that the file has not; the message is for people."""
 
 
 class RowRefused(Exception):
@@ -93,11 +97,15 @@ def json_rows(lines: Lines) -> Iterator[Row]:
         yield Row(lines.line, lines.bytes, _addressed(fields))
 
 
-def csv_rows(lines: Lines, start: int, known: Callable[[str], str | None]) -> Iterator[Row]:
+def csv_rows(
+    lines: Lines, start: int, asked: Mapping[str, str], defined: Mapping[str, str]
+) -> Iterator[Row]:
     """The rows below a head.
 
     :param start: an offset behind a row, or 0: those before it are passed over
-    :param known: the type of a column whose head does not say it
+    :param asked: types of columns whose head does not say them, by name
+    :param defined: those of the table's fields, for columns without either
+    :raises ColumnsRefused: `asked` names a column that is not there
     :raises RowRefused: a row has not as many cells as the head, or a cell is not of its type
     """
     csv.field_size_limit(LINE_BYTES)
@@ -108,8 +116,13 @@ def csv_rows(lines: Lines, start: int, known: Callable[[str], str | None]) -> It
         raise RowRefused(f"line 1: {error}") from error
     if head is None:
         return
-    columns = [from_head(name, known) for name in head]
+    types = {**defined, **asked}
+    columns = [from_head(name, types.get) for name in head]
     _check_head(columns)
+    missing = asked.keys() - {column.name for column in columns}
+    if missing:
+        there = ", ".join(head)[:200]
+        raise ColumnsRefused(f"--types: there is no column {min(missing)!r}: the head is {there}")
     lines.skip(start)
     reader = csv.reader(source, strict=True)
     while True:

@@ -147,6 +147,8 @@ def _types(text: str | None) -> dict[str, str]:
         name, colon, kind = part.rpartition(":")
         if not colon or kind not in TYPES:
             raise UsageRefused(f"--types: {part!r}: wanted column:type, of {', '.join(TYPES)}")
+        if name in found:
+            raise UsageRefused(f"--types: the column {name!r} stands twice")
         found[name] = kind
     return found
 

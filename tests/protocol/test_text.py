@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import text
+from protocol import binary, text
 from protocol.errors import BadRequest, NameRefused, Refusal
+from protocol.jsonvalues import load
 from protocol.text import (
     NAME,
     NAMES_REMEMBERED,
@@ -19,12 +23,14 @@ from protocol.text import (
     format_record,
     format_value,
     parse_datetime,
+    parse_decimal,
     parse_duration,
     parse_record,
     pieces,
     quote_name,
 )
 from protocol.values import RecordId, microseconds
+from surfaces.shell.columns import Column
 from tests.protocol.values import datetimes, durations, records, values
 
 
@@ -69,6 +75,27 @@ def test_durations_are_written_largest_unit_first() -> None:
 def test_other_texts_are_no_durations(text: str) -> None:
     with pytest.raises(Refusal):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["1.50", ".097", "5.", "-0", "+1e3", "1E-6143"])
+def test_a_number_is_one_text_everywhere(text: str) -> None:
+    read = Column("n", "decimal").read(text)
+    assert read == Decimal(text) == parse_decimal(text) == load(f'{{"$dec":"{text}"}}')
+    assert binary.unpack_strictly(msgpack.packb(msgpack.ExtType(1, text.encode()))) == Decimal(text)
+    assert Column("n", "float").read(text) == float(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "1_000", " 1", "1 ", "NaN", "Infinity", "1e", "1.2.3", "٣"]
+)
+def test_other_texts_are_no_decimals(text: str) -> None:
+    for refused in (
+        lambda: parse_decimal(text),
+        lambda: load(json.dumps({"$dec": text})),
+        lambda: binary.unpack_strictly(msgpack.packb(msgpack.ExtType(1, text.encode()))),
+    ):
+        with pytest.raises(Refusal):
+            refused()
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a b", "a" * 65, "é", "a.b", "-a", "a\n"])

@@ -158,6 +158,8 @@ def test_columns_without_types_take_those_of_the_fields(here: Here, tmp_path: Pa
     )
     path = tmp_path / "people.csv"
     path.write_text("﻿id,age,r,price,note\n1,34,a,1.50,\\N\n2,,,2,\n")
+    code, err = transfer(here, "import", "t", path, "--types", "id:int,pirce:decimal")
+    assert code == 2 and "--types: there is no column 'pirce': the head is id, age, r" in err
     code, err = transfer(here, "import", "t", path, "--types", "id:int,price:decimal")
     assert code == 0, err
     assert here.script("SELECT * FROM t") == [
@@ -625,6 +627,7 @@ def test_a_page_that_is_too_large_is_asked_for_smaller(here: Here, tmp_path: Pat
         ("export a.b.c f --format xml", "'xml' is none of jsonl, csv"),
         ("import a.b.c f.csv --on-duplicate replace", "is none of ignore, update"),
         ("import a.b.c f.csv --types n:integer", "--types: 'n:integer'"),
+        ("import a.b.c f.csv --types n:int,n:float", "the column 'n' stands twice"),
         ("import a.b.c f.csv --batch 0", "--batch: '0'"),
         ("import a.b.c f.csv --serve :1", "a directory of that name is written ./import"),
     ],
