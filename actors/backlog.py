@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from actors.commits import By, Committer, Promise
+from actors.commits import By, Committer, CommitTicket
 from protocol import limits
 from protocol.doors import Clock, Rng
 from storage import forwarded
@@ -129,7 +129,7 @@ class Backlog:
         self._noted = deque(map(distrusted, self._noted))
 
 
-def commit(committer: Committer, node: str, batch: Batch) -> Promise:
+def commit(committer: Committer, node: str, batch: Batch) -> CommitTicket:
     """Make those of some entries commits that are none yet, each one of its own, in their order.
 
     :param node: where they happened
@@ -141,8 +141,8 @@ def commit(committer: Committer, node: str, batch: Batch) -> Promise:
         with committer.begin() as tx:
             entry = one.entry if forwarded.note(tx, node, batch.life, number) else None
             by = By(one.user, elsewhere(one.surface, node, one.at_us))
-            promise = committer.commit(tx, by, one.statement, one.reason, entry)
-    return promise
+            ticket = committer.commit(tx, by, one.statement, one.reason, entry)
+    return ticket
 
 
 def distrusted(noted: Noted) -> Noted:

@@ -166,8 +166,8 @@ class EntryRetentionActor(LoopActor):
         committer = self._committer
         with committer.begin() as tx:
             forget(tx, where)
-            promise = committer.commit(tx, NODE, reason="entries beyond those that are kept")
-        await committer.released(promise)
+            ticket = committer.commit(tx, NODE, reason="entries beyond those that are kept")
+        await committer.released(ticket)
 
 
 async def _oldest_of(

@@ -100,7 +100,7 @@ class IndexesActor(LoopActor):
             key = self._unfinished[0]
             goes_on = index_builds.build_slice(tx, key, lambda: now_us() >= until_us)
             try:
-                promise = committer.commit(tx, NODE, reason="index build")
+                ticket = committer.commit(tx, NODE, reason="index build")
             except (NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull):  # a barrier, say
                 self._unfinished.clear()  # it was begun with, and nothing of that was kept
                 self._later()
@@ -110,7 +110,7 @@ class IndexesActor(LoopActor):
         if not goes_on:
             # Not before: the commit reads as well, and it is this one that it may find unreadable.
             self._unfinished.pop(0)
-        self._waiting = committer.released(promise)
+        self._waiting = committer.released(ticket)
         self._waiting.add_done_callback(self._written)
 
     def _written(self, durable: asyncio.Future[None]) -> None:

@@ -128,8 +128,8 @@ class Node(NodeParts):
         passhash = await self.passwords.hash(owner.password)
         with self.committer.begin() as tx:
             users.define(tx, owner.name, users.OWNER, passhash)
-            promise = self.committer.commit(tx, NODE, reason="first owner of the store")
-        await self.committer.released(promise)
+            ticket = self.committer.commit(tx, NODE, reason="first owner of the store")
+        await self.committer.released(ticket)
         self.first_owner = owner.name
 
     # --- ready ----------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class Node(NodeParts):
         committer, alone = self.committer, self.member.life is Life.ALONE
         with suppress(TimeoutError):
             async with asyncio.timeout(None if alone else END_SECONDS):
-                await committer.released(committer.promise(committer.committed))
+                await committer.released(committer.ticket(committer.committed))
 
     async def _end_scripts(self) -> None:
         """What outlasted the drain is ended at its next slice, and answered."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actors.commits import NODE, Committer, Promise
+from actors.commits import NODE, Committer, CommitTicket
 from actors.runtime import REST_SECONDS, Runtime
 from actors.vaults import Act
 from protocol.errors import (
@@ -73,23 +73,23 @@ class Unfinished:
             self._left = restores.marks(tx)
         await self.drop()
 
-    def give_up(self, marks: Iterable[Mark]) -> Promise | None:
+    def give_up(self, marks: Iterable[Mark]) -> CommitTicket | None:
         """These are filled no more: they are dropped, now or as soon as that is taken. Answers
         what that waits for; None: it has to come later."""
         self._left += marks
         return self._drop()
 
-    def filled(self, marks: Iterable[Mark], promise: Promise) -> None:
+    def filled(self, marks: Iterable[Mark], ticket: CommitTicket) -> None:
         """These were filled to the end by a commit, and are given up if that is taken back."""
-        self._committer.when_released(promise, partial(self._ended, tuple(marks), ()))
+        self._committer.when_released(ticket, partial(self._ended, tuple(marks), ()))
 
     async def drop(self) -> None:
         """Drop them. A node that takes no changes leaves them until it does."""
-        promise = self._drop()
-        if promise is not None:
-            await self._committer.released(promise)
+        ticket = self._drop()
+        if ticket is not None:
+            await self._committer.released(ticket)
 
-    def _drop(self) -> Promise | None:
+    def _drop(self) -> CommitTicket | None:
         if not self._left:
             return None
         marks, committer = tuple(self._left), self._committer
@@ -97,7 +97,7 @@ class Unfinished:
         with committer.begin() as tx:
             try:
                 dropped = restores.undo(tx, marks, partial(self._goes, tx, gone))
-                promise = committer.commit(tx, NODE, reason=_REASON)
+                ticket = committer.commit(tx, NODE, reason=_REASON)
             except Refusal as refusal:
                 self._refused(refusal)
                 return None
@@ -111,8 +111,8 @@ class Unfinished:
         for place in dropped:
             self._spaces.dropped(place)
         self._topics.declarations_changed()
-        committer.when_released(promise, partial(self._ended, marks, tuple(map(_path, dropped))))
-        return promise
+        committer.when_released(ticket, partial(self._ended, marks, tuple(map(_path, dropped))))
+        return ticket
 
     def _goes(self, tx: Transaction, gone: list[Vault], database: Database) -> None:
         """A database is dropped, and with it what somebody has declared in it meanwhile. Trails say

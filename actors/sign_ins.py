@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from actors.commits import NODE, Committer, Promise
+from actors.commits import NODE, Committer, CommitTicket
 from actors.passwords import Asker, Passwords, check_password
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
@@ -168,9 +168,9 @@ class SessionsActor(LoopActor):
             users.alter(tx, stored, passhash=passhash)
             statement = f"ALTER USER {user.name} SET PASSWORD '...'"
             entry = self._statements.of_itself(tx, caller)
-            promise = self._committer.commit(tx, caller, statement, None, entry)
+            ticket = self._committer.commit(tx, caller, statement, None, entry)
         self._sessions.end_all(user.name, but=message.session or "")
-        await self._kept(user, passhash, promise)
+        await self._kept(user, passhash, ticket)
 
     # --- users ----------------------------------------------------------------------------------
 
@@ -193,20 +193,20 @@ class SessionsActor(LoopActor):
         committer = self._committer
         seen = self._look(name)
         while not self._may_show(seen):
-            await committer.released_in_time(committer.promise(seen.saw))
+            await committer.released_in_time(committer.ticket(seen.saw))
             before, seen = seen, self._look(name)
             if before.user == seen.user:
                 break  # what is in flight now is about others
         return seen
 
-    async def _kept(self, user: User, passhash: str, promise: Promise) -> None:
+    async def _kept(self, user: User, passhash: str, ticket: CommitTicket) -> None:
         """Have a user's sessions go on under a new hash, once that is durable.
 
         :raises DiskFull: it never came to be, and they go on under the old one
         """
         self._sessions.renew(user.name, passhash)
         try:
-            await self._committer.released_in_time(promise)
+            await self._committer.released_in_time(ticket)
         except DiskFull:
             self._sessions.renew(user.name, user.passhash)
             raise
@@ -267,8 +267,8 @@ class SessionsActor(LoopActor):
                 if users.find(tx, user.name) != user:
                     return user
                 renewed = users.alter(tx, user, passhash=passhash)
-                promise = self._committer.commit(tx, NODE, reason="stronger hash parameters")
-            await self._kept(user, passhash, promise)
+                ticket = self._committer.commit(tx, NODE, reason="stronger hash parameters")
+            await self._kept(user, passhash, ticket)
         except Refusal:
             # A node that takes no writes keeps the old hash, and the next sign-in tries again.
             return user

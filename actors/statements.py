@@ -227,13 +227,13 @@ class Statements:
             with self._committer.begin() as tx:
                 try:
                     by = By(noted.user, noted.surface)
-                    promise = self._committer.commit(
+                    ticket = self._committer.commit(
                         tx, by, noted.statement, noted.reason, noted.entry
                     )
                 except Refusal as refusal:
                     self._hold(waiting[number:], str(refusal))
                     return
-            self._committer.when_released(promise, partial(self._committed, noted))
+            self._committer.when_released(ticket, partial(self._committed, noted))
 
     def _committed(self, noted: Noted, lost: BaseException | None) -> None:
         """What was committed is on the disk; or it was taken back, as far as is known, and waits
@@ -265,11 +265,11 @@ class Statements:
         if batch is None or self._over:
             return
         try:
-            promise = backlog.commit(self._committer, self._node, batch)
+            ticket = backlog.commit(self._committer, self._node, batch)
         except Refusal:
             self._later()
             return
-        self._committer.when_released(promise, partial(self._tried, batch))
+        self._committer.when_released(ticket, partial(self._tried, batch))
 
     def _tried(self, batch: Batch, lost: BaseException | None) -> None:
         if lost is not None:

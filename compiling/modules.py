@@ -15,14 +15,14 @@ LIBRARY: Final = "storenode__mypyc"
 """The one library that holds all of them; each of the others is a door to its part of it."""
 
 MODULES: Final = (
-    # The door of all changes, and whoever waits for what it promised.
+    # The door of all changes, and whoever waits for its tickets.
     "actors.commits.batches",
     "actors.commits.committer",
     "actors.commits.gathering",
     "actors.commits.idle_marks",
-    "actors.commits.promises",
     "actors.commits.settling",
     "actors.commits.tail",
+    "actors.commits.tickets",
     "actors.commits.waiters",
     # Operations on messages, gathered.
     "actors.messages.engine",

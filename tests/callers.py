@@ -26,8 +26,8 @@ async def declare(
             users.define(tx, name, role, passhash, space=space)
         else:
             users.alter(tx, present, role=role)
-        promise = node.committer.commit(tx, NODE)
-    await node.committer.released(promise)
+        ticket = node.committer.commit(tx, NODE)
+    await node.committer.released(ticket)
     return Caller(name, role, space, None, "http", "127.0.0.1:50001")
 
 

@@ -135,8 +135,8 @@ class Compared:
             self.close()
             if said.seq >= self._committer.released_upto:
                 self._at = said.seq
-                promise = self._committer.promise(said.seq)
-                self._committer.when_released(promise, partial(self._released, said.seq))
+                ticket = self._committer.ticket(said.seq)
+                self._committer.when_released(ticket, partial(self._released, said.seq))
         elif said.seq == self._at:
             self._theirs = said.digest
             self._judge()

@@ -26,7 +26,7 @@ import structlog
 
 from actors.cluster.member import Life, Member
 from actors.cluster.shippings import Shippings
-from actors.commits import NODE, Committer, Promise, Who
+from actors.commits import NODE, Committer, CommitTicket, Who
 from actors.commits.committer import released_at_once
 from protocol.agreement import Agreed, Agreement, NotAnswered
 from protocol.doors import Clock
@@ -124,11 +124,11 @@ class Founding:
     async def _commit(self, members: frozenset[str]) -> int:
         """Have the policy in the store, and have all members show it; answers where it stands."""
         member, committer = self._member, self._committer
-        promise = commit_policy(committer, member, self._policy, self._who)
+        ticket = commit_policy(committer, member, self._policy, self._who)
         try:
             async with asyncio.timeout(SHOWN_SECONDS):
-                await committer.released(promise)
-                while not member.followers.shown_by(members, promise.sequence):
+                await committer.released(ticket)
+                while not member.followers.shown_by(members, ticket.sequence):
                     member.news.clear()
                     await member.news.wait()
         except TimeoutError:
@@ -137,7 +137,7 @@ class Founding:
                 " is taken back",
                 acks=self._policy.acks,
             ) from None
-        return promise.sequence
+        return ticket.sequence
 
     async def _undo(self) -> None:
         """Go on as before: nobody was told of the policy but followers."""
@@ -159,7 +159,7 @@ class Founding:
 
 def commit_policy(
     committer: Committer, member: Member, policy: Policy | None, who: Who, reason: str | None = None
-) -> Promise:
+) -> CommitTicket:
     """Commit a policy, or that there is none; what an answer has to wait for.
 
     :raises NotWritable, NotEnoughReplicas, Busy, DiskFull: as of any commit
@@ -172,8 +172,8 @@ def commit_policy(
             else:
                 failover.define(tx, member.store, policy)
             word = "DROP" if policy is None else "DEFINE"
-            promise = committer.commit(tx, who, f"{word} FAILOVER", reason)
+            ticket = committer.commit(tx, who, f"{word} FAILOVER", reason)
     finally:
         member.commits_policy = False
     member.look_at_rows()
-    return promise
+    return ticket

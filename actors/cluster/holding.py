@@ -18,7 +18,7 @@ from actors.cluster.leadership import Leadership
 from actors.cluster.lease import RENEWED_IN, Lease
 from actors.cluster.member import NOT_COORDINATING, Member
 from actors.cluster.tasks import end
-from actors.commits import Committer, Promise, Stall
+from actors.commits import Committer, CommitTicket, Stall
 from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout
@@ -81,7 +81,7 @@ class Holding:
         self._silent = False
         """Whether it was said that etcd does not answer."""
 
-    async def until_over(self, own: Promise) -> str:
+    async def until_over(self, own: CommitTicket) -> str:
         """Hold it; answers why it is over.
 
         :param own: of the first frame of its epoch
@@ -94,7 +94,7 @@ class Holding:
         finally:
             self._committer.stall = None
 
-    async def _settle(self, own: Promise) -> str:
+    async def _settle(self, own: CommitTicket) -> str:
         try:
             await self._committer.released(own)
         except Refusal as refusal:

@@ -231,8 +231,8 @@ class Peering:
 
     async def _committed(self, tx: Transaction, action: str, address: str) -> None:
         entry = Entry(AUDIT, "", address, None, None, ((),), action) if tx.size else None
-        promise = self._committer.commit(tx, PEERS, reason=action, entry=entry)
-        await self._committer.released_in_time(promise)
+        ticket = self._committer.commit(tx, PEERS, reason=action, entry=entry)
+        await self._committer.released_in_time(ticket)
 
     def saw(self, peer: Peer, expires: datetime) -> None:
         """A node has shown a certificate of its row. What that tells is kept, if it is news and

@@ -222,8 +222,8 @@ class RenewingActor(LoopActor):
                         tx, row, self._peering.node, shown.fingerprint, shown.expires
                     )
                 replicas.renew(tx, row, one.fingerprint, one.expires)
-                promise = self._committer.commit(tx, NODE, reason=_REASON)
-            await self._committer.released(promise)
+                ticket = self._committer.commit(tx, NODE, reason=_REASON)
+            await self._committer.released(ticket)
         except NotWritable:
             if one is shown:
                 log.warning(

@@ -2,8 +2,8 @@
 
 | file | what it holds |
 |---|---|
-| `committer.py` | the door: takes a change, attributes and commits it, promises its answer |
-| `promises.py` | what was promised, what of it was taken back, who waits |
+| `committer.py` | the door: takes a change, attributes and commits it, gives its ticket |
+| `tickets.py` | tickets of commits, those that were taken back, who waits |
 | `following.py` | the frames of another node's log, from the network to the ledger |
 | `batches.py` | commits on their way to the log, gathered |
 | `gathering.py` | when to run what comes in numbers, so that it shares commits |
@@ -25,12 +25,12 @@ nothing is committed here, and what is durable enters the ledger when it is rele
 from actors.commits.actor import CommitsActor
 from actors.commits.committer import NODE, By, Committer, Who
 from actors.commits.gathering import Gathering
-from actors.commits.promises import Bounded, Promise, Stall, Told
 from actors.commits.requesters import Asker, Origin
 from actors.commits.tail import FellBehind, Follower, Tail
+from actors.commits.tickets import Bounded, CommitTicket, Stall, Told
 from actors.commits.waiters import Waiter
 
 __all__ = [
-    "NODE", "Asker", "Bounded", "By", "Committer", "CommitsActor", "FellBehind", "Follower",
-    "Gathering", "Origin", "Promise", "Stall", "Tail", "Told", "Waiter", "Who",
+    "NODE", "Asker", "Bounded", "By", "CommitTicket", "Committer", "CommitsActor", "FellBehind",
+    "Follower", "Gathering", "Origin", "Stall", "Tail", "Told", "Waiter", "Who",
 ]  # fmt: skip

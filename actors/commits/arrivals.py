@@ -1,7 +1,7 @@
 """Who waits until the node shows a sequence, be it one that nobody here has given out yet: what
 another node has committed comes to a follower later.
 
-That is no promise (`committer.py`): what is in flight may be taken back and its sequence given
+That is no ticket (`tickets.py`): what is in flight may be taken back and its sequence given
 again, and who waits here goes on waiting for it. How many may wait is said by those that do.
 """
 

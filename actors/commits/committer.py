@@ -1,6 +1,6 @@
 """The door through which everything is changed, and where answers wait until they may be shown.
 
-`begin` a transaction, `commit` it without an await, wait until its promise is `released`, then
+`begin` a transaction, `commit` it without an await, wait until its ticket is `released`, then
 answer. Nobody else commits, says who a change is by, or decides whether the node takes it.
 
 Invariants:
@@ -27,9 +27,9 @@ from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
 from actors.commits.following import Following, Stored, taken_back
 from actors.commits.idle_marks import IdleMarks
-from actors.commits.promises import Promise, Promises, Stall, Why, left_over, unknown
 from actors.commits.settling import Settling
 from actors.commits.tail import Tail
+from actors.commits.tickets import CommitTicket, CommitTickets, Stall, Why, left_over, unknown
 from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
@@ -80,7 +80,7 @@ class ShowMore:
     """Said to the commits actor by itself: more of a leader's log is to be shown."""
 
 
-class Committer(Promises):
+class Committer(CommitTickets):
     """Transactions for everybody on the loop. See the head of the file."""
 
     ledger: Ledger
@@ -216,7 +216,7 @@ class Committer(Promises):
         statement: str | None = None,
         reason: str | None = None,
         entry: Entry | None = None,
-    ) -> Promise:
+    ) -> CommitTicket:
         """Make the changes of a transaction a commit, and end it; never waits.
 
         :param who: whose change it is: a caller's, or `NODE`
@@ -247,10 +247,10 @@ class Committer(Promises):
             transaction, Attribution(who.user, who.surface, statement, reason, entry)
         )
 
-    def _commit(self, transaction: Transaction, attribution: Attribution) -> Promise:
+    def _commit(self, transaction: Transaction, attribution: Attribution) -> CommitTicket:
         before = self.ledger.committed
         try:
-            return Promise(self.ledger.commit(transaction, attribution), self.generation)
+            return CommitTicket(self.ledger.commit(transaction, attribution), self.generation)
         except Refusal:
             raise
         except BaseException as error:
@@ -399,7 +399,7 @@ class Committer(Promises):
                 look()
         following.shown()
 
-    async def begin_leading(self, epoch: int) -> Promise:
+    async def begin_leading(self, epoch: int) -> CommitTicket:
         """Lead. What of the log is not released goes in flight, and an entry of the statement log
         is the first commit of the epoch.
 

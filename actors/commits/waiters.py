@@ -19,7 +19,7 @@ from protocol.values import Value
 
 if TYPE_CHECKING:
     from actors.commits.committer import Committer
-    from actors.commits.promises import Promise
+    from actors.commits.tickets import CommitTicket
 
 
 class Waiter(ABC):
@@ -28,7 +28,7 @@ class Waiter(ABC):
     :param began_us: when its request began to be worked on, on the monotonic clock
     """
 
-    __slots__ = ("_committer", "_ended", "_timer", "_waits", "began_us", "ends_us", "promise")
+    __slots__ = ("_committer", "_ended", "_timer", "_waits", "began_us", "ends_us", "ticket")
 
     def __init__(self, committer: Committer, began_us: int) -> None:
         self._committer = committer
@@ -39,7 +39,7 @@ class Waiter(ABC):
         self.began_us = began_us
         self.ends_us: int | None = None
         """When it waits no more, on the monotonic clock; None: when it is told or ended."""
-        self.promise: Promise
+        self.ticket: CommitTicket
         """What it waits for."""
 
     # --- what it is -----------------------------------------------------------------------------
@@ -71,16 +71,16 @@ class Waiter(ABC):
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def wait(self, promise: Promise, ends_us: int | None = None) -> None:
-        """Wait for a promise; `settle` is called in the end, which may be before this returns.
+    def wait(self, ticket: CommitTicket, ends_us: int | None = None) -> None:
+        """Wait for a ticket; `settle` is called in the end, which may be before this returns.
 
         :param ends_us: how long at most, on the monotonic clock; None: for as long as it waits yet
         """
-        self.promise = promise
+        self.ticket = ticket
         self._waits = True
         if ends_us is not None:
             self.wait_until(ends_us)
-        self._committer.when_released(promise, self)
+        self._committer.when_released(ticket, self)
 
     @property
     def waits(self) -> bool:
@@ -112,7 +112,7 @@ class Waiter(ABC):
         self.wait_at_most(limits.ENDED_SECONDS * 1_000_000)
 
     def _give_up(self, why: Refusal) -> bool:
-        if not self._committer.stop_waiting(self.promise, self):
+        if not self._committer.stop_waiting(self.ticket, self):
             return False
         self.tell_ended(self.why_ended(why))
         return True

@@ -88,7 +88,7 @@ class FeedsActor(LoopActor):
         await self._arrive(asked)
         found = self._look(asked)
         condition = None if asked.where is None else Filter(asked.where)
-        await committer.released_in_time(committer.promise(found.saw))
+        await committer.released_in_time(committer.ticket(found.saw))
         start = await self._start(asked, found.created)
         # Others ran meanwhile. From here to its beginning nothing is awaited.
         now = self._look(asked)

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.commits import By, Committer, Gathering, Promise
+from actors.commits import By, Committer, CommitTicket, Gathering
 from actors.messages import operations, texts
 from actors.messages.request import MessageRequest, Sender, TakeRoom, Told
 from actors.rights import Rights
@@ -207,7 +207,7 @@ class MessageEngine:
         else:
             alone.refusal = refused
             alone.leave_line()
-            alone.answer_when(Promise(tx.saw, self.committer.generation))
+            alone.answer_when(CommitTicket(tx.saw, self.committer.generation))
 
     def _perform_some(
         self, tx: Transaction, queue: deque[MessageRequest], done: list[MessageRequest]
@@ -306,7 +306,7 @@ class MessageEngine:
         """Make their changes a commit, and let each go on. Answers why there is none."""
         wrote = tx.size > 0
         try:
-            promise = self.committer.commit(tx, By(*by), _texts(done) if wrote else None)
+            ticket = self.committer.commit(tx, By(*by), _texts(done) if wrote else None)
         except Refusal as refusal:
             return refusal
         self.commits += wrote
@@ -314,24 +314,24 @@ class MessageEngine:
             performed = asked.performed
             if performed is not None:
                 if wrote and performed.changed:
-                    asked.written_at = promise.sequence
+                    asked.written_at = ticket.sequence
                 try:
                     performed.follow_up()
                 except Exception as error:
                     asked.refusal = self.refusal_of(error, asked)
         for asked in done:
             if not asked.over:
-                self._after(asked, promise)
+                self._after(asked, ticket)
         return None
 
-    def _after(self, asked: MessageRequest, promise: Promise) -> None:
+    def _after(self, asked: MessageRequest, ticket: CommitTicket) -> None:
         performed = asked.performed
         if asked.refusal is not None:
             asked.leave_line()
         elif performed is None or (performed.waits and not performed.goes_on):
             self._rest(asked)
             return
-        asked.answer_when(promise)
+        asked.answer_when(ticket)
 
     # --- those that have to wait ----------------------------------------------------------------
 

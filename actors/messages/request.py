@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from actors.commits import Promise, Waiter
+from actors.commits import CommitTicket, Waiter
 from actors.messages.operations import Performed
 from actors.messages.texts import statement
 from actors.topics import LateDeadlines, Of, Wait
@@ -143,7 +143,7 @@ class MessageRequest(Waiter):
             "slices": 0,
             "rows_read": 0,
             "waiting": True,
-            "commit": self.promise.sequence if self.waits else None,
+            "commit": self.ticket.sequence if self.waits else None,
             "barrier": False,
         }
 
@@ -222,9 +222,9 @@ class MessageRequest(Waiter):
 
     # --- waiting for the disk -------------------------------------------------------------------
 
-    def answer_when(self, promise: Promise) -> None:
+    def answer_when(self, ticket: CommitTicket) -> None:
         """Answer once all that this shows may be shown."""
-        if promise.sequence == 0 or self._engine.committer.is_released(promise):
+        if ticket.sequence == 0 or self._engine.committer.is_released(ticket):
             self.settle(None)
             return
         performed = self.performed
@@ -232,7 +232,7 @@ class MessageRequest(Waiter):
             now_us = self._engine.monotonic_us()
             self._late = LateDeadlines(self._engine.topics, (performed.handed_out,), now_us)
         self.ends_us = None
-        self.wait(promise, self._due_us)
+        self.wait(ticket, self._due_us)
 
     def settle(self, lost: BaseException | None) -> None:
         if self.over:

@@ -28,7 +28,7 @@ class Answers:
     def of_ended(
         self, execution: ScriptRun, promised: asyncio.Future[ScriptAnswer] | None = None
     ) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
-        """The answer of a script that has ended, or its promise while its commits are in flight.
+        """The answer of a script that has ended, or a future while its commits are in flight.
 
         :param promised: what was promised when it did not end at once
         """
@@ -36,7 +36,7 @@ class Answers:
         if execution.listed:
             services.running.remove(execution.request.request)
         refusal = self._refusal(execution)
-        if not execution.sequence or services.committer.is_released(execution.promise):
+        if not execution.sequence or services.committer.is_released(execution.ticket):
             return self._answer(execution, refusal)
         if promised is None:
             promised = Reply(self._runtime.loop)
@@ -45,7 +45,7 @@ class Answers:
         return promised
 
     def promised(self, execution: ScriptRun) -> asyncio.Future[ScriptAnswer]:
-        """The promise of an answer, of a script that goes on."""
+        """The future answer of a script that goes on."""
         promised: Reply[ScriptAnswer] = Reply(self._runtime.loop)
         execution.turn.outcome.add_done_callback(partial(self._has_ended, execution, promised))
         return promised
@@ -132,7 +132,7 @@ class AwaitedAnswer(Waiter):
         if self._was_ended:
             # Its time is over, but a disk that works tells in a moment what became of its commits.
             ends_us = self._since_us + limits.ENDED_SECONDS * 1_000_000
-        self.wait(self._execution.promise, ends_us)
+        self.wait(self._execution.ticket, ends_us)
 
     @property
     def request(self) -> str:

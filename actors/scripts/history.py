@@ -89,7 +89,7 @@ def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]
     if tx.withdrawn:
         raise Conflict("a commit that this transaction had seen was taken back: disk full")
     if tx.saw > committer.released_upto:
-        run.until_released(committer.promise(tx.saw))
+        run.until_released(committer.ticket(tx.saw))
     return newest, min(tx.sequence, committer.released_upto)
 
 

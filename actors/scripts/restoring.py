@@ -119,9 +119,9 @@ class Restore:
         self._file.close()
         if self._done or not self._marks:
             return
-        promise = self._run.services.unfinished.give_up(self._marks)
-        if promise is not None:
-            self._run.depends_on(promise.sequence)
+        ticket = self._run.services.unfinished.give_up(self._marks)
+        if ticket is not None:
+            self._run.depends_on(ticket.sequence)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class Restore:
 
     def _finished(self) -> None:
         self._done = True
-        self._run.services.unfinished.filled(self._marks, self._run.promise)
+        self._run.services.unfinished.filled(self._marks, self._run.ticket)
 
     def _answer(self) -> Value:
         return {

@@ -66,7 +66,7 @@ class Run(NamedTuple):
             "slices": self.turn.slices,
             "rows_read": self.progress.rows_read,
             "waiting": self.progress.waiting or waiter is not None,
-            "commit": None if waiter is None else waiter.promise.sequence,
+            "commit": None if waiter is None else waiter.ticket.sequence,
             "barrier": self.progress.barrier,
         }
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from actors.commits import Bounded, Promise
+from actors.commits import Bounded, CommitTicket
 from actors.scripts.answer_sizes import measured
 from actors.scripts.attempts import Attempts
 from actors.scripts.execution import Execution, Returned
@@ -60,7 +60,7 @@ class ScriptRun(Execution):
     def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Turn) -> None:
         super().__init__(services, request, turn)
         self._plans = plans
-        self._commits: list[Promise] = []
+        self._commits: list[CommitTicket] = []
         """What it has committed so far, oldest first."""
 
     kept_moment: str | None = None
@@ -216,7 +216,7 @@ class ScriptRun(Execution):
         committer = self.services.committer
         while (changed := committer.ledger.users_version) > committer.released_upto:
             try:
-                self.until_released(committer.promise(changed))
+                self.until_released(committer.ticket(changed))
             except DiskFull:
                 continue  # it was taken back: the rights are those of before
 
@@ -345,21 +345,21 @@ class ScriptRun(Execution):
         """The next part of a statement begins when the one before is released: no more than one is
         ever in flight. :raises Refusal: the script is ended, or the part was taken back"""
         try:
-            self.until_released(self.promise)
+            self.until_released(self.ticket)
         except Refusal as refusal:
             raise self._located(refusal, number) from refusal.__cause__
 
-    def until_released(self, promise: Promise) -> None:
+    def until_released(self, ticket: CommitTicket) -> None:
         """Wait. :raises Refusal: the script is ended, or what was promised was taken back, or not
         released in time"""
         committer, told = self.services.committer, list[Any]()
         hear = Bounded(partial(self._heard, told), committer.monotonic_us())
-        committer.when_released(promise, hear)
+        committer.when_released(ticket, hear)
         try:
             while not told:
                 self.turn.park()
         finally:
-            committer.stop_waiting(promise, hear)
+            committer.stop_waiting(ticket, hear)
         if told[0] is not None:
             raise told[0]
 
@@ -407,19 +407,17 @@ class ScriptRun(Execution):
         self._answered = None
 
     @property
-    def promise(self) -> Promise:
+    def ticket(self) -> CommitTicket:
         """What the answer has to wait for."""
-        return Promise(self.sequence, self.generation)
+        return CommitTicket(self.sequence, self.generation)
 
     @property
     def committed(self) -> int:
         """The newest of its commits that is on the disk; 0: none is."""
         committer = self.services.committer
-        for promise in reversed(self._commits):
-            if promise.sequence <= committer.released_upto and not committer.was_taken_back(
-                promise
-            ):
-                return promise.sequence
+        for ticket in reversed(self._commits):
+            if ticket.sequence <= committer.released_upto and not committer.was_taken_back(ticket):
+                return ticket.sequence
         return 0
 
     def told(self, refusal: Refusal) -> Refusal:
@@ -442,7 +440,7 @@ class ScriptRun(Execution):
     def _check_kept(self) -> None:
         """:raises DiskFull: what this script has committed or seen before was taken back"""
         committer = self.services.committer
-        if self.generation != committer.generation and committer.was_taken_back(self.promise):
+        if self.generation != committer.generation and committer.was_taken_back(self.ticket):
             raise DiskFull("no room for the log: an earlier commit of the script was taken back")
 
     def _begin(self, done: int) -> None:
@@ -561,16 +559,16 @@ class ScriptRun(Execution):
             entry = self.services.statements.of(
                 transaction, self.caller, self.request.request, self.place, self.audited
             )
-            promise = self.services.committer.commit(
+            ticket = self.services.committer.commit(
                 transaction,
                 self.caller,
                 self.plan.redacted(first, end),
                 self.reason or self.request.reason,
                 entry,
             )
-            self.written = promise.sequence
-            self._commits.append(promise)
-            self.depends_on(promise.sequence)
+            self.written = ticket.sequence
+            self._commits.append(ticket)
+            self.depends_on(ticket.sequence)
         if not (self.waits or self.goes_on):  # else this has answered nothing yet
             self._answers = measured
         for follow_up in self.afterwards:

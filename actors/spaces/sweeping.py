@@ -93,8 +93,8 @@ class Sweepers:
         gone = [one for one in self._spaces.values() if _ids(one)[: len(ids)] == ids]
         if gone:
             committer = self.committer
-            promise = committer.promise(committer.committed)
-            committer.when_released(promise, partial(self._end_dropped, gone))
+            ticket = committer.ticket(committer.committed)
+            committer.when_released(ticket, partial(self._end_dropped, gone))
 
     def _end_dropped(self, gone: list[Space], lost: BaseException | None) -> None:
         if lost is None:
@@ -194,10 +194,10 @@ class SweepActor(LoopActor):
                     self._end_unless_taken_back(tx)
                     return
                 done, last = Keys(tx, space).sweep(limits.SWEEP_KEYS, self._swept_to)
-                promise = committer.commit(tx, NODE, reason=EXPIRED) if tx.size else None
+                ticket = committer.commit(tx, NODE, reason=EXPIRED) if tx.size else None
             took_us = self._monotonic_us() - began_us
-            if promise is not None:
-                await committer.released(promise)
+            if ticket is not None:
+                await committer.released(ticket)
             passed = last and self._written_us <= expiry_time(last)
             self._swept_to = b"" if passed else max(self._swept_to, last)
             self.swept += done

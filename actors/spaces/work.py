@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from actors.commits import Asker, By, Promise, Waiter
+from actors.commits import Asker, By, CommitTicket, Waiter
 from actors.rights import Standing
 from actors.sessions import session_name
 from actors.spaces.entrances import Names, Who
@@ -289,11 +289,11 @@ class Work(Waiter):
         if not self.sequence:
             self.settle(None)
             return
-        promise = Promise(self.sequence, self._generation)
-        if self._committer.is_released(promise):
+        ticket = CommitTicket(self.sequence, self._generation)
+        if self._committer.is_released(ticket):
             self.settle(None)
         else:
-            self.wait(promise)
+            self.wait(ticket)
 
     def settle(self, lost: BaseException | None) -> None:
         self.answered, self.lost = True, lost
@@ -338,7 +338,7 @@ class Work(Waiter):
         committer = self._committer
         if sequence > committer.released_upto:
             return False
-        return not committer.was_taken_back(Promise(sequence, self._generation))
+        return not committer.was_taken_back(CommitTicket(sequence, self._generation))
 
     # --- as a waiter ----------------------------------------------------------------------------
 
@@ -398,7 +398,7 @@ class Work(Waiter):
             "slices": 0,
             "rows_read": 0,
             "waiting": True,
-            "commit": self.promise.sequence if self.waits else None,
+            "commit": self.ticket.sequence if self.waits else None,
             "barrier": False,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from actors.commits import Promise
+from actors.commits import CommitTicket
 from protocol.errors import Refusal
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LateDeadlines:
         if self._tell is not None:
             self._tell()
 
-    def again(self, now_us: int) -> Promise | None:
+    def again(self, now_us: int) -> CommitTicket | None:
         """Whether the disk has used up half or more of a deadline: then that counts from now on,
         which is a commit of its own, and the answer waits for that too. On a disk that stays so
         slow it comes anyway: None."""
@@ -50,8 +50,8 @@ class LateDeadlines:
         if not late or self._times == TIMES:
             return None
         try:
-            promise, self._tell = self._topics.count_from_now(late)
+            ticket, self._tell = self._topics.count_from_now(late)
         except Refusal:  # no room, or no writes any more: the deadline is what it was told to be
             return None
         self._times += 1
-        return promise
+        return ticket

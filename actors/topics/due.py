@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actors.commits import NODE, Committer, Promise
+from actors.commits import NODE, Committer, CommitTicket
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles
 from protocol import limits
 from protocol.errors import (
@@ -141,7 +141,7 @@ class TopicActor(LoopActor):
             self._try(group.id, f"group {group.name}", done, partial(self._take_back, group))
         worked_us += now_us() - began_us
         if done.sequence:
-            await committer.released(Promise(done.sequence, generation))
+            await committer.released(CommitTicket(done.sequence, generation))
         self._swept_to = max(self._swept_to, done.swept_to)
         if done.wrote:
             await asyncio.sleep(worked_us / 1_000_000)
@@ -290,8 +290,8 @@ class _Done:
         """End one of its transactions."""
         if tx.size:
             self.wrote = True
-        promise = committer.commit(tx, NODE, reason=DUE)
-        self.sequence = max(self.sequence, promise.sequence)
+        ticket = committer.commit(tx, NODE, reason=DUE)
+        self.sequence = max(self.sequence, ticket.sequence)
 
     def rests_on(self, tx: Transaction) -> None:
         """What one of its transactions has found, that there is nothing any more above all, is so

@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 from typing import Any, Final
 
-from actors.commits import NODE, Committer, Promise
+from actors.commits import NODE, Committer, CommitTicket
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, tell
@@ -300,8 +300,8 @@ class Topics:
         if layer.ranges:
             gone = [each for each in layer.ranges if keys.touches(*each, (keys.TOPIC_LAST,))]
             if gone:  # once that is on the disk: a full one takes it back
-                promise = self.committer.promise(layer.sequence)
-                self.committer.when_released(promise, partial(self._dropped, gone))
+                ticket = self.committer.ticket(layer.sequence)
+                self.committer.when_released(ticket, partial(self._dropped, gone))
         if self._hear is not None:
             self._hear(layer)
 
@@ -361,7 +361,7 @@ class Topics:
         """A commit has brought back messages of a group, or made room for more in flight."""
         self.waits.may_take(group.topic.id, group.id)
 
-    def count_from_now(self, late: Sequence[HandedOut]) -> tuple[Promise, Callable[[], None]]:
+    def count_from_now(self, late: Sequence[HandedOut]) -> tuple[CommitTicket, Callable[[], None]]:
         """Give what an answer hands out the whole of its deadline, which the disk has used up: a
         commit of its own. Answers what the answer now waits for, and what then tells it so.
 
@@ -380,13 +380,13 @@ class Topics:
                 told += [(one, until) for one in each.messages if one["position"] in out]
                 self.expects(group.topic, tx.now_us + group.deadline_us)
             tx.passes = True  # what is not prolonged now is spent unseen
-            promise = self.committer.commit(tx, NODE, reason=DUE)
+            ticket = self.committer.commit(tx, NODE, reason=DUE)
 
         def tell() -> None:
             for message, until in told:
                 message["deadline"] = until
 
-        return promise, tell
+        return ticket, tell
 
     # --- figures --------------------------------------------------------------------------------
 
@@ -405,7 +405,7 @@ class Topics:
             found = [each async for each in self._figures(tx, caller)]
             saw = tx.saw
         async with asyncio.timeout(limits.METRICS_WAIT_SECONDS):
-            await committer.released(Promise(saw, generation))
+            await committer.released(CommitTicket(saw, generation))
         return found
 
     async def _figures(self, tx: Transaction, caller: Caller) -> AsyncIterator[TopicFigures]:

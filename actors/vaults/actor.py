@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from actors.commits import Promise
+from actors.commits import CommitTicket
 from actors.passwords import Asker
 from actors.runtime import LoopActor, handles
 from actors.sign_in_throttle import SignInThrottle, Try
@@ -163,9 +163,9 @@ class VaultsActor(LoopActor):
                     raise Busy("the passphrase was changed in this moment: try again")
                 until_us = self.runtime.clock.monotonic_us() + self._told.unseal_us
                 self._service.trail.add(tx, act)
-                promise = self._commit(tx, message)
+                ticket = self._commit(tx, message)
             seals = self._times_sealed(act.trail)
-            await self._kept(promise)
+            await self._kept(ticket)
             if self._times_sealed(act.trail) != seals:
                 raise Sealed("it was sealed, or given other keys, in this moment: try again")
         except BaseException:
@@ -202,17 +202,17 @@ class VaultsActor(LoopActor):
             act = self._judged(tx, message, "seal")
             self._service.trail.add(tx, act)
             try:
-                promise = self._commit(tx, message)
+                ticket = self._commit(tx, message)
             except Refusal as refusal:  # whatever it is: nothing keeps open what is to be closed
-                promise = None
+                ticket = None
                 self._service.trail.limited_log.warning(
                     "sealed, and not recorded", user=message.caller.user, why=refusal.code
                 )
         self._count_seal(act.trail)
         self._ends.pop(act.trail, None)
         self._keyring.seal(act.trail)
-        if promise is not None:
-            await self._kept(promise)
+        if ticket is not None:
+            await self._kept(ticket)
 
     def _leads_no_more(self) -> None:
         """Another node leads, or nobody: what it has made of the keys by the time that this one
@@ -245,18 +245,18 @@ class VaultsActor(LoopActor):
             change = _Change(store, wrap, root, fresh, wrapping, salt)
             for left in reversed(range(ATTEMPTS)):
                 try:
-                    promise, count = await self._changed(message, action, change, bool(left))
+                    ticket, count = await self._changed(message, action, change, bool(left))
                     break
                 except Conflict:  # with others' turns in between alone
                     if not left:
                         raise
-        await self._kept(promise)
+        await self._kept(ticket)
         self._rotation.wake()
         return count + 1
 
     async def _changed(
         self, message: ChangePassphrase, action: str, change: _Change, paced: bool
-    ) -> tuple[Promise, int]:
+    ) -> tuple[CommitTicket, int]:
         """Commit a change of passphrase; also of how many vaults keys were made anew.
 
         :param paced: whether others may have their turns while keys are made
@@ -282,13 +282,13 @@ class VaultsActor(LoopActor):
                 for _ in self._committer.prepare(tx):
                     await asyncio.sleep(0)
             self._check_session(message.caller)
-            promise = self._commit(tx, message)
+            ticket = self._commit(tx, message)
         if change.rekeys:
             kept = self._keyring.replace_root(act.trail, change.fresh)
             self._count_seal(act.trail)  # an unseal on its way has the root key of before
             # Which may be after who asked was told that it takes too long.
-            self._committer.when_released(promise, partial(self._settled, act.trail, kept))
-        return promise, count
+            self._committer.when_released(ticket, partial(self._settled, act.trail, kept))
+        return ticket, count
 
     def _settled(self, of: int, root: bytearray | None, lost: BaseException | None) -> None:
         """A commit that has made all keys anew has ended.
@@ -429,7 +429,7 @@ class VaultsActor(LoopActor):
         except WrongKey:
             return None
 
-    def _commit(self, tx: Transaction, message: _Asked) -> Promise:
+    def _commit(self, tx: Transaction, message: _Asked) -> CommitTicket:
         """Commit what is done, with its entries. :raises AuditRefused: there is no room for it"""
         tx.passes = True
         place = (None, None) if message.vault is None else message.vault[:2]
@@ -439,10 +439,10 @@ class VaultsActor(LoopActor):
         except DiskFull as refusal:
             raise AuditRefused(UNRECORDED) from refusal
 
-    async def _kept(self, promise: Promise) -> None:
+    async def _kept(self, ticket: CommitTicket) -> None:
         """:raises AuditRefused: what was done could not be recorded, so it was not done"""
         try:
-            await self._committer.released_in_time(promise)
+            await self._committer.released_in_time(ticket)
         except DiskFull as refusal:
             raise AuditRefused(UNRECORDED) from refusal
 
@@ -497,7 +497,7 @@ class VaultsActor(LoopActor):
                 if not number % AT_ONCE:
                     await asyncio.sleep(0)
             saw = tx.saw
-        await self._committer.released_in_time(self._committer.promise(saw))
+        await self._committer.released_in_time(self._committer.ticket(saw))
         is_set = store is not None and store.root is not None
         return Standings(is_set, service.state(None), tuple(found))
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from actors.commits import Bounded, By, Gathering, Promise, Told
+from actors.commits import Bounded, By, CommitTicket, Gathering, Told
 from actors.vaults.inspection import Found, Inspector
 from actors.vaults.keyring import Keyring, changed
 from actors.vaults.parts import Parts
@@ -162,15 +162,15 @@ class Reveals:
                     refused.append(asked)
                 if self._monotonic_us() >= until_us:
                     break
-            saw = self._committer.promise(tx.saw)
-            promise = self._commit(tx, whose, found) if found else None
+            saw = self._committer.ticket(tx.saw)
+            ticket = self._commit(tx, whose, found) if found else None
         if refused:  # what they are told rests on what they have seen
             self._when_released(saw, partial(self._tell_refused, refused))
-        if promise is not None:
-            self._when_released(promise, partial(self._open_later, found))
+        if ticket is not None:
+            self._when_released(ticket, partial(self._open_later, found))
 
-    def _when_released(self, promise: Promise, told: Told) -> None:
-        self._committer.when_released(promise, Bounded(told, self._monotonic_us()))
+    def _when_released(self, ticket: CommitTicket, told: Told) -> None:
+        self._committer.when_released(ticket, Bounded(told, self._monotonic_us()))
 
     def _find(self, tx: Transaction, asked: Asked, known: Known) -> None:
         """Judge one as it is now, and find what it wants. :raises Refusal: as `Inspector.find`"""
@@ -197,7 +197,7 @@ class Reveals:
             found = known[vault.name] = judged, vaults.keys_row(tx, judged)
         return found
 
-    def _commit(self, tx: Transaction, whose: Whose, found: list[Asked]) -> Promise | None:
+    def _commit(self, tx: Transaction, whose: Whose, found: list[Asked]) -> CommitTicket | None:
         """Record them; None: they are refused."""
         first = found[0].look
         caller = first.act.caller
@@ -207,7 +207,7 @@ class Reveals:
                 key = None if asked.found is None else asked.found.key
                 self._trail.add(tx, asked.act, key=key)
             entry = self._statements.of(tx, caller, first.act.request, first.place, False)
-            promise = self._committer.commit(
+            ticket = self._committer.commit(
                 tx,
                 By(*whose[:2]),
                 first.statement,
@@ -218,7 +218,7 @@ class Reveals:
             self._refuse(found, self._refusal_of(error, found[0]))
             return None
         self.commits += 1
-        return promise
+        return ticket
 
     # --- answering --------------------------------------------------------------------------------
 

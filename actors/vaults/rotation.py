@@ -139,8 +139,8 @@ class Rotation:
             old = row.older[0]
             if not self._seal_some(tx, vault, row, store, old):
                 self._drop_key(tx, vault, row, old)
-            promise = committer.commit(tx, NODE, reason=f"rotation of vault {vault.path}")
-        await committer.released(promise)
+            ticket = committer.commit(tx, NODE, reason=f"rotation of vault {vault.path}")
+        await committer.released(ticket)
         return True
 
     def _seal_some(

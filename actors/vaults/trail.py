@@ -269,7 +269,7 @@ class Trail:
             try:
                 for act, outcome, more in waiting:
                     self._append(tx, act, outcome, more, None, None)
-                promise = self._committer.commit(tx, NODE, reason="the trails of vaults")
+                ticket = self._committer.commit(tx, NODE, reason="the trails of vaults")
             except Refusal as refusal:
                 self._committed(waiting, refusal)
                 return
@@ -277,7 +277,7 @@ class Trail:
                 self._runtime.noticed(type(self).__name__, error)
                 self._committed(waiting, error)
                 return
-        self._committer.when_released(promise, partial(self._committed, waiting))
+        self._committer.when_released(ticket, partial(self._committed, waiting))
 
     def _committed(self, entries: list[tuple[Act, str, int]], lost: BaseException | None) -> None:
         """Entries have had their commit. What they say stands in the node's own output where they

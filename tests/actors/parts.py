@@ -123,7 +123,7 @@ class Parts:
             return tx.get(key(name))
 
     async def durable(self, sequence: int) -> None:
-        await self.committer.released(self.committer.promise(sequence))
+        await self.committer.released(self.committer.ticket(sequence))
 
     def log_frames(self) -> list[int]:
         """Sequences in the log."""

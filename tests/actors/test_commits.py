@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.checkpoints import CheckpointNow
-from actors.commits import NODE, By, Promise, Who
+from actors.commits import NODE, By, CommitTicket, Who
 from actors.log import SPARE_BYTES, SPARE_FILES, Mark
 from actors.runtime import ask, stop, tell
 from protocol import limits
@@ -68,7 +68,7 @@ def test_a_commit_is_seen_at_once_and_answered_when_durable(kind: str) -> None:
             assert sequence == 1
             assert node.get("a") == b"1"
             assert node.committer.released_upto == 0
-            assert not node.committer.is_released(Promise(sequence, node.committer.generation))
+            assert not node.committer.is_released(CommitTicket(sequence, node.committer.generation))
             await node.durable(sequence)
             assert node.committer.released_upto == 1
             assert node.engine.get(key("a")) == b"1"
@@ -127,9 +127,9 @@ def test_waiters_are_released_up_to_what_is_durable_and_no_further(kind: str) ->
         async with parts(kind) as node:
             sequences = [node.put(f"k{number}", b"") for number in range(10)]
             generation = node.committer.generation
-            waiting = [node.committer.released(Promise(one, generation)) for one in sequences]
-            twice = node.committer.released(Promise(sequences[3], generation))
-            gone = node.committer.released(Promise(sequences[4], generation))
+            waiting = [node.committer.released(CommitTicket(one, generation)) for one in sequences]
+            twice = node.committer.released(CommitTicket(sequences[3], generation))
+            gone = node.committer.released(CommitTicket(sequences[4], generation))
             gone.cancel()
             node.ledger.engine  # noqa: B018  (the engine is the ledger's)
             await node.durable(sequences[-1])
@@ -158,13 +158,13 @@ def test_answers_of_one_batch_are_told_in_one_turn_and_none_before_its_sync(
                 raise ZeroDivisionError("planted")
 
             first = node.put("a", b"1")
-            committer.when_released(Promise(first, committer.generation), hears(0))
+            committer.when_released(CommitTicket(first, committer.generation), hears(0))
             while not held.asked.is_set():
                 await asyncio.sleep(0)
             for number in range(1, 4):
                 sequence = node.put(f"b{number}", b"1")
-                committer.when_released(Promise(sequence, committer.generation), hears(number))
-                committer.when_released(Promise(sequence, committer.generation), wrong)
+                committer.when_released(CommitTicket(sequence, committer.generation), hears(number))
+                committer.when_released(CommitTicket(sequence, committer.generation), wrong)
             assert told == []
             held.let.set()
             while len(told) < 4:
@@ -176,7 +176,7 @@ def test_answers_of_one_batch_are_told_in_one_turn_and_none_before_its_sync(
             await until(lambda: len(node.failures.noticed) == 3)
             assert all(type(error) is ZeroDivisionError for error in node.failures.noticed)
             assert not node.failures.failed
-            committer.when_released(Promise(sequence, committer.generation), hears(9))
+            committer.when_released(CommitTicket(sequence, committer.generation), hears(9))
             assert told[-1][0] == 9, "known already: told at once"
 
     play("real", main)
@@ -236,7 +236,10 @@ def test_a_full_disk_refuses_writes_keeps_reads_and_resumes(kind: str) -> None:
             assert refused == [2, 3]
             generation = node.committer.generation
             outcomes = await asyncio.gather(
-                *(outcome(node.committer.released(Promise(one, generation))) for one in refused)
+                *(
+                    outcome(node.committer.released(CommitTicket(one, generation)))
+                    for one in refused
+                )
             )
             assert [type(one) for one in outcomes] == [DiskFull, DiskFull]
             assert node.get("a") == b"1"
@@ -248,10 +251,10 @@ def test_a_full_disk_refuses_writes_keeps_reads_and_resumes(kind: str) -> None:
             await node.durable(sequence)
             assert node.log_frames() == [1, 2]
             # Whoever still waits for the commit that lost its number is not told of the other's.
-            late = await outcome(node.committer.released(Promise(2, generation)))
+            late = await outcome(node.committer.released(CommitTicket(2, generation)))
             assert isinstance(late, DiskFull)
-            assert not node.committer.is_released(Promise(2, generation))
-            assert await outcome(node.committer.released(Promise(1, generation))) is None
+            assert not node.committer.is_released(CommitTicket(2, generation))
+            assert await outcome(node.committer.released(CommitTicket(1, generation))) is None
 
     play(kind, main)
 
@@ -271,11 +274,12 @@ def test_commits_on_top_of_refused_ones_are_refused_with_them() -> None:
 
             node.disk.plan = hold_and_refuse
             generation = node.committer.generation
-            waiting = [node.committer.released(Promise(node.put("a", b"2"), generation))]
+            waiting = [node.committer.released(CommitTicket(node.put("a", b"2"), generation))]
             await until(asked.is_set)
             # The log is at the first; these wait in its mailbox and were made on top of it.
             waiting += [
-                node.committer.released(Promise(node.put("b", b"3"), generation)) for _ in range(5)
+                node.committer.released(CommitTicket(node.put("b", b"3"), generation))
+                for _ in range(5)
             ]
             node.disk.plan = lambda operation, path: hold_and_refuse(operation, path)
             let.set()
@@ -299,8 +303,8 @@ def test_who_is_told_that_it_was_refused_may_commit_at_once(kind: str) -> None:
             committer, told = node.committer, dict[str, BaseException | None]()
 
             def waits(name: str) -> None:
-                promise = committer.promise(node.put(name, b"1"))
-                committer.when_released(promise, partial(told.__setitem__, name))
+                ticket = committer.ticket(node.put(name, b"1"))
+                committer.when_released(ticket, partial(told.__setitem__, name))
 
             def again(lost: BaseException | None) -> None:
                 told["old 0"] = lost
@@ -310,7 +314,7 @@ def test_who_is_told_that_it_was_refused_may_commit_at_once(kind: str) -> None:
 
             await node.durable(node.put("a", b"1"))
             full(node.disk)
-            committer.when_released(committer.promise(node.put("old 0", b"1")), again)
+            committer.when_released(committer.ticket(node.put("old 0", b"1")), again)
             for number in range(1, 3):
                 waits(f"old {number}")
             await until(lambda: len(told) == 6)
@@ -343,7 +347,7 @@ def test_a_paused_transaction_that_read_what_was_taken_back_loses(kind: str) -> 
             # The one that only read learns it when it waits for what it saw.
             saw = node.committer.commit(reading, SOMEBODY).sequence
             late = await outcome(
-                node.committer.released(Promise(max(saw, reading.saw), generation))
+                node.committer.released(CommitTicket(max(saw, reading.saw), generation))
             )
             assert isinstance(late, DiskFull)
             await node.durable(node.put("c", b"1"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import Promise
+from actors.commits import CommitTicket
 from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
 from storage import ledger, lineage, statements
@@ -204,8 +204,8 @@ def test_who_comes_to_lead_releases_the_rest_behind_its_own_first_frame(kind: st
             await received(node, frames, 3)
             held = 0
             committer.releasable = lambda upto: max(committer.released_upto, min(upto, held))
-            promise = await committer.begin_leading(7)
-            assert promise == Promise(6, committer.generation)
+            ticket = await committer.begin_leading(7)
+            assert ticket == CommitTicket(6, committer.generation)
             reading = committer.begin()
             assert reading.get(key("k4")) == b"4", "it is in flight"
             saw = committer.commit(reading, SOMEBODY)
@@ -214,7 +214,7 @@ def test_who_comes_to_lead_releases_the_rest_behind_its_own_first_frame(kind: st
             assert committer.released_upto == 3
             held = 6
             committer.release_more()
-            await committer.released(promise)
+            await committer.released(ticket)
             await committer.released(saw)
             assert node.log.reigns == (Reign(1, 5, frames[-1].digest()),)
             assert [one.epoch for one in committer.history()] == [1, 7]
@@ -239,7 +239,7 @@ def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Log
             await node.durable(node.put("a", b"1"))
             frames = await written(node, 4, released=2)
             assert (committer.released_upto, committer.durable_upto) == (2, 5)
-            before = committer.promise(5)
+            before = committer.ticket(5)
             waiting = committer.released(before)
             gone = committer.begin()
             gone.pause()
@@ -247,7 +247,7 @@ def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Log
             assert isinstance(await outcome(waiting), UnknownOutcome)
             assert isinstance(await outcome(committer.released(before)), UnknownOutcome)
             assert committer.was_taken_back(before)
-            await committer.released(Promise(2, 1))
+            await committer.released(CommitTicket(2, 1))
             assert gone.withdrawn
             gone.release()
             assert (committer.committed, committer.log_upto) == (2, 5)

@@ -260,7 +260,7 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
         await fill(node)
         await node.values("DEFINE INDEX a ON thing FIELDS a; DEFINE NODE ROLES serving")
         committer = node.node.committer
-        await committer.released(committer.promise(committer.committed))
+        await committer.released(committer.ticket(committer.committed))
         stopped = committer.committed
         tries, judge = list[int](), committer._check_declared
 

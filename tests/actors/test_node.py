@@ -258,8 +258,8 @@ def test_an_engine_that_can_not_be_written_ends_the_node(kind: str, logbook: Log
         with node.committer.begin() as tx:
             tx.put(b"\0\1\xf0a", b"1")
             engine.broken = True
-            promise = node.committer.commit(tx, SOMEBODY)
-        waiting = node.committer.released(promise)
+            ticket = node.committer.commit(tx, SOMEBODY)
+        waiting = node.committer.released(ticket)
         assert isinstance(await outcome(waiting), UnknownOutcome)
         await node.failed.wait()
         engine.broken = False
@@ -480,7 +480,7 @@ def test_the_live_state_is_the_replayed_state(tmp_path: Path) -> None:
         async with running(real_doors(), settings(str(path))) as node:
             await prepare(node)
             await live_through(node, random.Random(1), 400)
-            await node.committer.released(node.committer.promise(node.committer.committed))
+            await node.committer.released(node.committer.ticket(node.committer.committed))
             return hash_of(node)
 
     async def reopened() -> tuple[int, str]:
@@ -508,7 +508,7 @@ def test_a_history_replays_the_same_whatever_was_flushed(seed: int) -> None:
             if rng.random() < 0.5:
                 await asyncio.sleep(rng.choice([1, 40]))
             await live_through(node, rng, 30)
-            await node.committer.released(node.committer.promise(node.committer.committed))
+            await node.committer.released(node.committer.ticket(node.committer.committed))
             return hash_of(node)
 
     async def replayed(state: MemoryEngine) -> tuple[int, str]:
@@ -584,7 +584,7 @@ def test_the_same_seed_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
         async with running(simulated_doors("stepped", disk, engine, 5)) as node:
             await prepare(node)
             await live_through(node, random.Random(5), 30)
-            await node.committer.released(node.committer.promise(node.committer.committed))
+            await node.committer.released(node.committer.ticket(node.committer.committed))
             found: list[Any] = [hash_of(node)]
         return [*found, disk.operations, disk.image()]
 

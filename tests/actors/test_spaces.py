@@ -101,7 +101,7 @@ class Desk:
             for place in self.node.spaces.sweepers.places.values():
                 tell(place.ref, Sweep())
             await asyncio.sleep(0)
-            await committer.released(committer.promise(committer.committed))
+            await committer.released(committer.ticket(committer.committed))
             with self.node.committer.begin() as tx:
                 due = Keys(tx, self._declared()).next_expiry_us()
                 if due is None or due > tx.now_us:
@@ -524,10 +524,10 @@ async def test_a_declaration_in_flight_is_waited_for_and_not_remembered(
     committer = here.node.committer
     with committer.begin() as tx:
         users.define(tx, "more", users.OWNER, "h")
-        promise = committer.commit(tx, By("ana", "wire"))
+        ticket = committer.commit(tx, By("ana", "wire"))
     assert at_once(here, who, GetKey("k")) is None, "who asks may be another"
     assert at_once(here, who, GetKey("k")) is None
-    await committer.released(promise)
+    await committer.released(ticket)
     before = looked.times
     assert at_once(here, who, GetKey("k")) == [NONE]
     assert at_once(here, who, GetKey("k")) == [NONE]
@@ -633,7 +633,7 @@ async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
     while committer.committed == sweeping:
         await asyncio.sleep(0)
     if turns == 2:  # the sweep has ended, and found nothing more to do
-        await committer.released(committer.promise(committer.committed))
+        await committer.released(committer.ticket(committer.committed))
     committer.commit(old, By("ana", "wire"))
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -286,8 +286,8 @@ def test_a_value_that_does_not_open_keeps_its_key(logbook: Logbook) -> None:
                 row = tx.get(at)
                 assert row is not None
                 tx.put(at, row[:-1] + bytes((row[-1] ^ 1,)))
-                promise = node.committer.commit(tx, ANA)
-            await node.committer.released(promise)
+                ticket = node.committer.commit(tx, ANA)
+            await node.committer.released(ticket)
             await value(node, "ROTATE VAULT v; ROTATE VAULT w")
             await asyncio.sleep(5)
             assert (await value(node, "INFO FOR VAULT w"))["rotation"] == "none"
@@ -459,8 +459,8 @@ def test_no_value_opens_in_the_place_of_another(figure: Callable[[str, object], 
             async def put(at: bytes, row: bytes) -> None:
                 with node.committer.begin() as tx:
                     tx.put(at, row)
-                    promise = node.committer.commit(tx, ANA)
-                await node.committer.released(promise)
+                    ticket = node.committer.commit(tx, ANA)
+                await node.committer.released(ticket)
 
             tried = 0
             for (name, id, version), (at, own) in rows.items():
@@ -667,8 +667,8 @@ def test_an_older_row_put_back_is_noticed() -> None:
                             tx.delete(key)
                         else:
                             tx.put(key, row)
-                    promise = node.committer.commit(tx, ANA)
-                await node.committer.released(promise)
+                    ticket = node.committer.commit(tx, ANA)
+                await node.committer.released(ticket)
 
             await write(node, "k", "first")
             await write(node, "k", "second")

@@ -156,8 +156,8 @@ def test_one_that_is_refused_refuses_no_other() -> None:
                 row = tx.get(at)
                 assert row is not None
                 tx.put(at, row[:-1] + bytes([row[-1] ^ 1]))
-                promise = node.committer.commit(tx, ANA)
-            await node.committer.released(promise)
+                ticket = node.committer.commit(tx, ANA)
+            await node.committer.released(ticket)
             found = await told(asked(node, [0, "none", 1, 2, 3]))
             assert isinstance(found[1], Unknown) and isinstance(found[3], WrongKey)
             assert found[::2] == [f"{CANARY} 0", f"{CANARY} 1", f"{CANARY} 3"]
@@ -263,9 +263,9 @@ def test_what_is_shown_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
     commit = Reveals._commit
 
     def hasty(self: Reveals, tx: Any, whose: Any, found: Any) -> Any:
-        promise = commit(self, tx, whose, found)
+        ticket = commit(self, tx, whose, found)
         self._open_later(found, None)
-        return promise
+        return ticket
 
     monkeypatch.setattr(Reveals, "_commit", hasty)
 

@@ -53,8 +53,8 @@ async def put(node: Node, changed: Rows) -> None:
                 tx.delete(key)
             else:
                 tx.put(key, row)
-        promise = node.committer.commit(tx, ANA)
-    await node.committer.released(promise)
+        ticket = node.committer.commit(tx, ANA)
+    await node.committer.released(ticket)
 
 
 async def put_back(node: Node, before: Rows) -> None:

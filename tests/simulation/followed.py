@@ -26,7 +26,7 @@ import actors.store
 import storage.replay
 from actors.cluster.following import joint
 from actors.cluster.member import Life
-from actors.commits import Follower, Promise
+from actors.commits import CommitTicket, Follower
 from actors.commits.committer import released_at_once
 from actors.node import Node, start
 from protocol import limits
@@ -340,11 +340,11 @@ class Cluster3:
 
         committer.releasable = releasable
         try:
-            promise: Promise = await committer.begin_leading(self.epoch)
+            ticket: CommitTicket = await committer.begin_leading(self.epoch)
         except UnknownOutcome:
             self.leader = None
             return
-        self.own = promise.sequence
+        self.own = ticket.sequence
         self.figures["leaders"] += 1
         for one in self.members:
             one.receiving = None

@@ -40,8 +40,8 @@ async def half_done(folder: Path, store: Path) -> None:
             database = catalog.define_database(tx, namespace, "done")
             for place in (namespace, database):
                 restores.mark(tx, place)
-            promise = committer.commit(tx, NODE)
-        await committer.released(promise)
+            ticket = committer.commit(tx, NODE)
+        await committer.released(ticket)
         await here.values(
             "USE half.done; DEFINE TABLE t; CREATE t:1; DEFINE SPACE s; SET 'k' IN s VALUE 1;"
             "DEFINE TOPIC q; PUBLISH INTO q VALUE 1"

@@ -62,8 +62,8 @@ async def test_the_certificates_of_a_node(node: Told) -> None:
         assert row is not None
         row = replicas.renew(tx, row, OTHER, node.trust.now)
         replicas.shown(tx, row, ID, ONE, node.trust.now)
-        promise = node.here.node.committer.commit(tx, NODE)
-    await node.here.node.committer.released(promise)
+        ticket = node.here.node.committer.commit(tx, NODE)
+    await node.here.node.committer.released(ticket)
     assert node.trust.pins_of(ID) == {ONE, OTHER}
     assert node.trust.row_of(ID) == "n1" and node.trust.row_of("another") is None
     await node.here.value(f"REVOKE CERTIFICATE '{ONE}'")
@@ -107,9 +107,9 @@ async def hides_nothing(node: Told) -> None:
     committer = node.here.node.committer
     with committer.begin() as tx:
         revocations.revoke(tx, ONE, None)
-        promise = committer.commit(tx, NODE)
+        ticket = committer.commit(tx, NODE)
     assert node.trust.of(ONE) is None
-    await committer.released(promise)
+    await committer.released(ticket)
     await node.here.value("RETURN 1")
     assert node.times == 1
 

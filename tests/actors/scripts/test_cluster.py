@@ -43,8 +43,8 @@ async def redeem(node: Running, token: str, days: int = 20) -> Replica:
     expires = instant(node.node.doors.clock.wall_us()) + timedelta(days=days, minutes=1)
     with node.node.committer.begin() as tx:
         found = join_tokens.redeem(tx, node.node.store.id, token, ID, "ef" * 32, expires)
-        promise = node.node.committer.commit(tx, NODE)
-    await node.node.committer.released(promise)
+        ticket = node.node.committer.commit(tx, NODE)
+    await node.node.committer.released(ticket)
     return found
 
 
@@ -300,8 +300,8 @@ async def test_as_many_revocations_as_may_be(node: Running) -> None:
     with node.node.committer.begin() as tx:
         for n in range(4_095):
             tx.put(revocations._key(f"{n:064x}"), b"\x82\xa2at\xc0\xa6reason\xc0")
-        promise = node.node.committer.commit(tx, NODE)
-    await node.node.committer.released(promise)
+        ticket = node.node.committer.commit(tx, NODE)
+    await node.node.committer.released(ticket)
     await node.value(f"REVOKE CERTIFICATE '{'f' * 64}'")
     assert len((await cluster(node))["revoked"]) == 4_096
     refusal = (await node.answer(f"REVOKE CERTIFICATE '{'e' * 64}'")).refusal

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import Promise
+from actors.commits import CommitTicket
 from actors.scripts.workers import Turns
 from protocol.requests import ScriptAnswer
 from storage.effects import Attribution
@@ -79,7 +79,7 @@ async def test_the_commit_of_a_script_that_paused_looks_at_few_of_those_beside_i
         looked += 1
         return touch(self, *changed)
 
-    def commit(tx: Transaction, attribution: Attribution) -> Promise:
+    def commit(tx: Transaction, attribution: Attribution) -> CommitTicket:
         before = looked
         try:
             return real(tx, attribution)

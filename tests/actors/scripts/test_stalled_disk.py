@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from actors.commits.promises import Stall as NothingReleased
+from actors.commits.tickets import Stall as NothingReleased
 from actors.node import Node
 from actors.runtime import ask
 from protocol.errors import Cancelled, StatementTimeout, UnknownOutcome
@@ -402,7 +402,7 @@ def test_who_is_ended_while_waiting_hears_what_stands_of_the_script() -> None:
             while not any(run.progress.waiting for run in node.running):
                 await asyncio.sleep(0)
             stands = node.committer.committed
-            await node.committer.released(node.committer.promise(stands))
+            await node.committer.released(node.committer.ticket(stands))
             stall = Stall(node)
             other = asked(node, "UPSERT u:1 SET n = 1")
             found = await outcome(running_)

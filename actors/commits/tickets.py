@@ -1,6 +1,6 @@
-"""What was promised, and who waits for it.
+"""Tickets of commits, and the answers that wait for them.
 
-A promise names a commit by its sequence, and by the generation that gave it: commits that were
+A ticket names a commit by its sequence, and by the generation that gave it: commits that were
 taken back leave their sequences to others.
 """
 
@@ -23,7 +23,7 @@ Why = Callable[[int], BaseException]
 """Makes what whoever waits for a sequence hears when it was taken back."""
 
 
-class Promise(NamedTuple):
+class CommitTicket(NamedTuple):
     """What an answer waits for; see `Committer.released`."""
 
     sequence: int
@@ -71,13 +71,13 @@ class _Withdrawn(NamedTuple):
     """… for the same reason."""
 
 
-class Promises:
-    """Those of one node, and those who wait; on the loop only."""
+class CommitTickets:
+    """The waiters of one node, by the commits they wait for; on the loop only."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.generation = 1
-        """How often what was in flight had to be taken back, from 1. See `Promise`."""
+        """How often what was in flight had to be taken back, from 1. See `CommitTicket`."""
         self._withdrawn: list[_Withdrawn] = []
         self.released_upto = 0
         """The newest sequence that may be shown: what probes and answers show."""
@@ -85,15 +85,15 @@ class Promises:
         self._lost: BaseException | None = None
         """Why nothing is released any more."""
 
-    def promise(self, sequence: int) -> Promise:
+    def ticket(self, sequence: int) -> CommitTicket:
         """What an answer waits for that has just seen this sequence in flight."""
-        return Promise(sequence, self.generation)
+        return CommitTicket(sequence, self.generation)
 
-    def is_released(self, promise: Promise) -> bool:
+    def is_released(self, ticket: CommitTicket) -> bool:
         """Whether there is nothing to wait for. False may mean that it was taken back."""
-        return promise.sequence <= self.released_upto and promise.generation == self.generation
+        return ticket.sequence <= self.released_upto and ticket.generation == self.generation
 
-    def released(self, promise: Promise) -> asyncio.Future[None]:
+    def released(self, ticket: CommitTicket) -> asyncio.Future[None]:
         """Done once all that was promised may be shown.
 
         :raises UnknownOutcome: the log failed first: it may be there after the next start, or not
@@ -101,24 +101,24 @@ class Promises:
         """
         future: asyncio.Future[None] = self._runtime.loop.create_future()
 
-        self.when_released(promise, partial(_settle, future))
+        self.when_released(ticket, partial(_settle, future))
         return future
 
-    def released_in_time(self, promise: Promise) -> asyncio.Future[None]:
+    def released_in_time(self, ticket: CommitTicket) -> asyncio.Future[None]:
         """As `released`, for somebody who asked: see `end_waits`. :raises UnknownOutcome: also when
         it takes too long"""
         future: asyncio.Future[None] = self._runtime.loop.create_future()
-        self.when_released(promise, Bounded(partial(_settle, future), self.monotonic_us()))
+        self.when_released(ticket, Bounded(partial(_settle, future), self.monotonic_us()))
         return future
 
-    def when_released(self, promise: Promise, told: Told) -> None:
+    def when_released(self, ticket: CommitTicket, told: Told) -> None:
         """Call `told` once all that was promised may be shown, with what `released` would raise,
         or None; at once when that is known. For answers by the thousand, which need no turn of the
         loop each: those of one batch are told in one. An answer that waits for as long as the disk
         takes is a `Waiter`, which others can see and end.
         """
-        sequence = promise.sequence
-        if (why := self._why_taken_back(promise)) is not None:
+        sequence = ticket.sequence
+        if (why := self._why_taken_back(ticket)) is not None:
             told(why(sequence))
         elif sequence <= self.released_upto:
             told(None)
@@ -127,9 +127,9 @@ class Promises:
         else:
             self._waiters.setdefault(sequence, []).append(told)
 
-    def stop_waiting(self, promise: Promise, told: Told) -> bool:
+    def stop_waiting(self, ticket: CommitTicket, told: Told) -> bool:
         """Tell `told` nothing of what was promised. False: it has been told already."""
-        waiters = self._waiters.get(promise.sequence, [])
+        waiters = self._waiters.get(ticket.sequence, [])
         if told not in waiters:
             return False
         waiters.remove(told)
@@ -178,16 +178,16 @@ class Promises:
         wait_us = at_us - self._runtime.clock.monotonic_us()
         return self._runtime.loop.call_later(max(wait_us, 0) / 1_000_000, act)
 
-    def was_taken_back(self, promise: Promise) -> bool:
+    def was_taken_back(self, ticket: CommitTicket) -> bool:
         """Whether a commit that was promised was undone."""
-        return self._why_taken_back(promise) is not None
+        return self._why_taken_back(ticket) is not None
 
-    def _why_taken_back(self, promise: Promise) -> Why | None:
-        if promise.generation == self.generation:
+    def _why_taken_back(self, ticket: CommitTicket) -> Why | None:
+        if ticket.generation == self.generation:
             return None
-        at = bisect_right(self._withdrawn, promise.generation, key=itemgetter(0)) - 1
+        at = bisect_right(self._withdrawn, ticket.generation, key=itemgetter(0)) - 1
         for one in self._withdrawn[at:]:
-            if promise.sequence > one.upto:
+            if ticket.sequence > one.upto:
                 return one.why
         return None
 
