@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from actors.commits import By, Committer, CommitTicket
+from actors.commits import By, Committer
 from protocol import limits
 from protocol.doors import Clock, Rng
 from storage import forwarded
 from storage.entries import Entry
 from storage.statements import AUDIT, bounded, cut, elsewhere, of_store
+from storage.tickets import CommitTicket
 
 MISSED: Final = "entries not kept"
 """The action of the entry that says how many there are none of."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actors.commits import NODE, Committer, CommitTicket
+from actors.commits import NODE, Committer
 from actors.runtime import REST_SECONDS, Runtime
 from actors.vaults import Act
 from protocol.errors import (
@@ -27,6 +27,7 @@ from storage import restores, vaults
 from storage.catalog import Database, Namespace
 from storage.engine import EngineUnreadable
 from storage.restores import Mark
+from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 from storage.vaults import Vault
 

@@ -29,6 +29,7 @@ from protocol.requests import (
     Surface,
 )
 from storage import users
+from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 from storage.users import User
 
@@ -104,8 +105,8 @@ class Seen:
     users_version: int
     """The users' version that was read, UNSETTLED while that is in flight: its number may be
     given again, to another change, when a full disk takes it back."""
-    saw: int
-    """What must be durable before anything is answered that rests on this."""
+    ticket: CommitTicket
+    """The commit that must be released before anything is answered that rests on this."""
 
     @property
     def known(self) -> User:
@@ -403,7 +404,7 @@ def read_user(tx: Transaction, name: str) -> Seen:
     user = users.find(tx, name)
     since = tx.users_version
     # A version in flight counts among what the transaction saw.
-    return Seen(user, since if since > tx.saw else UNSETTLED, tx.saw)
+    return Seen(user, since if since > tx.saw else UNSETTLED, tx.ticket)
 
 
 def _is_another(user: User | None, known: User) -> bool:

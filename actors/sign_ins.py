@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from actors.commits import NODE, Committer, CommitTicket
+from actors.commits import NODE, Committer
 from actors.passwords import Asker, Passwords, check_password
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
@@ -43,6 +43,7 @@ from protocol.requests import (
 )
 from protocol.values import instant
 from storage import users
+from storage.tickets import CommitTicket
 from storage.users import User
 
 REFUSED: Final = "user and password do not match"
@@ -183,7 +184,7 @@ class SessionsActor(LoopActor):
 
     def _may_show(self, seen: Seen) -> bool:
         """Whether a reading rests on nothing that may yet be taken back."""
-        return seen.saw <= self._committer.released_upto
+        return self._committer.is_released(seen.ticket)
 
     async def _settled(self, name: str) -> Seen:
         """A user as it is in the turn of the loop that hears this, and durably so.
@@ -193,7 +194,7 @@ class SessionsActor(LoopActor):
         committer = self._committer
         seen = self._look(name)
         while not self._may_show(seen):
-            await committer.released_in_time(committer.ticket(seen.saw))
+            await committer.released_in_time(seen.ticket)
             before, seen = seen, self._look(name)
             if before.user == seen.user:
                 break  # what is in flight now is about others

@@ -36,6 +36,7 @@ from storage.log_time import LogTime
 from storage.lookups import Lookups
 from storage.moments import Moment
 from storage.replay import Folding, Replay, stands_alone
+from storage.tickets import CommitTicket, RollBacks, Why, rolled_back
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -95,6 +96,7 @@ class Ledger:
         self._hand_over = hand_over
         self._log_time = LogTime(clock, end.time)
         self._frame_time = self._settled_time = end.time
+        self.roll_backs = RollBacks()
         self._following = False
         """Whether a commit of another node is being put in flight, which reads those before it."""
         self._replay = Replay(engine, lambda: Transaction(self, self._committed, self._frame_time))
@@ -211,18 +213,18 @@ class Ledger:
         assert self._committed >= self._end, "the log has not been replayed to its end"
         return Moment(self)
 
-    def commit(self, tx: Transaction, attribution: Attribution) -> int:
+    def commit(self, tx: Transaction, attribution: Attribution) -> CommitTicket:
         """Make the changes of a transaction a commit, and end it.
 
-        :returns: the sequence that must be released before anything is answered: its own; for one
-            that changed nothing what it `saw`; 0 when there is nothing to wait for
+        :returns: the commit that must be released before anything is answered: its own; for one
+            that changed nothing the newest that it saw
         :raises Conflict: others have changed since what it read before or after it paused; or it
             is `barred`, and may try again when `barrier` has gone
         """
         assert not tx.ended, "a transaction is committed once"
         try:
             if not (_changes_something(tx) or attribution.entry):
-                return tx.saw if tx.saw > self._released else 0
+                return tx.ticket
             if self.barrier is not None and self.barrier.holds_back(tx):
                 tx.barred = True
                 raise Conflict("what it changes is kept still until another transaction has ended")
@@ -232,7 +234,7 @@ class Ledger:
                 self.conflicts.validate(tx)
             else:
                 assert tx.sequence == self._committed, "control was given away without a pause"
-            return self._commit(tx, attribution)
+            return CommitTicket(self._commit(tx, attribution), self.roll_backs.generation)
         finally:
             tx.release()
 
@@ -254,9 +256,9 @@ class Ledger:
             late = _write_effects(tx, ((key, own.writes[key]) for key in tx.late_keys()))
             some = effects.encode_some(late + self._sums(tx))
             body = effects.join(attribution, [*tx.prepared, some])
-        self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         if attribution.entry is not None:
             own = tx.fold(statements.rows(sequence, time, attribution))
+        self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         own.sequence, own.size, own.built = sequence, tx.size, bool(tx.derives)
         self._put_in_flight(own, time, len(self._paused) > tx.paused)
         return sequence
@@ -468,17 +470,19 @@ class Ledger:
                 self._gone.pop()
         return self._has_more()
 
-    def withdraw(self, upto: int | None = None) -> None:
+    def withdraw(self, upto: int | None = None, why: Why = rolled_back) -> None:
         """What is in flight behind a commit never happened, and its sequences will be given again:
         the log had no room for it, or another leads. Transactions that paused on top of it can't
         commit.
 
         :param upto: released, and durable; None: all that is durable stays
+        :param why: makes the error for those who wait for what was rolled back
         """
         upto = self._durable if upto is None else upto
         assert self._released <= upto <= self._durable, "what was shown is not taken back"
         for _ in range(self._durable - upto):
             self._digests.pop()
+        self.roll_backs.add(upto, why)
         self.flight.keep(upto)
         self._committed = self._durable = upto
         left = self.flight.layers
@@ -487,7 +491,6 @@ class Ledger:
             self._since, self.epoch = self._epochs.pop()
         self.conflicts.withdraw(upto)
         for tx in self._paused.values():
-            tx.withdrawn = tx.withdrawn or tx.sequence > upto
             tx.reads.compared = min(tx.reads.compared, upto)
         self.lookups.withdraw(upto)
         self._folding.forget()

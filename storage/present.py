@@ -8,6 +8,7 @@ transaction: an answer waits until that is durable.
 from __future__ import annotations
 
 from storage.ledger import Ledger
+from storage.tickets import CommitTicket
 
 
 class Present:
@@ -20,6 +21,11 @@ class Present:
         self._now_us = 0
         self.saw = 0
         """The highest sequence in flight that a read depended on; 0: none."""
+
+    @property
+    def ticket(self) -> CommitTicket:
+        """The newest commit in flight that a read depended on, before control is given away."""
+        return CommitTicket(self.saw, self._ledger.roll_backs.generation)
 
     @property
     def now_us(self) -> int:

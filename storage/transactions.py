@@ -28,6 +28,7 @@ from storage.engine import Pair, View
 from storage.layers import UNCHANGED, Layer, Overlay, lookup
 from storage.lookups import Lookup
 from storage.read_set import ReadSet
+from storage.tickets import CommitTicket
 
 if TYPE_CHECKING:
     from storage.announcing import Noted
@@ -63,6 +64,8 @@ class Transaction:
         """Those that others can't share."""
         self.sequence = sequence
         """The commit whose state is read."""
+        self.generation = ledger.roll_backs.generation
+        """That of the state it reads; see `CommitTicket`."""
         self.released = ledger.released_upto
         """The newest commit that anybody may have been shown when this began."""
         self.now_us = now_us
@@ -90,8 +93,6 @@ class Transaction:
     time = 0
     """Log time of its frame, once it is committed."""
     ended = False
-    withdrawn = False
-    """Whether a commit it reads from was taken back."""
     is_past = False
     """Whether it reads what was, and may change nothing."""
     barred = False
@@ -130,6 +131,19 @@ class Transaction:
     def now(self) -> datetime:
         """`now_us` as a datetime."""
         return instant(self.now_us)
+
+    @property
+    def ticket(self) -> CommitTicket:
+        """The newest commit in flight that a read depended on."""
+        return CommitTicket(self.saw, self.generation)
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether a commit it reads from was taken back; also of one that has ended."""
+        roll_backs = self._ledger.roll_backs
+        if self.generation == roll_backs.generation:
+            return False
+        return roll_backs.why(CommitTicket(self.sequence, self.generation)) is not None
 
     # --- reading --------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ import structlog
 
 from actors.cluster.member import Life, Member
 from actors.cluster.shippings import Shippings
-from actors.commits import NODE, Committer, CommitTicket, Who
+from actors.commits import NODE, Committer, Who
 from actors.commits.committer import released_at_once
 from protocol.agreement import Agreed, Agreement, NotAnswered
 from protocol.doors import Clock
@@ -35,6 +35,7 @@ from protocol.failover import Policy
 from storage import failover
 from storage.cluster_file import Cluster
 from storage.cluster_file import Founding as Founded
+from storage.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
 

@@ -18,10 +18,11 @@ from actors.cluster.leadership import Leadership
 from actors.cluster.lease import RENEWED_IN, Lease
 from actors.cluster.member import NOT_COORDINATING, Member
 from actors.cluster.tasks import end
-from actors.commits import Committer, CommitTicket, Stall
+from actors.commits import Committer, Stall
 from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout
+from storage.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
 

@@ -27,10 +27,10 @@ from actors.commits.committer import NODE, By, Committer, Who
 from actors.commits.gathering import Gathering
 from actors.commits.requesters import Asker, Origin
 from actors.commits.tail import FellBehind, Follower, Tail
-from actors.commits.tickets import Bounded, CommitTicket, Stall, Told
+from actors.commits.tickets import Bounded, Stall, Told
 from actors.commits.waiters import Waiter
 
 __all__ = [
-    "NODE", "Asker", "Bounded", "By", "CommitTicket", "Committer", "CommitsActor", "FellBehind",
+    "NODE", "Asker", "Bounded", "By", "Committer", "CommitsActor", "FellBehind",
     "Follower", "Gathering", "Origin", "Stall", "Tail", "Told", "Waiter", "Who",
 ]  # fmt: skip

@@ -48,6 +48,8 @@ class Batches:
         """How many commits the batch has that is at the log; 0: none is."""
         self._before = 0
         """How many the one before had."""
+        self.taken = 0
+        """Number of commits that were ever taken."""
         self._gathering: asyncio.Handle | None = None
         """The next look at what waits, while a batch is gathered."""
         self._seen = 0
@@ -65,6 +67,7 @@ class Batches:
         if len(waiting) >= limits.MAILBOX:
             raise Busy(f"the log has {limits.MAILBOX} commits waiting")
         waiting.append(frame)
+        self.taken += 1
         if self._out:
             if self._urgent is not None:
                 self._urgent.postpone(self._monotonic_us())

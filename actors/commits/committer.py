@@ -29,7 +29,7 @@ from actors.commits.following import Following, Stored, taken_back
 from actors.commits.idle_marks import IdleMarks
 from actors.commits.settling import Settling
 from actors.commits.tail import Tail
-from actors.commits.tickets import CommitTicket, CommitTickets, Stall, Why, left_over, unknown
+from actors.commits.tickets import CommitTickets, Stall, left_over, unknown
 from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
@@ -44,6 +44,7 @@ from storage.log_reading import LogReader
 from storage.moments import read_released
 from storage.reserve import disk_full
 from storage.statements import STATEMENTS
+from storage.tickets import CommitTicket, Why
 from storage.transactions import Transaction
 
 
@@ -83,7 +84,6 @@ class ShowMore:
 class Committer(CommitTickets):
     """Transactions for everybody on the loop. See the head of the file."""
 
-    ledger: Ledger
     tail: Tail
     """The newest frames, for whoever follows."""
     _commits: ActorRef[Any]
@@ -248,15 +248,13 @@ class Committer(CommitTickets):
         )
 
     def _commit(self, transaction: Transaction, attribution: Attribution) -> CommitTicket:
-        before = self.ledger.committed
+        before = self._batches.taken
         try:
-            return CommitTicket(self.ledger.commit(transaction, attribution), self.generation)
-        except Refusal:
-            raise
+            return self.ledger.commit(transaction, attribution)
         except BaseException as error:
-            # Before its sequence was given out a bug costs one answer. After that the ledger holds
-            # something that the log may never get.
-            if self.ledger.committed != before:
+            # Before its frame was taken a bug costs one answer. Behind that the log would get what
+            # the ledger may not hold, and the next commit would have the same sequence.
+            if self._batches.taken != before:
                 self.lose(error)
             raise
 
@@ -532,8 +530,7 @@ class Committer(CommitTickets):
         :param refusal: what those hear who wait; None: what `why` makes
         """
         anything = self.ledger.committed > upto
-        self._begin_generation(upto, why)
-        self.ledger.withdraw(upto)
+        self.ledger.withdraw(upto, why)
         self._batches.withdraw()
         self.tail.withdraw(upto)
         self._fail_waiters(upto, why if refusal is None else lambda _: refusal)

@@ -1,37 +1,20 @@
-"""Tickets of commits, and the answers that wait for them.
-
-A ticket names a commit by its sequence, and by the generation that gave it: commits that were
-taken back leave their sequences to others.
-"""
+"""Answers that wait for commits, each by its ticket: see `storage/tickets.py`."""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
-from operator import itemgetter
 from typing import NamedTuple
 
 from actors.commits.waiters import Waiter
 from actors.runtime import Runtime
 from protocol.errors import Refusal, UnknownOutcome
+from storage.ledger import Ledger
+from storage.tickets import CommitTicket, Why
 
 Told = Callable[[BaseException | None], None]
 """Hears why a commit was not released, or None when it was."""
-Why = Callable[[int], BaseException]
-"""Makes what whoever waits for a sequence hears when it was taken back."""
-
-
-class CommitTicket(NamedTuple):
-    """What an answer waits for; see `Committer.released`."""
-
-    sequence: int
-    """All up to here has to be released. 0: nothing has to be."""
-    generation: int
-    """`Committer.generation` when that sequence was given or seen. When the disk is full commits
-    are taken back and their sequences given again: this tells the commit that was meant from
-    another that got its number."""
 
 
 class Stall(NamedTuple):
@@ -60,38 +43,42 @@ class Bounded:
         self._told(lost)
 
 
-class _Withdrawn(NamedTuple):
-    """Commits that were taken back."""
-
-    generation: int
-    """The first of those that ended so, …"""
-    upto: int
-    """… each behind this sequence, …"""
-    why: Why
-    """… for the same reason."""
-
-
 class CommitTickets:
     """The waiters of one node, by the commits they wait for; on the loop only."""
 
+    ledger: Ledger
+
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.generation = 1
-        """How often what was in flight had to be taken back, from 1. See `CommitTicket`."""
-        self._withdrawn: list[_Withdrawn] = []
         self.released_upto = 0
         """The newest sequence that may be shown: what probes and answers show."""
         self._waiters: dict[int, list[Told]] = {}
         self._lost: BaseException | None = None
         """Why nothing is released any more."""
 
+    @property
+    def generation(self) -> int:
+        """Number of the roll-backs so far, from 1. See `CommitTicket`."""
+        return self.ledger.roll_backs.generation
+
     def ticket(self, sequence: int) -> CommitTicket:
-        """What an answer waits for that has just seen this sequence in flight."""
+        """Return the ticket of a commit that is there now. What a transaction has read or made has
+        a ticket already."""
         return CommitTicket(sequence, self.generation)
 
+    def merge(self, one: CommitTicket, other: CommitTicket) -> CommitTicket:
+        """Return the ticket of all that either stands for.
+
+        :raises UnknownOutcome, DiskFull: one of them was rolled back, the first of them first
+        """
+        for ticket in (one, other):
+            if (why := self._why_taken_back(ticket)) is not None:
+                raise why(ticket.sequence)
+        return CommitTicket(max(one.sequence, other.sequence), self.generation)
+
     def is_released(self, ticket: CommitTicket) -> bool:
-        """Whether there is nothing to wait for. False may mean that it was taken back."""
-        return ticket.sequence <= self.released_upto and ticket.generation == self.generation
+        """True if there is nothing to wait for. False may mean that it was taken back."""
+        return ticket.sequence <= self.released_upto and not self.was_taken_back(ticket)
 
     def released(self, ticket: CommitTicket) -> asyncio.Future[None]:
         """Done once all that was promised may be shown.
@@ -158,7 +145,7 @@ class CommitTickets:
         :param why: what they hear
         """
         for waiter in list(self.waiters):
-            if waiter.written <= self.released_upto and waiter.began_us <= began_us:
+            if self.is_released(waiter.written) and waiter.began_us <= began_us:
                 waiter.end(why)
 
     @property
@@ -183,20 +170,7 @@ class CommitTickets:
         return self._why_taken_back(ticket) is not None
 
     def _why_taken_back(self, ticket: CommitTicket) -> Why | None:
-        if ticket.generation == self.generation:
-            return None
-        at = bisect_right(self._withdrawn, ticket.generation, key=itemgetter(0)) - 1
-        for one in self._withdrawn[at:]:
-            if ticket.sequence > one.upto:
-                return one.why
-        return None
-
-    def _begin_generation(self, upto: int, why: Why) -> None:
-        """Whatever was promised behind a sequence is taken back."""
-        before = self._withdrawn[-1] if self._withdrawn else None
-        if before is None or (before.upto, before.why) != (upto, why):
-            self._withdrawn.append(_Withdrawn(self.generation, upto, why))
-        self.generation += 1
+        return self.ledger.roll_backs.why(ticket)
 
     def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
         # All of them first: who is told may commit at once, and waits for one of these sequences

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from protocol import limits
 from protocol.errors import Refusal, StatementTimeout, UnknownOutcome
 from protocol.values import Value
+from storage.tickets import NO_COMMIT, CommitTicket
 
 if TYPE_CHECKING:
     from actors.commits.committer import Committer
-    from actors.commits.tickets import CommitTicket
 
 
 class Waiter(ABC):
@@ -51,8 +51,8 @@ class Waiter(ABC):
 
     @property
     @abstractmethod
-    def written(self) -> int:
-        """The newest commit of the request's own; 0: it has made none."""
+    def written(self) -> CommitTicket:
+        """The newest commit of the request's own."""
 
     @abstractmethod
     def info(self, now_us: int) -> dict[str, Value]:
@@ -119,13 +119,17 @@ class Waiter(ABC):
 
     def why_ended(self, why: Refusal) -> Refusal:
         """What it is told: why it was ended, or that a commit of its own may have happened."""
-        written = self.written
-        if written <= self._committer.released_upto:
+        written, committer = self.written, self._committer
+        if committer.is_released(written):
             return why
+        try:
+            committer.merge(written, NO_COMMIT)
+        except Refusal as rolled_back:
+            return rolled_back
         return UnknownOutcome(
-            f"{why.message}, while commit {written} was on its way to the disk: it may have"
-            " happened",
-            sequence=written,
+            f"{why.message}, while commit {written.sequence} was on its way to the disk: it may"
+            " have happened",
+            sequence=written.sequence,
         )
 
     def tell_ended(self, why: Refusal) -> None:

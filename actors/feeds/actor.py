@@ -30,6 +30,7 @@ from protocol.requests import Caller
 from protocol.rights import INFO, READ
 from storage import catalog
 from storage.catalog import Table
+from storage.tickets import CommitTicket
 
 
 class _Found(NamedTuple):
@@ -40,8 +41,8 @@ class _Found(NamedTuple):
     """Whether who asks may know who changes it and why."""
     created: int
     """The commit that declared it."""
-    saw: int
-    """What must be released before anything is told that rests on this."""
+    ticket: CommitTicket
+    """The commit that must be released before anything is told that rests on this."""
 
 
 class FeedsActor(LoopActor):
@@ -88,7 +89,7 @@ class FeedsActor(LoopActor):
         await self._arrive(asked)
         found = self._look(asked)
         condition = None if asked.where is None else Filter(asked.where)
-        await committer.released_in_time(committer.ticket(found.saw))
+        await committer.released_in_time(found.ticket)
         start = await self._start(asked, found.created)
         # Others ran meanwhile. From here to its beginning nothing is awaited.
         now = self._look(asked)
@@ -129,7 +130,7 @@ class FeedsActor(LoopActor):
             caller, place = asked.caller, (asked.namespace, asked.database)
             table = self._rights.table(tx, caller, place, asked.table, READ)
             attributed = self._rights.holds(tx, caller, INFO, table)
-            return _Found(table, attributed, catalog.declared_at(tx, table), tx.saw)
+            return _Found(table, attributed, catalog.declared_at(tx, table), tx.ticket)
 
     def _check_session(self, caller: Caller) -> None:
         if caller.session is not None and not self._sessions.is_open(caller.session):

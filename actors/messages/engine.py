@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.commits import By, Committer, CommitTicket, Gathering
+from actors.commits import By, Committer, Gathering
 from actors.messages import operations, texts
 from actors.messages.request import MessageRequest, Sender, TakeRoom, Told
 from actors.rights import Rights
@@ -53,6 +53,7 @@ from protocol.messages import MessageOperation, PublishMessages, TakeMessages
 from protocol.requests import CancelScript, RunScript, ScriptAnswer, Surface
 from protocol.rights import Verbs
 from storage import groups
+from storage.tickets import NO_COMMIT, CommitTicket
 from storage.topics import Topic
 from storage.transactions import Transaction
 
@@ -207,7 +208,7 @@ class MessageEngine:
         else:
             alone.refusal = refused
             alone.leave_line()
-            alone.answer_when(CommitTicket(tx.saw, self.committer.generation))
+            alone.answer_when(tx.ticket)
 
     def _perform_some(
         self, tx: Transaction, queue: deque[MessageRequest], done: list[MessageRequest]
@@ -244,7 +245,7 @@ class MessageEngine:
             their rights as they are all through it; nor does what the node does change meanwhile
         """
         asked.performed = asked.refusal = None
-        asked.written_at = 0
+        asked.wrote = NO_COMMIT
         operation = asked.operation
         if asked.is_late():
             raise asked.out_of_time()
@@ -314,7 +315,7 @@ class MessageEngine:
             performed = asked.performed
             if performed is not None:
                 if wrote and performed.changed:
-                    asked.written_at = ticket.sequence
+                    asked.wrote = ticket
                 try:
                     performed.follow_up()
                 except Exception as error:
@@ -416,7 +417,8 @@ class MessageEngine:
                 found.refusal.detail.pop(name, None)
             asked.tell(found.refusal)
         else:
-            asked.written_at = found.sequence
+            # Not the sequence of the answer: what it has only read others have made.
+            asked.wrote = self.committer.ticket(found.committed)
             asked.tell_answer(found.results[-1].value)
 
     def ends_script(self, asked: MessageRequest) -> bool:

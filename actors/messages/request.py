@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from actors.commits import CommitTicket, Waiter
+from actors.commits import Waiter
 from actors.messages.operations import Performed
 from actors.messages.texts import statement
 from actors.topics import LateDeadlines, Of, Wait
@@ -26,6 +26,7 @@ from protocol.messages import MessageOperation
 from protocol.requests import Caller
 from protocol.text import duration
 from protocol.values import Value
+from storage.tickets import NO_COMMIT, CommitTicket
 
 if TYPE_CHECKING:
     from actors.messages.engine import MessageEngine
@@ -79,7 +80,7 @@ class MessageRequest(Waiter):
         "sender",
         "until_us",
         "wait_in_line",
-        "written_at",
+        "wrote",
     )  # fmt: skip
 
     def __init__(
@@ -108,7 +109,7 @@ class MessageRequest(Waiter):
         self.wait_in_line: Wait | None = None
         """Its place among those that wait for messages."""
         self.until_us = 0
-        self.written_at = 0
+        self.wrote = NO_COMMIT
         self.over = False
         """Whether it was told its answer."""
         self.rests = False
@@ -123,8 +124,13 @@ class MessageRequest(Waiter):
         return self.sender.request
 
     @property
-    def written(self) -> int:
-        return self.written_at
+    def written(self) -> CommitTicket:
+        return self.wrote
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of its own newest commit; 0: it has made none."""
+        return self.wrote.sequence
 
     def info(self, now_us: int) -> dict[str, Value]:
         caller, (namespace, database) = self.caller, self.sender.place
@@ -224,7 +230,7 @@ class MessageRequest(Waiter):
 
     def answer_when(self, ticket: CommitTicket) -> None:
         """Answer once all that this shows may be shown."""
-        if ticket.sequence == 0 or self._engine.committer.is_released(ticket):
+        if self._engine.committer.is_released(ticket):
             self.settle(None)
             return
         performed = self.performed

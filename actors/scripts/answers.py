@@ -16,6 +16,7 @@ from protocol import limits
 from protocol.errors import Cancelled, Failed, Refusal, StatementTimeout
 from protocol.requests import ScriptAnswer
 from protocol.values import Value
+from storage.tickets import CommitTicket
 
 
 class Answers:
@@ -36,7 +37,7 @@ class Answers:
         if execution.listed:
             services.running.remove(execution.request.request)
         refusal = self._refusal(execution)
-        if not execution.sequence or services.committer.is_released(execution.ticket):
+        if services.committer.is_released(execution.ticket):
             return self._answer(execution, refusal)
         if promised is None:
             promised = Reply(self._runtime.loop)
@@ -71,7 +72,7 @@ class Answers:
         released = services.committer.released_upto
         # An empty script has read nothing, so it stands at what is released, or in its moment.
         read_at = min(execution.read_at or released, released)
-        sequence = execution.written or read_at
+        sequence = execution.written.sequence or read_at
         return ScriptAnswer(
             tuple(execution.results),
             sequence,
@@ -139,7 +140,7 @@ class AwaitedAnswer(Waiter):
         return self._execution.request.request
 
     @property
-    def written(self) -> int:
+    def written(self) -> CommitTicket:
         return self._execution.written
 
     @property

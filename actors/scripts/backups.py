@@ -17,6 +17,7 @@ from protocol.rights import OWN, Kind
 from protocol.values import Value
 from storage.backups.facts import Place, Written
 from storage.catalog import Database, Namespace
+from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 
 BESIDE_BYTES: Final = 4 * limits.KIB
@@ -86,7 +87,7 @@ def _let_go(run: ScriptRun) -> None:
     tx, committer = run.transaction, run.services.committer
     tx.release()
     if tx.sequence > committer.released_upto:
-        run.until_released(committer.ticket(tx.sequence))
+        run.until_released(CommitTicket(tx.sequence, tx.generation))
 
 
 def _taken(run: ScriptRun, statement: tree.Backup) -> Taken:

@@ -6,7 +6,8 @@ becomes transactions is `transactions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -30,11 +31,15 @@ from protocol.binary import unpack_object
 from protocol.doors import Rng
 from protocol.errors import (
     BadRequest,
+    Cancelled,
     Conflict,
+    DiskFull,
+    Draining,
     NotAllowed,
     NotInTransaction,
     Refusal,
     SessionEnded,
+    StatementTimeout,
     TooLarge,
     Unknown,
 )  # fmt: skip
@@ -45,6 +50,7 @@ from storage import records
 from storage.catalog import Space, Table
 from storage.fields import Field
 from storage.functions import Function
+from storage.tickets import NO_COMMIT, CommitTicket
 from storage.topics import Topic
 from storage.transactions import Transaction
 from storage.vaults import Vault
@@ -52,6 +58,12 @@ from storage.vaults import Vault
 Place = tuple[str | None, str | None]
 """Where a script stands: the names of a namespace and a database, not yet looked up."""
 
+
+SEEN_ROLLED_BACK: Final = "a commit that this transaction had seen was taken back"
+"""Message of the conflict in which a transaction ends that rests on such a commit."""
+
+FROM_OUTSIDE: Final = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
+"""Refusals that rest on nothing a script has read."""
 
 _UNBOUND: Final = object()
 """In the place of a variable that is not bound."""
@@ -89,8 +101,6 @@ class Execution:
         self.place: Place = (request.namespace, request.database)
         self.variables: dict[str, Any] = request.parameters  # type: ignore[assignment]
         """Copied before the first statement: what came with the request stays as it came."""
-        self.generation = services.committer.generation
-        """The committer's generation when `sequence` was given."""
         self.results: list[Result] = []
         self.afterwards: list[Callable[[], None]] = []
         """What to do once the transaction has committed."""
@@ -106,15 +116,18 @@ class Execution:
     moment: KeptMoment | None = None
     """The moment of the store that it reads in; None: each of its transactions reads what is there
     when it begins."""
-    sequence = 0
-    """The newest sequence that the answer shows: it is sent once that is durable."""
+    ticket = NO_COMMIT
+    """The newest commit that its transactions so far have made or seen: the answer is sent once
+    that is released."""
+    beside = NO_COMMIT
+    """The newest commit that the transaction at hand rests on and has not read itself."""
     iterations = 0
     """Passes of all its loops so far."""
     rows_read = 0
     """By the statement at hand, its subqueries included."""
     _ids = 0
-    written = 0
-    """The sequence of the last commit; 0 when there was none."""
+    written = NO_COMMIT
+    """Its own last commit."""
     in_block = False
     audited = False
     """Whether a statement of the transaction at hand is one that the audit trail keeps."""
@@ -252,16 +265,56 @@ class Execution:
         number, text = self._at, self.plan.redacted(self._at, self._at + 1)
         return number + 1, text
 
-    def depends_on(self, sequence: int) -> None:
-        """The answer shows this commit; it is still there at this moment."""
-        if sequence > self.sequence:
-            self.sequence = sequence
-            self.generation = self.services.committer.generation
+    def depends_on(self, ticket: CommitTicket) -> None:
+        """Have the transaction at hand rest on a commit, as if it had read it.
+
+        :raises Conflict: that was rolled back, or what it rests on already: it runs again
+        """
+        if ticket.sequence:
+            try:
+                self.beside = self.services.committer.merge(self.beside, ticket)
+            except Refusal as gone:
+                raise Conflict(SEEN_ROLLED_BACK) from gone
+
+    def rest_on(self, ticket: CommitTicket) -> None:
+        """Have the answer wait for a commit, whatever becomes of the transaction at hand. Where
+        something was rolled back that it rests on already, that is what is answered."""
+        committer = self.services.committer
+        if ticket.sequence and not committer.was_taken_back(self.ticket):
+            self.ticket = committer.merge(self.ticket, ticket)
+
+    @property
+    def saw_rolled_back(self) -> bool:
+        """True if a commit was rolled back that the transaction at hand rests on."""
+        committer = self.services.committer
+        return self.transaction.withdrawn or committer.was_taken_back(self.beside)
+
+    def rest_on_seen(self) -> None:
+        """Have the answer, or its refusal, wait for what the transaction at hand rests on. Nothing
+        that it read is shown where that was rolled back."""
+        if not self.saw_rolled_back:
+            self.rest_on(self.transaction.ticket)
+            self.rest_on(self.beside)
+
+    @contextmanager
+    def reading_beside(self) -> Iterator[Transaction]:
+        """Open a transaction of the statement's own, which may pause, beside that of the script.
+        There is no other way to open one: the answer rests on what it has read.
+
+        :raises Conflict: what it has read was rolled back: the script's transaction runs again
+        """
+        with self.new_transaction() as transaction:
+            try:
+                yield transaction
+            except Refusal as refusal:
+                if type(refusal) not in FROM_OUTSIDE:
+                    self.depends_on(transaction.ticket)
+                raise
+            self.depends_on(transaction.ticket)
 
     def stop_reading(self) -> None:
         """The statement at hand, all of its transaction, has read what it had to: nothing is kept
         for it as it was while it waits."""
-        self.depends_on(self.transaction.saw)
         self.transaction.release()
 
     def new_transaction(self) -> Transaction:
@@ -281,7 +334,7 @@ class Execution:
         committer = self.services.committer
         stall = committer.stall
         knows = self.plan.tells_of_cluster or (stall is not None and stall.shows_all)
-        in_flight = self.sequence <= committer.released_upto < committer.committed
+        in_flight = self.ticket.sequence <= committer.released_upto < committer.committed
         return knows and in_flight and not self._reads_newest
 
     def need_newest(self) -> None:

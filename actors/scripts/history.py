@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from actors.log_reads import LogReads
+from actors.scripts.execution import SEEN_ROLLED_BACK
 from actors.scripts.handlers import OnRecords, handles
 from actors.scripts.statements import whole_number
 from actors.scripts.transactions import ScriptRun
@@ -87,9 +88,9 @@ def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]
     tx, committer = run.transaction, run.services.committer
     newest = records.last_change(tx, table, record.id)
     if tx.withdrawn:
-        raise Conflict("a commit that this transaction had seen was taken back: disk full")
+        raise Conflict(SEEN_ROLLED_BACK)
     if tx.saw > committer.released_upto:
-        run.until_released(committer.ticket(tx.saw))
+        run.until_released(tx.ticket)
     return newest, min(tx.sequence, committer.released_upto)
 
 

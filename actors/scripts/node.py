@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Final
 
 from actors.scripts.cluster import member_of
-from actors.scripts.execution import Execution
+from actors.scripts.execution import SEEN_ROLLED_BACK, Execution
 from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.transactions import ScriptRun
 from language import tree
@@ -97,7 +97,7 @@ def info_for_state(run: Execution, statement: tree.Info) -> Value:
     script's own may have changes that nobody has committed.
     """
     committer, facts = run.services.committer, run.services.facts
-    with committer.begin() as transaction:
+    with run.reading_beside() as transaction:
         sequence = transaction.sequence
         known = facts.state_hash(sequence)
         if known is not None:
@@ -105,8 +105,7 @@ def info_for_state(run: Execution, statement: tree.Info) -> Value:
         transaction.pause()
         digest = _ticking(run, hash_in_slices(transaction))
         if transaction.withdrawn:
-            raise Conflict("a commit that this had seen was taken back: disk full")
-        run.depends_on(transaction.saw)
+            raise Conflict(SEEN_ROLLED_BACK)
         if sequence <= committer.released_upto:
             facts.keep_state_hash(sequence, digest)
         return {"sequence": sequence, "hash": digest}

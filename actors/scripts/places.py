@@ -125,12 +125,13 @@ def drop_table(
 @informs("STORE", needs=[Need(INFO, Kind.STORE)])
 def info_for_store(run: Execution, statement: tree.Info) -> Value:
     """The namespaces of the store, and where its log stands."""
+    transaction = run.transaction
+    newest = min(transaction.sequence, run.services.committer.released_upto)
     return {
         "store": run.services.store_id,
-        "sequence": run.transaction.sequence,
-        "namespaces": [
-            _described(each) for each in run.rights.namespaces(run.transaction, run.caller)
-        ],
+        # The script's own commits and what it has seen count too: its answer waits for them.
+        "sequence": max(newest, transaction.saw, run.ticket.sequence),
+        "namespaces": [_described(each) for each in run.rights.namespaces(transaction, run.caller)],
     }
 
 

@@ -42,6 +42,7 @@ from protocol.values import NONE, Value
 from storage import restores
 from storage.catalog import Database, Namespace
 from storage.restores import Mark
+from storage.tickets import CommitTicket
 
 COMMIT_BYTES: Final = 4 * limits.MIB
 """Changes of one commit, about."""
@@ -121,7 +122,7 @@ class Restore:
             return
         ticket = self._run.services.unfinished.give_up(self._marks)
         if ticket is not None:
-            self._run.depends_on(ticket.sequence)
+            self._run.rest_on(ticket)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -284,8 +285,11 @@ class _Inside(Execution):
         self._ids = 0
         self.run_step(self.plan.step(script.statements[0]))
 
-    def depends_on(self, sequence: int) -> None:
-        self._outer.depends_on(sequence)
+    def depends_on(self, ticket: CommitTicket) -> None:
+        self._outer.depends_on(ticket)
+
+    def rest_on(self, ticket: CommitTicket) -> None:
+        self._outer.rest_on(ticket)
 
 
 def _first_words(text: str) -> str:

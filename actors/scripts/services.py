@@ -26,6 +26,7 @@ from protocol.requests import Caller
 from protocol.values import Value
 from storage.catalog import Database, Namespace, Space
 from storage.failover import Kept
+from storage.tickets import CommitTicket
 from storage.vault_seals import Stretch
 
 
@@ -81,8 +82,11 @@ class Spaces(Protocol):
     def expiring(self, space: Space, at_us: int) -> None:
         """A key that was written expires at that log time."""
 
-    def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> int:
-        """Remove keys that were passed over as expired; what the answer must wait for."""
+    def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> CommitTicket:
+        """Remove keys that were passed over as expired. Return what the answer must wait for.
+
+        :raises Busy: they can't be removed now
+        """
 
     def dropped(self, what: Namespace | Database | Space) -> None:
         """A space was dropped, or what it lies in."""

@@ -239,4 +239,4 @@ class _Afterwards:
         for at_us, space in self._soonest.values():
             spaces.expiring(space, at_us)
         if self._lapsed:
-            self._run.depends_on(spaces.remove_expired(self._lapsed))
+            self._run.rest_on(spaces.remove_expired(self._lapsed))

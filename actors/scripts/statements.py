@@ -36,7 +36,7 @@ def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
     if before is not None and before < 0:
         raise BadRequest("BEFORE is a sequence, which is not below zero")
     run.rights.of_whom(run.transaction, run.caller, statement.user)
-    with run.services.committer.begin() as tx:
+    with run.reading_beside() as tx:
         shown = _shown(run, tx, statement)
         tx.pause()
         found: list[Value] = []
@@ -45,7 +45,6 @@ def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
             found += [_described(kept) for kept in map(shown, some) if kept is not None]
             if len(found) >= most:
                 break
-        run.depends_on(tx.saw)
     return found[:most]
 
 

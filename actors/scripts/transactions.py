@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import structlog
 
-from actors.commits import Bounded, CommitTicket
+from actors.commits import Bounded
 from actors.scripts.answer_sizes import measured
 from actors.scripts.attempts import Attempts
-from actors.scripts.execution import Execution, Returned
+from actors.scripts.execution import FROM_OUTSIDE, SEEN_ROLLED_BACK, Execution, Returned
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run
@@ -26,23 +26,18 @@ from language.budget import Budget
 from protocol import limits
 from protocol.errors import (
     BadRequest,
-    Cancelled,
     Conflict,
     DiskFull,
-    Draining,
     NotAllowed,
     Refusal,
-    SessionEnded,
     StatementTimeout,
     after,
 )
 from protocol.requests import NEW_MOMENT, Result, ResultKind, RunScript
 from protocol.values import NONE, Value
+from storage.tickets import NO_COMMIT, CommitTicket
 
 log = structlog.get_logger("scripts")
-
-_FROM_OUTSIDE = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
-"""Refusals that rest on nothing a script has read."""
 
 FEW_ROWS: Final = 16
 FEW_RESULTS: Final = 8
@@ -226,7 +221,7 @@ class ScriptRun(Execution):
         RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
         held, kept, lost = 0 if self._held is None else self._held.held, self._kept, False
-        shown, written = (self.sequence, self.generation), self.written
+        shown, written = self.ticket, self.written
         iterations = self.iterations
         attempts = self._attempts = None
         self._due_us = 0
@@ -259,6 +254,7 @@ class ScriptRun(Execution):
                     ):
                         if type(refusal) is NotAllowed or self.audited or self.request.record:
                             self._keep(first, end, refusal)
+                        self.rest_on_seen()
                         raise self._located(refusal, first) from refusal.__cause__
                     lost = True
                 finally:
@@ -268,10 +264,10 @@ class ScriptRun(Execution):
                     if attempts is not None:
                         attempts.leave()
                     if self.written != written:
-                        shown, written = (self.sequence, self.generation), self.written
+                        shown, written = self.ticket, self.written
                     # It has answered nothing yet, so it shows nothing of what it saw: should that
                     # be taken back, it finds what there is then.
-                    self.sequence, self.generation = shown
+                    self.ticket = shown
                     if self.goes_on:
                         self._part_done(first)
                     else:
@@ -374,9 +370,11 @@ class ScriptRun(Execution):
         assert wait is not None, "a statement waits for nothing"
         try:
             self.check_session()
-            # What was committed while it paused, before it stood in line, has woken nobody.
-            shown = max(self.read_at, self.written)
-            wait.join(overtaken=self.services.committer.committed > shown)
+            # What was committed while it paused, before it stood in line, has woken nobody. Behind
+            # a roll-back the sequences that it has read are those of others.
+            committer, shown = self.services.committer, max(self.read_at, self.written.sequence)
+            rolled_back = committer.generation != self.transaction.generation
+            wait.join(overtaken=rolled_back or committer.committed > shown)
             if not wait.woken:
                 with self._aside():
                     self.turn.park(wait.until_us)
@@ -390,15 +388,11 @@ class ScriptRun(Execution):
         was taken back since."""
         if type(refusal) is Conflict:
             return True
-        return self.transaction.withdrawn and type(refusal) not in _FROM_OUTSIDE
+        return self.saw_rolled_back and type(refusal) not in FROM_OUTSIDE
 
     def _release(self) -> None:
-        """End the transaction. What it saw in flight the answer shows, a refusal too; not so when
-        that was taken back: then nothing that it read is shown."""
-        transaction = self.transaction
-        transaction.release()
-        if transaction.saw and not transaction.withdrawn:
-            self.depends_on(transaction.saw)
+        """End the transaction."""
+        self.transaction.release()
         # What follows a commit names this run, and would keep it and all that it has held: a cycle
         # that has outlived the young collections is looked at once in 50 million containers.
         self.afterwards.clear()
@@ -407,16 +401,11 @@ class ScriptRun(Execution):
         self._answered = None
 
     @property
-    def ticket(self) -> CommitTicket:
-        """What the answer has to wait for."""
-        return CommitTicket(self.sequence, self.generation)
-
-    @property
     def committed(self) -> int:
         """The newest of its commits that is on the disk; 0: none is."""
         committer = self.services.committer
         for ticket in reversed(self._commits):
-            if ticket.sequence <= committer.released_upto and not committer.was_taken_back(ticket):
+            if committer.is_released(ticket):
                 return ticket.sequence
         return 0
 
@@ -438,14 +427,14 @@ class ScriptRun(Execution):
         return own_us if due_us is None else min(own_us, due_us)
 
     def _check_kept(self) -> None:
-        """:raises DiskFull: what this script has committed or seen before was taken back"""
-        committer = self.services.committer
-        if self.generation != committer.generation and committer.was_taken_back(self.ticket):
-            raise DiskFull("no room for the log: an earlier commit of the script was taken back")
+        """:raises DiskFull, UnknownOutcome: a commit of the script, or one it had seen, was rolled
+        back"""
+        self.services.committer.merge(self.ticket, NO_COMMIT)
 
     def _begin(self, done: int) -> None:
-        if self.sequence:
+        if self.ticket.sequence:
             self._check_kept()
+        self.beside = NO_COMMIT
         self.transaction = transaction = self.new_transaction()
         self.began = True
         self.read_at = transaction.sequence
@@ -478,8 +467,9 @@ class ScriptRun(Execution):
     def _cancel(self, done: int) -> None:
         """Nothing of the block was written, so nothing of it is answered."""
         answered, read_at = len(self.results) - done, self.read_at
-        if self.transaction.withdrawn:
-            raise Conflict("a commit that this transaction had seen was taken back: disk full")
+        if self.saw_rolled_back:
+            raise Conflict(SEEN_ROLLED_BACK)
+        self.rest_on_seen()
         self._release()
         self._begin(done)
         self.read_at = read_at
@@ -546,11 +536,11 @@ class ScriptRun(Execution):
                 self.tick()
         # Of a moment that is new too: without its answer nobody would know its name.
         named = self.request.moment == NEW_MOMENT
-        measured = self._measured() if transaction.size or self.written or named else self._answers
-        if self.sequence:
+        measured = self._measured() if transaction.size or self._commits or named else self._answers
+        if self.ticket.sequence:
             self._check_kept()
-        if transaction.withdrawn:
-            raise Conflict("a commit that this transaction had seen was taken back: disk full")
+        if self.saw_rolled_back:
+            raise Conflict(SEEN_ROLLED_BACK)
         if self.hands_out:
             self.check_session()  # nothing is handed to somebody who has signed out
         for check in self.holds:
@@ -566,13 +556,20 @@ class ScriptRun(Execution):
                 self.reason or self.request.reason,
                 entry,
             )
-            self.written = ticket.sequence
+            self.written = ticket
             self._commits.append(ticket)
-            self.depends_on(ticket.sequence)
+            self.rest_on(ticket)
+        self.rest_on_seen()
         if not (self.waits or self.goes_on):  # else this has answered nothing yet
             self._answers = measured
+        refused: Refusal | None = None
         for follow_up in self.afterwards:
-            follow_up()
+            try:
+                follow_up()
+            except Refusal as refusal:  # the others are to be done all the same
+                refused = refused or refusal
+        if refused is not None:
+            raise refused
 
     def _measured(self) -> tuple[int, int]:
         """How many results there are, and the bytes that they take in the answer: nobody would hear

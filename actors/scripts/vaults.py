@@ -240,14 +240,13 @@ def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> V
             )
     _shown(run, act)
     found: list[Value] = []
-    with run.services.committer.begin() as tx:
+    with run.reading_beside() as tx:
         tx.pause()
         for some in vaults.ids(tx, vault, _raw(prefix), _raw(after)) if most else ():
             found += some
             run.tick()
             if len(found) >= most:
                 break
-        run.depends_on(tx.saw)
     return {"ids": found[:most]}
 
 
@@ -363,14 +362,13 @@ def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | Non
         raise BadRequest("BEFORE and NUMBER are not below zero")
     of = number if vault is None else vault.id
     trail, found = run.services.vaults.trail, list[Value]()
-    with run.services.committer.begin() as tx:
+    with run.reading_beside() as tx:
         if vault is not None:
             names = (vault.database.namespace.name, vault.database.name)
             run.rights.vault(tx, run.caller, names, vault.name, INFO)
         tx.pause()
         if statement.check:
             checked = check(tx, trail, vault, of, run.tick)
-            run.depends_on(tx.saw)
             return _described_check(checked, vault_trail.head(tx, of))
         behind = vault_trail.find(tx, of, before) if before is not None else None
         head = vault_trail.head(tx, of)
@@ -382,7 +380,6 @@ def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | Non
             found.append(_described(kept, chained and sound))
             follows, at = kept.before, kept.number - 1
             run.tick()
-        run.depends_on(tx.saw)
     return found
 
 

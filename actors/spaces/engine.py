@@ -39,6 +39,7 @@ from protocol.errors import (
 from protocol.spaces import KeyOperation, ListKeys, Room
 from storage.catalog import Space
 from storage.spaces import Keys
+from storage.tickets import CommitTicket
 
 
 class Spaces:
@@ -255,10 +256,10 @@ class Spaces:
                     if self._monotonic_us() >= until_us:
                         await asyncio.sleep(0)
                         until_us = self._monotonic_us() + limits.SLICE_US
-                work.saw(tx.saw)
+                work.rest_on(tx.ticket)
             work.answers[number] = {"keys": found}
             if keys.lapsed:
-                work.saw(self.remove_expired([(work.space, keys.lapsed)]))
+                work.remove_expired(keys.lapsed)
         work.answer()
 
     def _listed(self, task: asyncio.Task[None]) -> None:
@@ -276,17 +277,20 @@ class Spaces:
 
     # --- what has expired -----------------------------------------------------------------------
 
-    def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> int:
-        """Remove keys of spaces that a read passed over because they had expired, in one commit;
-        the sequence that its answer must wait for, 0 for none. See `storage/spaces.py`."""
+    def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> CommitTicket:
+        """Remove keys of spaces that a read passed over because they had expired, in one commit.
+        Return the ticket of what its answer must wait for. See `storage/spaces.py`.
+
+        :raises Busy: they can't be removed now, so no answer may say that they are gone
+        """
         with self.committer.begin() as tx:
             for space, names in lapsed:
                 Keys(tx, space).remove_expired(names)
             tx.passes = True  # a read says that they are gone: they may not come back
             try:
-                return self.committer.commit(tx, NODE, reason=EXPIRED).sequence
-            except (NotWritable, NotEnoughReplicas, Busy, Draining):
-                return tx.saw
+                return self.committer.commit(tx, NODE, reason=EXPIRED)
+            except (NotWritable, NotEnoughReplicas, Draining):
+                return tx.ticket
 
     # --- the end --------------------------------------------------------------------------------
 

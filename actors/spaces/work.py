@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from actors.commits import Asker, By, CommitTicket, Waiter
+from actors.commits import Asker, By, Waiter
 from actors.rights import Standing
 from actors.sessions import session_name
 from actors.spaces.entrances import Names, Who
 from actors.spaces.operations import listed, perform, statements
 from protocol import limits
-from protocol.errors import NotAllowed, Refusal
+from protocol.errors import Busy, NotAllowed, Refusal
 from protocol.requests import Caller
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
 from protocol.text import duration
@@ -24,6 +24,7 @@ from protocol.values import Value
 from storage.catalog import Space
 from storage.present import Present
 from storage.spaces import Entries, Keys
+from storage.tickets import NO_COMMIT, CommitTicket
 from storage.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -47,14 +48,15 @@ class Work(Waiter):
 
     # What a short one never changes stands here: most are one GET, or one SET.
 
-    sequence = 0
-    """What the answers wait for."""
+    shown = NO_COMMIT
+    """The newest commit that the answers show: they wait for it."""
     soonest_us = 0
     """The earliest expiry written; 0: none."""
     barred = False
     """Whether somebody's barrier stood in its way; then nothing has happened."""
     refusal: Refusal | None = None
-    """Why nothing was done at all; shown when what it rests on is durable."""
+    """Why nothing was done, or is told, but for what was changed; shown when what it rests on is
+    durable."""
     long: Sequence[tuple[int, Transaction]] = ()
     """Listings not finished within the slice, by their number, and what they are to be read from:
     as it was when their turn came, whatever those behind them change."""
@@ -67,7 +69,8 @@ class Work(Waiter):
     """Why somebody has ended its listing."""
     _user: str | None = None
     """Who asks; None: nobody that the node knows any more."""
-    _written = 0
+    _commits: Sequence[CommitTicket] = ()
+    """Its own, oldest first."""
     _read_bytes = 0
     _lapsed: Sequence[bytes] = ()
     _asked = False
@@ -94,7 +97,6 @@ class Work(Waiter):
         self.answers: list[KeyAnswer] = []
         self.space: Space
         self._standing: Standing
-        self._generation: int
 
     # --- doing them -----------------------------------------------------------------------------
 
@@ -104,14 +106,13 @@ class Work(Waiter):
         :param until_us: when listings are left for later, on the monotonic clock
         :raises Conflict: a barrier stands in its way, if it is `barred` now
         """
-        self._generation = self._committer.generation
         if not self._enter():
             return
         self._read_ahead()
         if len(self.answers) < len(self.operations) and not self._is_full(0):
             self._change(until_us)
         if self._lapsed:
-            self.saw(self._spaces.remove_expired([(self.space, list(self._lapsed))]))
+            self.remove_expired(list(self._lapsed))
         if self._room is not None:
             # Only now: what a barrier stood in the way of will read it all again.
             self._room.left -= self._read_bytes
@@ -130,7 +131,7 @@ class Work(Waiter):
                 self.space, self._standing = spaces.entrances.find(tx, caller, self.names)
             except Refusal as refusal:
                 self.refusal = refusal
-            self.saw(tx.saw)
+            self.rest_on(tx.ticket)
         return self.refusal is None
 
     def _is_full(self, more: int) -> bool:
@@ -149,7 +150,8 @@ class Work(Waiter):
                 self.answers.append(keys.get(operation.key))
             except Refusal as refusal:
                 self.answers.append(refusal)
-        self.saw(present.saw)
+        if present.saw:
+            self.rest_on(present.ticket)
         self._lapsed = keys.lapsed
         self._read_bytes = keys.read_bytes
 
@@ -235,29 +237,27 @@ class Work(Waiter):
             pairs = zip(self.operations[begun:], self.answers[begun:], strict=False)
             done = [pair for pair in pairs if pair[0].writes and type(pair[1]) is dict]
             wrote = [operation for operation, _ in done]
-            tx.passes = self._written > 0  # the first part has happened: it can't be run again
+            tx.passes = bool(self._commits)  # the first part has happened: it can't be run again
             by = By(self._user, self.asker.surface)
             try:
-                sequence = self._committer.commit(
-                    tx, by, statements(self.space.name, wrote)
-                ).sequence
+                ticket = self._committer.commit(tx, by, statements(self.space.name, wrote))
             except Refusal as refusal:
                 self.barred = tx.barred
-                if not self._written:
+                if not self._commits:
                     raise
                 tx.release()
                 self.answers[begun:] = [refusal] * (len(self.answers) - begun)
                 return
-            self._written = sequence
+            self._commits = [*self._commits, ticket]
             for _, answer in done:
-                answer[SEQ] = sequence  # type: ignore[index]
+                answer[SEQ] = ticket.sequence  # type: ignore[index]
             keys.settle()
             if keys.soonest_us and (not self.soonest_us or keys.soonest_us < self.soonest_us):
                 self.soonest_us = keys.soonest_us
-            self.saw(sequence)
+            self.rest_on(ticket)
         else:
             tx.release()
-            self.saw(tx.saw)
+            self.rest_on(tx.ticket)
         if keys.lapsed:
             self._lapsed = [*self._lapsed, *keys.lapsed]
         self._read_bytes += keys.read_bytes
@@ -266,7 +266,8 @@ class Work(Waiter):
         """It will be run again from its beginning."""
         self.let_go()
         self.answers.clear()
-        self.sequence = self.soonest_us = self._read_bytes = 0
+        self.shown = NO_COMMIT
+        self.soonest_us = self._read_bytes = 0
         self.barred = False
         self._lapsed = ()
         self._asked, self._unwritable = False, None
@@ -277,23 +278,30 @@ class Work(Waiter):
             tx.release()
         self.long = ()
 
-    def saw(self, sequence: int) -> None:
-        """The answers show this commit."""
-        if sequence > self.sequence:
-            self.sequence = sequence
+    def rest_on(self, ticket: CommitTicket) -> None:
+        """Have the answers wait for a commit.
+
+        :raises DiskFull, UnknownOutcome: one of those that they show was rolled back
+        """
+        if ticket.sequence:
+            self.shown = self._committer.merge(self.shown, ticket)
+
+    def remove_expired(self, lapsed: list[bytes]) -> None:
+        """Remove keys that the answers say have expired: they may not come back. Where that is
+        refused, nobody is told that they are gone."""
+        try:
+            self.rest_on(self._spaces.remove_expired([(self.space, lapsed)]))
+        except Busy as refusal:
+            self.refusal = refusal
 
     # --- answering ------------------------------------------------------------------------------
 
     def answer(self) -> None:
         """Answer, once what the answers show is durable."""
-        if not self.sequence:
-            self.settle(None)
-            return
-        ticket = CommitTicket(self.sequence, self._generation)
-        if self._committer.is_released(ticket):
+        if self._committer.is_released(self.shown):
             self.settle(None)
         else:
-            self.wait(ticket)
+            self.wait(self.shown)
 
     def settle(self, lost: BaseException | None) -> None:
         self.answered, self.lost = True, lost
@@ -320,25 +328,14 @@ class Work(Waiter):
     def _standing_yet(self, lost: BaseException) -> Answers | None:
         """The answers of what was changed in commits that are on the disk, and for all else why it
         was lost; None: there are none, or nobody says why."""
-        sequence = 0
-        answers: list[KeyAnswer] = []
-        if not self._written or not isinstance(lost, Refusal):
+        released = self._committer.is_released
+        standing = {ticket.sequence for ticket in self._commits if released(ticket)}
+        if not standing or not isinstance(lost, Refusal):
             return None
-        for answer in self.answers:
-            at = answer.get(SEQ, 0) if type(answer) is dict else 0
-            if at and self._stands(at):
-                answers.append(answer)
-                sequence = at
-            else:
-                answers.append(lost)
-        return tuple(answers) if sequence else None
-
-    def _stands(self, sequence: int) -> bool:
-        """Whether a commit of its own is on the disk."""
-        committer = self._committer
-        if sequence > committer.released_upto:
-            return False
-        return not committer.was_taken_back(CommitTicket(sequence, self._generation))
+        return tuple(
+            answer if type(answer) is dict and answer.get(SEQ) in standing else lost
+            for answer in self.answers
+        )
 
     # --- as a waiter ----------------------------------------------------------------------------
 
@@ -347,8 +344,8 @@ class Work(Waiter):
         return self.asker.origin.request
 
     @property
-    def written(self) -> int:
-        return self._written
+    def written(self) -> CommitTicket:
+        return self._commits[-1] if self._commits else NO_COMMIT
 
     def is_of(self, user: str | None, session: str | None) -> bool:
         """As `Behind.is_of`. Whether a session goes on is asked anew when its turn comes; nothing

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from actors.commits import CommitTicket
 from protocol.errors import Refusal
+from storage.tickets import CommitTicket
 
 if TYPE_CHECKING:
     from actors.topics.service import HandedOut, Topics

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actors.commits import NODE, Committer, CommitTicket
+from actors.commits import NODE, Committer
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles
 from protocol import limits
 from protocol.errors import (
@@ -36,6 +36,7 @@ from storage.engine import EngineUnreadable
 from storage.groups import Group, find_group, groups
 from storage.hand_outs import HandOuts
 from storage.messages import Messages
+from storage.tickets import NO_COMMIT, CommitTicket
 from storage.topics import Topic, find_topic
 from storage.transactions import Transaction
 
@@ -130,7 +131,7 @@ class TopicActor(LoopActor):
     async def _slice(self) -> _Done:
         """Some of each kind of work, if it is due."""
         committer, now_us = self._committer, self._monotonic_us
-        generation, began_us, worked_us = committer.generation, now_us(), 0
+        began_us, worked_us = now_us(), 0
         done = _Done()
         self._try(RETENTION, "retention", done, self._retain)
         for group in self._groups(done):
@@ -140,8 +141,7 @@ class TopicActor(LoopActor):
                 began_us = now_us()
             self._try(group.id, f"group {group.name}", done, partial(self._take_back, group))
         worked_us += now_us() - began_us
-        if done.sequence:
-            await committer.released(CommitTicket(done.sequence, generation))
+        await committer.released(done.ticket)
         self._swept_to = max(self._swept_to, done.swept_to)
         if done.wrote:
             await asyncio.sleep(worked_us / 1_000_000)
@@ -210,7 +210,7 @@ class TopicActor(LoopActor):
             topic = self._present(tx)
             found = [] if topic is None else groups(tx, topic)
             done.awaited = any(self._owner.is_awaited(tx, group) for group in found)
-            done.rests_on(tx)
+            done.rest_on(self._committer, tx.ticket)
         return found
 
     def _retain(self, done: _Done) -> None:
@@ -218,7 +218,7 @@ class TopicActor(LoopActor):
         with self._committer.begin() as tx:
             topic = self._present(tx)
             if topic is None:
-                done.rests_on(tx)
+                done.rest_on(self._committer, tx.ticket)
                 return
             messages = Messages(tx, topic)
             trimmed, more = messages.trim_due(self._trims)
@@ -240,7 +240,7 @@ class TopicActor(LoopActor):
             topic = self._present(tx)
             found = find_group(tx, topic, group.name) if topic is not None else None
             if found is None or found.id != group.id:
-                done.rests_on(tx)
+                done.rest_on(self._committer, tx.ticket)
                 return
             hand_outs = HandOuts(tx, found)
             hand_outs.lapse()
@@ -276,9 +276,9 @@ class _Done:
     """Messages removed."""
     next_us: int | None = None
     """When there will be something to do, as far as one can see."""
-    sequence: int = 0
+    ticket: CommitTicket = NO_COMMIT
     """Its last commit, or the last in flight that it saw: what it found to come is so only once
-    that is released. 0: none."""
+    that is released."""
     wrote: bool = False
     """Whether it has made a commit."""
     swept_to: bytes = b""
@@ -290,13 +290,13 @@ class _Done:
         """End one of its transactions."""
         if tx.size:
             self.wrote = True
-        ticket = committer.commit(tx, NODE, reason=DUE)
-        self.sequence = max(self.sequence, ticket.sequence)
+        self.rest_on(committer, committer.commit(tx, NODE, reason=DUE))
 
-    def rests_on(self, tx: Transaction) -> None:
+    def rest_on(self, committer: Committer, ticket: CommitTicket) -> None:
         """What one of its transactions has found, that there is nothing any more above all, is so
         only once all that it saw is released: a drop in flight may be taken back."""
-        self.sequence = max(self.sequence, tx.saw)
+        if not committer.was_taken_back(self.ticket):  # else all of the slice is refused
+            self.ticket = committer.merge(self.ticket, ticket)
 
     def expects(self, at_us: int | None) -> None:
         """There will be something at that time."""

@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 from typing import Any, Final
 
-from actors.commits import NODE, Committer, CommitTicket
+from actors.commits import NODE, Committer
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, tell
@@ -35,6 +35,7 @@ from storage.groups import Group, find_group
 from storage.hand_outs import HandOuts
 from storage.keys import Range
 from storage.layers import Layer
+from storage.tickets import CommitTicket
 from storage.topics import Topic, each_topic, find_topic
 from storage.transactions import Transaction
 
@@ -400,12 +401,10 @@ class Topics:
         if not self.roles.answers(caller):
             return []
         committer = self.committer
-        generation = committer.generation
         with committer.begin() as tx:
             found = [each async for each in self._figures(tx, caller)]
-            saw = tx.saw
         async with asyncio.timeout(limits.METRICS_WAIT_SECONDS):
-            await committer.released(CommitTicket(saw, generation))
+            await committer.released(tx.ticket)
         return found
 
     async def _figures(self, tx: Transaction, caller: Caller) -> AsyncIterator[TopicFigures]:

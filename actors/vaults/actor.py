@@ -15,7 +15,6 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from actors.commits import CommitTicket
 from actors.passwords import Asker
 from actors.runtime import LoopActor, handles
 from actors.sign_in_throttle import SignInThrottle, Try
@@ -54,6 +53,7 @@ from protocol.vaults import (
     check_passphrase,
 )
 from storage import vaults
+from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 from storage.vault_rows import StoreRow
 from storage.vault_seals import (
@@ -496,8 +496,7 @@ class VaultsActor(LoopActor):
                     found.append(VaultStanding(names, vault.own, service.state(vault), records))
                 if not number % AT_ONCE:
                     await asyncio.sleep(0)
-            saw = tx.saw
-        await self._committer.released_in_time(self._committer.ticket(saw))
+        await self._committer.released_in_time(tx.ticket)
         is_set = store is not None and store.root is not None
         return Standings(is_set, service.state(None), tuple(found))
 

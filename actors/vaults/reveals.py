@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from actors.commits import Bounded, By, CommitTicket, Gathering, Told
+from actors.commits import Bounded, By, Gathering, Told
 from actors.vaults.inspection import Found, Inspector
 from actors.vaults.keyring import Keyring, changed
 from actors.vaults.parts import Parts
@@ -33,6 +33,7 @@ from protocol.rights import READ
 from protocol.values import NONE, Value
 from storage import vaults
 from storage.statements import after
+from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 from storage.vault_rows import KeysRow, StoreRow
 from storage.vaults import Vault
@@ -162,7 +163,7 @@ class Reveals:
                     refused.append(asked)
                 if self._monotonic_us() >= until_us:
                     break
-            saw = self._committer.ticket(tx.saw)
+            saw = tx.ticket
             ticket = self._commit(tx, whose, found) if found else None
         if refused:  # what they are told rests on what they have seen
             self._when_released(saw, partial(self._tell_refused, refused))
@@ -243,6 +244,7 @@ class Reveals:
         """Open what is recorded, for a slice; the rest after others had their turns."""
         until_us = self._monotonic_us() + limits.SLICE_US
         recorded, known = self._recorded, dict[int, _Rows]()
+        refused = list[Asked]()
         if not recorded:
             return
         with self._committer.begin() as tx:
@@ -254,9 +256,13 @@ class Reveals:
                     self._open(tx, asked, known)
                 except Exception as error:
                     asked.refusal = self._refusal_of(error, asked)
-                self._tell(asked)
+                    refused.append(asked)
+                else:
+                    self._tell(asked)
                 if self._monotonic_us() >= until_us:
                     break
+        if refused:  # the keys that are missing may be so in a commit in flight alone
+            self._when_released(tx.ticket, partial(self._tell_refused, refused))
         if recorded:
             self._runtime.loop.call_soon(self._open_some)
 

@@ -40,8 +40,8 @@ class Ended(Protocol):
     """What has been asked for, and can be ended."""
 
     @property
-    def written(self) -> int:
-        """The newest commit of its own; 0: it has made none."""
+    def sequence(self) -> int:
+        """The sequence of its own newest commit; 0: it has made none."""
 
     def end(self, why: Refusal) -> bool:
         """End it with that, as far as it is not answered yet: `told` hears what became of it."""

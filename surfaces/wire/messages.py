@@ -208,7 +208,7 @@ class Messages:
 
     def told(self, one: _Open, answer: Any, refusal: Refusal | None) -> None:
         """What came of one; neither an answer nor a refusal: it found no room."""
-        seq = 0 if one.asked is None else one.asked.written
+        seq = 0 if one.asked is None else one.asked.sequence
         one.asked = None
         if answer is None and refusal is None:
             if self._link.over:

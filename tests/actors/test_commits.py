@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
 from actors.checkpoints import CheckpointNow
-from actors.commits import NODE, By, CommitTicket, Who
+from actors.commits import NODE, By, Who
 from actors.log import SPARE_BYTES, SPARE_FILES, Mark
 from actors.runtime import ask, stop, tell
 from protocol import limits
@@ -19,8 +20,10 @@ from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, Unkno
 from storage.effects import Attribution, decode
 from storage.engine import Batch
 from storage.faults import LogFailed
+from storage.layers import InFlight, Layer
 from storage.log_reading import LogSizes
 from storage.memory import MemoryEngine
+from storage.tickets import CommitTicket
 from tests.actors.nodes import ANA
 from tests.actors.parts import (
     KEEP,
@@ -730,6 +733,27 @@ def test_a_bug_before_the_sequence_costs_one_answer(
             assert node.get("a") is None
 
     play(kind, main)
+
+
+@pytest.mark.parametrize("error", [MemoryError, Busy])
+def test_what_the_log_was_given_and_the_ledger_does_not_hold_ends_both(
+    error: Callable[[str], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next commit would have the same sequence."""
+
+    def add(_self: InFlight, _layer: Layer) -> None:
+        raise error("planted")
+
+    async def main() -> None:
+        async with parts("stepped") as node:
+            with monkeypatch.context() as patch, pytest.raises((MemoryError, Busy)):
+                patch.setattr(InFlight, "add", add)
+                node.put("a", b"1")
+            with pytest.raises(Failed):
+                node.put("b", b"2")
+            assert node.committer.committed == node.committer.released_upto
+
+    play("stepped", main)
 
 
 def test_a_busy_loop_lets_the_log_through() -> None:

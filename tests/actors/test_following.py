@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from actors.commits import CommitTicket
 from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
 from storage import ledger, lineage, statements
@@ -16,6 +15,7 @@ from storage.frames import NO_DIGEST, Frame
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from storage.statements import STATEMENTS
+from storage.tickets import CommitTicket
 from tests.actors.parts import KINDS, SOMEBODY, Parts, key, outcome, parts, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk

@@ -780,6 +780,26 @@ async def test_whoever_heard_that_a_key_expired_never_sees_it_again() -> None:
         assert (await here.one(GetKey("new")))["ttl"] == timedelta(seconds=1)
 
 
+async def test_no_key_is_told_to_have_expired_that_can_not_be_removed(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be there again under a clock that is behind; whoever asks again hears it."""
+    await here.run(SetKey("k", 1, SECOND), SetKey("other", 2))
+    here.clock.advance(2 * SECOND)
+    before = here.node.committer.committed
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "IN_FLIGHT_BYTES", -1)
+        for operation in (GetKey("k"), ListKeys()):
+            with pytest.raises(Busy):
+                await here.run(operation)
+        with pytest.raises(Busy):
+            await nodes.value(here.node, "GET 'k' FROM c")
+        assert (await here.one(GetKey("other")))["value"] == 2
+    assert here.node.committer.committed == before
+    assert await here.one(GetKey("k")) is NONE
+    assert here.node.committer.released_upto > before
+
+
 async def test_spaces_with_keys_that_expire_have_their_actors_from_the_start() -> None:
     disk = SimulatedDisk()
     async with desk(disk) as here:

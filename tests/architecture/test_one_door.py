@@ -35,11 +35,49 @@ ASK_BEFORE = {
 """Who asks the door whether it takes changes before it has any, and in how many places."""
 
 
+SCRIPTS = "actors/scripts/"
+BEGINS = re.compile(r".*\b_?(committer|ledger)\.begin\w*")
+BEGIN_OF_SCRIPTS = "actors/scripts/execution.py"
+"""Where scripts begin their transactions: `reading_beside` gives a statement one of its own, and
+has the answer rest on what that has read."""
+
+TICKETS = re.compile(r"(.*\.)?CommitTicket")
+MAKE_TICKETS = {
+    "actors/commits/tickets.py": 2,
+    "actors/scripts/backups.py": 1,  # of all that a backup may hold, whatever was read
+}
+"""Where a ticket is put together outside storage, and in how many places: a sequence and a
+generation that were not noted at once may be of two commits."""
+
+
+def _of_scripts(source: Source) -> list[str]:
+    """The transactions that a statement begins past its script."""
+    if not source.path.startswith(SCRIPTS) or source.path == BEGIN_OF_SCRIPTS:
+        return []
+    return [
+        f"{source.path}:{line} begins a transaction that nobody asks whether it was rolled back"
+        for line, name in called(source)
+        if BEGINS.fullmatch(name)
+    ]
+
+
+def _tickets(source: Source) -> list[str]:
+    """Tickets that a file makes of a sequence and a generation."""
+    if source.room == "storage":
+        return []
+    made = [line for line, name in called(source) if TICKETS.fullmatch(name)]
+    known = MAKE_TICKETS.get(source.path, 0)
+    return [f"{source.path}:{line} makes a ticket of its parts" for line in made[known:]]
+
+
 def violations(source: Source) -> list[str]:
     """What a file does that is the door's."""
+    of_tickets = _tickets(source)
+    if of_tickets:
+        return of_tickets
     if source.path.startswith(DOOR):
         return []
-    found, asks = [], 0
+    found, asks = _of_scripts(source), 0
     for line, name in called(source):
         if BEHIND_IT.fullmatch(name) and not source.path.startswith("storage/"):
             found.append(f"{source.path}:{line} calls {name}")
@@ -106,6 +144,9 @@ def test_who_asks_before_still_does() -> None:
         ("actors/planted.py", "self._roles.check_writable()"),
         ("actors/spaces/work.py", "committer.check_writable()\ncommitter.check_writable()"),
         ("actors/planted.py", "if WRITABLE in roles.words: pass"),
+        ("actors/scripts/planted.py", "with run.services.committer.begin() as tx: pass"),
+        ("actors/scripts/planted.py", "tx = self._committer.begin_reading()"),
+        ("actors/planted.py", "ticket = CommitTicket(saw, committer.generation)"),
     ],
 )
 def test_planted_way_past_it_is_caught(path: str, text: str) -> None:
@@ -120,6 +161,9 @@ def test_planted_way_past_it_is_caught(path: str, text: str) -> None:
         ("actors/planted.py", "with committer.begin() as tx:\n    tx.release()"),
         ("actors/spaces/work.py", "committer.check_writable()"),
         ("storage/planted.py", "self.settle()"),
+        ("actors/scripts/planted.py", "with run.reading_beside() as tx: pass"),
+        ("actors/scripts/execution.py", "return committer.begin_shown()"),
+        ("storage/planted.py", "return CommitTicket(self.saw, self.generation)"),
     ],
 )
 def test_honest_use_is_not(path: str, text: str) -> None:

@@ -26,7 +26,7 @@ import actors.store
 import storage.replay
 from actors.cluster.following import joint
 from actors.cluster.member import Life
-from actors.commits import CommitTicket, Follower
+from actors.commits import Follower
 from actors.commits.committer import released_at_once
 from actors.node import Node, start
 from protocol import limits
@@ -36,6 +36,7 @@ from storage.cluster_file import Cluster
 from storage.directory import StoreDirectory
 from storage.engine import Pair
 from storage.state_hash import state_hash
+from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 from tests import leaks
 from tests.actors.nodes import prepare, run, settings, simulated_doors

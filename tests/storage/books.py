@@ -54,7 +54,7 @@ class Book:
 
     def commit(self, tx: Transaction) -> int:
         """Commit, in the name of ana."""
-        return self.ledger.commit(tx, BY)
+        return self.ledger.commit(tx, BY).sequence
 
     def durable(self) -> None:
         """Let the log be durable to its end."""

@@ -398,13 +398,11 @@ class Story:
         assert not must, "a lost race went unnoticed"
         assert running.tx.ended
         if not changes:
-            assert running.doomed or wait == (
-                running.saw if running.saw > self.ledger.released_upto else 0
-            )
+            assert wait.sequence == running.saw or running.doomed
             assert len(self.frames) == handed
             return
         assert not running.doomed, "a commit on top of one that was taken back"
-        assert wait == sequence == self.ledger.committed
+        assert wait.sequence == sequence == self.ledger.committed
         self.states.append(state)
         self.changes.append(change)
         self.commits += 1

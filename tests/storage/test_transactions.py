@@ -151,14 +151,7 @@ def withdrawn_commits_stay_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 
 def withdrawn_reads_may_commit(patch: pytest.MonkeyPatch) -> None:
-    real = Ledger.withdraw
-
-    def withdraw(self: Ledger) -> None:
-        real(self)
-        for tx in self._paused.values():
-            tx.withdrawn = False
-
-    patch.setattr(Ledger, "withdraw", withdraw)
+    patch.setattr(Transaction, "withdrawn", False)
 
 
 def a_large_commit_leaves_before_its_last_part(patch: pytest.MonkeyPatch) -> None:

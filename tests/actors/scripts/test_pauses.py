@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from actors.commits import CommitTicket
 from actors.scripts.workers import Turns
 from protocol.requests import ScriptAnswer
 from storage.effects import Attribution
 from storage.read_set import ReadSet
+from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 from tests.nodes import Running
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import storage.ledger
+import storage.memory
 from actors.node import Node
+from actors.scripts.workers import Turns
 from protocol.errors import DiskFull, NotAllowed, Unknown
 from protocol.requests import Caller
 from storage import keys
@@ -364,5 +366,98 @@ def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(left_ov
         kept = await value(node, "INFO FOR AUDIT OF bob")
         assert [one["statement"] for one in kept] == [f"CREATE t:{n}" for n in (2, 1, 0)]
         assert {one["node"] for one in kept} == {node.roles.node_id}
+
+    played(main)
+
+
+def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let scripts give the loop its turn at each tick, and scans give few rows at a time."""
+    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(storage.memory, "CHUNK_KEYS", 2)
+
+
+async def reads_beside(node: Node, statement: str) -> None:
+    """Wait until a statement of a script is in the midst of its own transaction."""
+
+    def slices() -> int:
+        """Of the script that has come to it."""
+        return sum(
+            run.turn.slices
+            for run in node.running
+            if (run.progress.at_statement() or (0, ""))[1].startswith(statement)
+        )
+
+    while not slices():
+        await asyncio.sleep(0)
+    before = slices()
+    while slices() <= before + 3:
+        await asyncio.sleep(0)
+
+
+def test_a_commit_that_was_taken_back_is_not_answered_as_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though the script has seen a newer one since, in a transaction beside its own."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        in_small_parts(monkeypatch)
+        for number in range(40):
+            await value(node, f"DEFINE TABLE t{number}")
+        with stalled(node, disk):
+            before = node.committer.committed
+            script = asyncio.ensure_future(
+                outcome(run(node, f"CREATE t:1; {SLOW} INFO FOR STATEMENTS LIMIT 150"))
+            )
+            await until(lambda: node.committer.committed > before)
+            other = asyncio.ensure_future(outcome(value(node, "DEFINE TABLE other")))
+            await until(lambda: node.committer.committed > before + 1)
+            await reads_beside(node, "INFO FOR STATEMENTS")
+        assert isinstance(await other, DiskFull)
+        disk.plan = None
+        for number in range(4):  # others get the sequences
+            await value(node, f"CREATE v:{number}")
+        answer = await script
+        assert isinstance(getattr(answer, "refusal", answer), DiskFull)
+        assert await value(node, "SELECT * FROM t:1") == []
+
+    played(main)
+
+
+def test_what_a_transaction_beside_it_saw_and_was_taken_back_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At once: nobody has to commit anything for that."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        in_small_parts(monkeypatch)
+        for number in range(40):
+            await value(node, f"DEFINE TABLE t{number}")
+        with stalled(node, disk):
+            before = node.committer.committed
+            lost = asyncio.ensure_future(outcome(value(node, "DEFINE TABLE never")))
+            await until(lambda: node.committer.committed > before)
+            reading = asyncio.ensure_future(value(node, "INFO FOR STATEMENTS LIMIT 150"))
+            await reads_beside(node, "INFO FOR STATEMENTS")
+        assert isinstance(await lost, DiskFull)
+        disk.plan = None
+        entries = await reading
+        assert len(entries) >= 40
+        assert not [one for one in entries if "never" in (one["statement"] or "")]
+
+    played(main)
+
+
+def test_the_sequence_of_a_store_is_one_that_stays() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        with stalled(node, disk):
+            before = node.committer.committed
+            lost = asyncio.ensure_future(outcome(value(node, "CREATE t:1")))
+            await until(lambda: node.committer.committed > before)
+            assert (await value(node, "INFO FOR STORE"))["sequence"] == before
+        assert isinstance(await lost, DiskFull)
+        disk.plan = None
+        answer = await run(node, "CREATE t:1; INFO FOR STORE")
+        told: Any = answer.results[-1].value
+        assert told["sequence"] == answer.sequence == before + 1, "its own commit counts"
 
     played(main)

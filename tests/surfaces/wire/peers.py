@@ -49,7 +49,7 @@ class FakeOperation:
     def __init__(self, told: Callable[[Any, Refusal | None], None]) -> None:
         self.told = told
         self.over = False
-        self.written = 0
+        self.sequence = 0
 
     def tell(self, answer: Any, refusal: Refusal | None = None) -> None:
         if not self.over:

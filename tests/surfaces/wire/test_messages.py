@@ -786,4 +786,6 @@ async def test_what_has_changed_something_says_at_which_commit(hall: Hall, minor
     one, other = [message["receipt"] for message in taken["messages"]]
     assert tells(await hall.ask("ack", **on_t, group="g", receipts=[one])) == new
     assert not tells(await hall.ask("ack", **on_t, group="g", receipts=[one])), "stale"
+    many = [one] * 300
+    assert not tells(await hall.ask("ack", **on_t, group="g", receipts=many)), "run as a script"
     assert tells(await hall.ask("nack", **on_t, group="g", receipts=[other])) == new
