@@ -88,6 +88,7 @@ MODULES: Final = (
     "storage.read_set",
     "storage.records",
     "storage.spaces",
+    "storage.tickets",
     "storage.transactions",
     # A wire connection, from bytes to requests and back.
     "surfaces.admission",

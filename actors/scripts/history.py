@@ -22,7 +22,14 @@ from actors.scripts.transactions import ScriptRun
 from language import tree
 from protocol import limits
 from protocol.binary import unpack_object
-from protocol.errors import BadRequest, Conflict, Failed, NoHistory
+from protocol.errors import (
+    BadRequest,
+    Conflict,
+    DiskFull,
+    Failed,
+    NoHistory,
+    UnknownOutcome,
+)
 from protocol.rights import INFO, READ
 from protocol.values import RecordId, Tick, Value, identical, instant, type_name
 from storage import keys, records
@@ -89,8 +96,12 @@ def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]
     newest = records.last_change(tx, table, record.id)
     if tx.withdrawn:
         raise Conflict(SEEN_ROLLED_BACK)
-    if tx.saw > committer.released_upto:
+    try:
         run.until_released(tx.ticket)
+    except (DiskFull, UnknownOutcome) as lost:
+        if tx.withdrawn:
+            raise Conflict(SEEN_ROLLED_BACK) from lost
+        raise
     return newest, min(tx.sequence, committer.released_upto)
 
 

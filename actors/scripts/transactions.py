@@ -31,6 +31,7 @@ from protocol.errors import (
     NotAllowed,
     Refusal,
     StatementTimeout,
+    UnknownOutcome,
     after,
 )
 from protocol.requests import NEW_MOMENT, Result, ResultKind, RunScript
@@ -210,10 +211,12 @@ class ScriptRun(Execution):
         disk would be over before anybody had read in it."""
         committer = self.services.committer
         while (changed := committer.ledger.users_version) > committer.released_upto:
+            ticket = committer.ticket(changed)
             try:
-                self.until_released(committer.ticket(changed))
-            except DiskFull:
-                continue  # it was taken back: the rights are those of before
+                self.until_released(ticket)
+            except (DiskFull, UnknownOutcome):
+                if not committer.was_taken_back(ticket):  # else the rights are those of before
+                    raise
 
     def _transact(self, first: int, end: int) -> bool:
         """Run statements `first` to `end` as one transaction, again when it lost a race, when it
@@ -370,11 +373,9 @@ class ScriptRun(Execution):
         assert wait is not None, "a statement waits for nothing"
         try:
             self.check_session()
-            # What was committed while it paused, before it stood in line, has woken nobody. Behind
-            # a roll-back the sequences that it has read are those of others.
-            committer, shown = self.services.committer, max(self.read_at, self.written.sequence)
-            rolled_back = committer.generation != self.transaction.generation
-            wait.join(overtaken=rolled_back or committer.committed > shown)
+            # What was committed while it paused, before it stood in line, has woken nobody.
+            shown = max(self.read_at, self.written.sequence)
+            wait.join(overtaken=self.services.committer.committed > shown)
             if not wait.woken:
                 with self._aside():
                     self.turn.park(wait.until_us)

@@ -461,3 +461,19 @@ def test_the_sequence_of_a_store_is_one_that_stays() -> None:
         assert told["sequence"] == answer.sequence == before + 1, "its own commit counts"
 
     played(main)
+
+
+def test_a_history_that_waits_for_what_is_taken_back_is_read_again() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await value(node, "CREATE t:1 SET a = 1")
+        with stalled(node, disk):
+            before = node.committer.committed
+            lost = asyncio.ensure_future(outcome(value(node, "UPDATE t:1 SET a = 2")))
+            await until(lambda: node.committer.committed > before)
+            reading = asyncio.ensure_future(value(node, "INFO FOR HISTORY OF t:1"))
+            await until(lambda: len(node.running) == 1)
+        assert isinstance(await lost, DiskFull)
+        disk.plan = None
+        assert [entry["value"]["a"] for entry in (await reading)["entries"]] == [1]
+
+    played(main)
