@@ -78,7 +78,10 @@ class CommitTickets:
 
     def is_released(self, ticket: CommitTicket) -> bool:
         """True if there is nothing to wait for. False may mean that it was taken back."""
-        return ticket.sequence <= self.released_upto and not self.was_taken_back(ticket)
+        sequence = ticket.sequence
+        return not sequence or (
+            sequence <= self.released_upto and self._why_taken_back(ticket) is None
+        )
 
     def released(self, ticket: CommitTicket) -> asyncio.Future[None]:
         """Done once all that was promised may be shown.

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 import storage.ledger
 import storage.memory
+from actors.commits import NODE
 from actors.node import Node
+from actors.runtime import ask
 from actors.scripts.workers import Turns
 from protocol.errors import DiskFull, NotAllowed, Unknown
 from protocol.requests import Caller
-from storage import keys
+from protocol.rights import READ
+from protocol.vaults import ChangePassphrase, Unseal
+from storage import keys, vault_rows
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
-from tests.actors.nodes import prepare, run, running, simulated_doors, value
+from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
 from tests.actors.parts import outcome, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
@@ -475,5 +479,39 @@ def test_a_history_that_waits_for_what_is_taken_back_is_read_again() -> None:
         assert isinstance(await lost, DiskFull)
         disk.plan = None
         assert [entry["value"]["a"] for entry in (await reading)["entries"]] == [1]
+
+    played(main)
+
+
+def test_a_listing_of_a_vault_shows_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entry is on the disk when it reads the ids, in a transaction beside its own."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        in_small_parts(monkeypatch)
+        await ask(node._vaults.ref, ChangePassphrase(ANA, None, None, "open sesame", request="p"))
+        await ask(node._vaults.ref, Unseal(ANA, None, "open sesame", request="u"))
+        ids = [f"id{number}" for number in range(10, 90)]
+        written = " ".join(f"WRITE '{id}' IN VAULT s VALUE 'x';" for id in ids)
+        await value(node, f"DEFINE VAULT s; BEGIN; {written} COMMIT")
+        full_disk, committer = ExitStack(), node.committer
+
+        def entry_is_kept() -> None:
+            committer.on_told.remove(entry_is_kept)
+            full_disk.enter_context(stalled(node, disk))
+            with committer.begin() as tx:
+                vault = node.rights.vault(tx, ANA, ("a", "b"), "s", READ)
+                tx.delete(vault_rows.record(vault.numbers, b"id50"))
+                committer.commit(tx, NODE)
+
+        before = committer.committed
+        committer.on_told.append(entry_is_kept)
+        listing = asyncio.ensure_future(value(node, "LIST FROM VAULT s"))
+        while committer.committed < before + 2:
+            await asyncio.sleep(0)
+        await reads_beside(node, "LIST")
+        full_disk.close()
+        await until(lambda: committer.committed != before + 2)
+        disk.plan = None
+        assert await listing == {"ids": ids}
 
     played(main)
