@@ -38,6 +38,7 @@ from protocol.errors import (
     SessionEnded,
     TooManyTries,
     Unknown,
+    UnknownOutcome,
     WrongKey,
 )
 from protocol.requests import Caller
@@ -484,21 +485,32 @@ class VaultsActor(LoopActor):
     @handles(ShowVaults)
     async def show(self, message: ShowVaults) -> Standings:
         """How it stands with the store, and with the vaults that the caller sees."""
-        self._roles.check_answering(message.caller)
+        while True:
+            self._roles.check_answering(message.caller)
+            standings, ticket = await self._standings(message.caller)
+            try:
+                await self._committer.released_in_time(ticket)
+            except (DiskFull, UnknownOutcome):
+                if not self._committer.was_taken_back(ticket):
+                    raise
+            else:
+                return standings
+
+    async def _standings(self, caller: Caller) -> tuple[Standings, CommitTicket]:
+        """How it stands now, and what an answer that says so waits for."""
         service, found = self._service, list[VaultStanding]()
         with self._committer.begin_reading() as tx:
             tx.pause()
             store = vaults.store_row(tx)
-            for number, vault in enumerate(self._rights.vaults(tx, message.caller), start=1):
+            for number, vault in enumerate(self._rights.vaults(tx, caller), start=1):
                 if vault is not None:
                     names = (vault.database.namespace.name, vault.database.name, vault.name)
                     records = vaults.count(tx, vault)
                     found.append(VaultStanding(names, vault.own, service.state(vault), records))
                 if not number % AT_ONCE:
                     await asyncio.sleep(0)
-        await self._committer.released_in_time(tx.ticket)
         is_set = store is not None and store.root is not None
-        return Standings(is_set, service.state(None), tuple(found))
+        return Standings(is_set, service.state(None), tuple(found)), tx.ticket
 
 
 def _unset(vault: Vault | None) -> Sealed:

@@ -124,7 +124,7 @@ class Member(FakeNode):
                 asyncio.get_running_loop().call_soon(asked.tell, None, lost)
                 return asked
             asked = super().messages(request, caller, place, operation, told, timeout_us, room)
-            self.shows = self.cluster.seq = asked.written = self.cluster.seq + 1
+            self.shows = self.cluster.seq = asked.sequence = self.cluster.seq + 1
             return asked
         self.cluster.turned_away += 1
         if self.cluster.turned_away == self.cluster.turns_away:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import actors.vaults.actor
 import storage.ledger
 import storage.memory
 from actors.commits import NODE
@@ -19,7 +20,7 @@ from actors.scripts.workers import Turns
 from protocol.errors import DiskFull, NotAllowed, Unknown
 from protocol.requests import Caller
 from protocol.rights import READ
-from protocol.vaults import ChangePassphrase, Unseal
+from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
 from storage import keys, vault_rows
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
@@ -513,5 +514,28 @@ def test_a_listing_of_a_vault_shows_what_is_there(monkeypatch: pytest.MonkeyPatc
         await until(lambda: committer.committed != before + 2)
         disk.plan = None
         assert await listing == {"ids": ids}
+
+    played(main)
+
+
+def test_the_vaults_that_are_shown_are_those_that_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though one was declared in flight, and taken back while they were counted."""
+    monkeypatch.setattr(actors.vaults.actor, "AT_ONCE", 1)
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        names = [f"v{number}" for number in range(10, 50)]
+        await value(node, " ".join(f"DEFINE VAULT {name};" for name in names))
+        with stalled(node, disk):
+            before = node.committer.committed
+            lost = asyncio.ensure_future(outcome(value(node, "DEFINE VAULT v00")))
+            await until(lambda: node.committer.committed > before)
+            showing = asyncio.ensure_future(ask(node._vaults.ref, ShowVaults(ANA)))
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert isinstance(await lost, DiskFull)
+        disk.plan = None
+        assert [vault.names[2] for vault in (await showing).vaults] == names
 
     played(main)
