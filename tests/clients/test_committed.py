@@ -21,11 +21,14 @@ COUNT = "SELECT VALUE count() FROM item GROUP ALL"
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
-    async with (
-        serving(tmp_path / "store") as (_, address),
-        AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client,
-    ):
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    async with serving(tmp_path / "store") as (_, address):
+        yield address
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client:
         await client.run("DEFINE TABLE item; DEFINE TABLE big; CREATE item:0 SET n = 0")
         await client.run("CREATE big:1 SET b = $b RETURN NONE", {"b": bytes(LARGE)})
         yield client
@@ -151,6 +154,24 @@ async def test_so_does_kill(client: AsyncClient) -> None:
     with pytest.raises(errors.Cancelled) as refused:
         await task
     assert refused.value.committed is not None and await applied(client) == 1
+
+
+async def test_a_script_whose_session_ends_behind_a_commit_is_not_run_again(
+    client: AsyncClient, address: str
+) -> None:
+    await client.run("DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 30s")
+    await client.run(f"DEFINE USER ana ROLE editor PASSWORD '{PASSWORD}'")
+    async with AsyncClient(address, user="ana", password=PASSWORD, ns="shop", db="main") as ana:
+        script = "UPDATE item:0 SET n = n + 1; TAKE FROM q AS g WAIT 60s"
+        task = asyncio.create_task(ana.run(script))
+        while not any(one["waiting"] for one in await client.query("INFO FOR RUNNING")):
+            pass
+        await client.run("ALTER USER ana SET ROLE owner")  # its password is still right
+        with pytest.raises(errors.SessionEnded) as refused:
+            await task
+        assert refused.value.committed is not None and await applied(client) == 1
+        # What had changed nothing is asked again, in another session.
+        assert await applied(ana) == 1
 
 
 def test_a_conflict_behind_a_commit_is_not_to_be_tried_again() -> None:

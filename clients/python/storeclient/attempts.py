@@ -94,7 +94,12 @@ class Attempts:
             raise turned_away(self._nodes, connection, node.where) from connection.cause
 
     async def go_on_after(self, error: StoreError, node: Node, connection: Connection) -> bool:
-        """Whether to ask again, of `node`. Where it is worth waiting for that, this does."""
+        """Return True if the request is to be asked again, of `node`, after a wait where one helps.
+
+        A request of which a part is committed is never asked again, whatever ended it.
+        """
+        if isinstance(error, Refused) and error.committed is not None:
+            return False
         return await self._is_worth_it(error, node, connection) and await self._keeps_its_place()
 
     async def _keeps_its_place(self) -> bool:
@@ -108,7 +113,7 @@ class Attempts:
         if isinstance(error, SessionEnded) and await self._sign_in_again(node, connection):
             return True
         # Said about a request that crossed the node's BYE: it was never begun.
-        if isinstance(error, Draining) and connection.leaving and error.committed is None:
+        if isinstance(error, Draining) and connection.leaving:
             return await self._asks_behind_a_break()
         if self.spread and not self._nodes.is_home(node):
             return self._ask_home_instead(error, node)
@@ -141,7 +146,7 @@ class Attempts:
         late = "after" in error.detail
         if late or error.retry:
             node.rest()
-        if isinstance(error, Cancelled | AnswerTooLarge) or error.committed is not None:
+        if isinstance(error, Cancelled | AnswerTooLarge):
             return False
         if isinstance(error, StatementTimeout) and not late:
             return False
@@ -149,8 +154,7 @@ class Attempts:
         return True
 
     async def _sign_in_again(self, node: Node, connection: Connection) -> bool:
-        """The session has ended: the request was not begun. A password opens another, a token does
-        not."""
+        """Open another session: with a password, never with a token."""
         credential = node.settings.credential
         if credential.password is None or self._signed_in_again:
             return False
@@ -165,7 +169,7 @@ class Attempts:
         """A node takes no changes: look for the one that does, for as long as a connection may
         take where there is a cluster. It may have none for a moment."""
         stopped = self._stop is not None and self._stop.done()
-        if stopped or error.committed is not None or not self._nodes.are_several:
+        if stopped or not self._nodes.are_several:
             return False
         now = asyncio.get_running_loop().time()
         if self._searching_until is None:
