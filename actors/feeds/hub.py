@@ -448,8 +448,10 @@ class Feeds:
     def pass_on(self, data: bytes | Long, view: View, place: Place, turn: Turn) -> None:
         """Tell a commit to the feeds of a view that have caught up."""
         for feed in self.live(view):
-            if feed.state is not State.LIVE:
-                continue  # it went while another was told
+            # While another was told it went, or came to be told by another view. It may even have
+            # come back from there: with this commit, and with later ones.
+            if feed.state is not State.LIVE or feed.view is not view or feed.place >= place:
+                continue
             if data is LONG:
                 # Each at its reader's pace: what is told may be many times what may wait.
                 told = feed.place
