@@ -4,8 +4,11 @@
   it was given, after an hour without use, at sign-out, and when its user is dropped or changed.
 - A user and password that were right may be remembered for a minute, under a hash keyed with a
   secret of this process.
-- A session keeps the user, and the users' version, as they were read in the turn of the loop that
-  let it in. How somebody is let in is told in `sign_ins.py`.
+- A user is kept once for all who were let in as it, as it was read in the turn of the loop that
+  did that. Where another one is stored, everything that was let in as it is ended. How somebody is
+  let in is told in `sign_ins.py`.
+- Whoever acts for a caller asks one question, `check_authenticated`, in the turn of the loop that
+  acts: a session or a password may have been revoked since the caller was authenticated.
 
 All times here are monotonic: no step of the wall clock ends or prolongs a session.
 """
@@ -14,11 +17,12 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 from typing import Final, Protocol
 
-from actors.commits import Committer
+from actors.commits import NODE, Committer
 from protocol import limits
 from protocol.doors import Clock, Rng
 from protocol.errors import (
@@ -28,7 +32,8 @@ from protocol.requests import (
     Caller,
     Surface,
 )
-from storage import users
+from storage import feeds, users
+from storage.frames import Frame
 from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 from storage.users import User
@@ -41,6 +46,11 @@ CALLERS: Final = 256
 """Connections of one session whose callers are kept at once: clients pool some tens."""
 CALLERS_BY_PASSWORD: Final = 64
 """The same of a password that is remembered: who has one connection for each request fills it."""
+KNOWN: Final = 10_000
+"""Users without a session that are kept as they were when they were let in."""
+REVOKED: Final = 10_000
+"""Users whose last revocation is kept."""
+ENDED: Final = "the session has ended: sign in again"
 UNSETTLED: Final = -1
 """No version of the users."""
 
@@ -75,12 +85,29 @@ def _callers_by_password(caller: Caller) -> _Callers:
 
 
 @dataclass(slots=True)
+class _Known:
+    """A user as it is for all who were let in as it."""
+
+    user: User
+    passhashes: tuple[str, ...] = field(repr=False)
+    """The hash of its password; once that was replaced, and nobody was to go, the one before too:
+    the newer may yet be taken back."""
+
+    def is_stored_as(self, user: User | None) -> bool:
+        """True if this user is stored now, with the same password and rights."""
+        return user is not None and user.passhash in self.passhashes and same_user(user, self.user)
+
+    def renew(self, passhash: str) -> None:
+        """Take another hash for the user's as well."""
+        if passhash not in self.passhashes:
+            self.passhashes = self.passhashes[-1], passhash
+
+
+@dataclass(slots=True)
 class _Open:
     """An open session."""
 
     caller: Caller
-    user: User
-    """As stored when it was last looked at. Its hash may be renewed, see `Sessions.renew`."""
     ends_us: int
     used_us: int
     users_version: int
@@ -129,21 +156,16 @@ class _Remembered:
 
 
 class Rests(Protocol):
-    """What rests on sessions, and ends with them."""
+    """What rests on credentials, and ends with them."""
 
-    def session_ended(self, name: str, cut: bool, sparing: str | None) -> None:
-        """A session has ended.
+    def on_credential_ended(
+        self, user: str, session: str | None, cut: bool, sparing: str | None
+    ) -> None:
+        """End what runs by a credential.
 
-        :param name: as in `Caller.session`
+        :param session: as in `Caller.session`; None: the password that comes with each request
         :param cut: somebody has ended it; False: its time was over, or there were too many
         :param sparing: the request that has ended it, if it is a script's
-        """
-
-    def sessions_ended(self, user: str, but: str | None, sparing: str | None) -> None:
-        """All of a user have, and whoever brings its password with every request is asked anew.
-
-        :param but: name of the session that goes on
-        :param sparing: as above
         """
 
 
@@ -158,6 +180,14 @@ class Sessions:
         """Under what the open sessions are kept, by their names."""
         self._of_users: Counter[str] = Counter()
         """How many of them each user has."""
+        self._known: OrderedDict[str, _Known] = OrderedDict()  # the one let in last at the end
+        """Users with open sessions, and those whose passwords were right lately."""
+        self._revocations = 0
+        """How often the credentials of some user were revoked."""
+        self._revoked: OrderedDict[str, int] = OrderedDict()
+        """The number of each user's last revocation, oldest first …"""
+        self._revoked_before = 0
+        """… and the last number that was dropped from there: it counts for everybody else."""
         self._secret = rng.bytes(32)
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self.rests: Rests = _Nothing()
@@ -177,9 +207,10 @@ class Sessions:
         digest = token_digest(token)
         now = self._clock.monotonic_us()
         caller = caller_of(user, session_name(digest), surface, address)
-        session = _Open(caller, user, now + limits.SESSION_SECONDS * _SECOND_US, now, users_version)
+        session = _Open(caller, now + limits.SESSION_SECONDS * _SECOND_US, now, users_version)
         while len(self._open) >= limits.SESSIONS:
             self._make_room()
+        self._learn(user)
         self._open[digest] = session
         self._digests[session.name] = digest
         self._of_users[user.name] += 1
@@ -208,7 +239,7 @@ class Sessions:
                 self._open.move_to_end(digest)
                 return session
             self._end(digest)
-        raise SessionEnded("the session has ended: sign in again")
+        raise SessionEnded(ENDED)
 
     def glance(self, digest: bytes, users_version: int) -> Caller | None:
         """Who a token stands for, if its user was seen unchanged at this version of the users;
@@ -260,26 +291,75 @@ class Sessions:
         return caller
 
     def check(self, session: _Open, user: User | None) -> None:
-        """End all sessions of a session's user when it is not the one of the sign-in any more.
+        """End all sessions of a session's user when another one is stored.
 
         :param user: as stored now
         :raises SessionEnded:
         """
-        if _is_another(user, session.user):
-            self.end_all(session.caller.user)
-            raise SessionEnded("the session has ended: sign in again")
-
-    def look_at_users(self, tx: Transaction) -> None:
-        """Other nodes have changed users: what rests on a sign-in of one that is not the same any
-        more ends now, and not when it is used next."""
-        known = {session.caller.user: session.user for session in self._open.values()}
-        gone = {name for name, user in known.items() if _is_another(users.find(tx, name), user)}
-        for one in self._remembered.values():
-            user = users.find(tx, one.user)
-            if user is None or user.passhash != one.passhash:
-                gone.add(one.user)
-        for name in sorted(gone):
+        name = session.caller.user
+        if not self._known[name].is_stored_as(user):
             self.end_all(name)
+            raise SessionEnded(ENDED)
+
+    def on_user_declared(self, name: str) -> None:
+        """End what was let in as an earlier user of a name that is given to a new one."""
+        if name in self._known:
+            self.end_all(name)
+
+    def on_user_followed(self, name: str, user: User | None, *, rehashed: bool) -> None:
+        """Another node has changed a user, or its grants: end now what was let in as another one.
+
+        :param user: as stored now; None: it was dropped
+        :param rehashed: its password is the same, and has a stronger hash
+        """
+        known = self._known.get(name)
+        if known is not None and user is not None and rehashed:
+            known.renew(user.passhash)
+        # Of a user that is not known it can't be told what of it has changed.
+        if known is None or not known.is_stored_as(user):
+            self.end_all(name)
+
+    def _learn(self, user: User) -> None:
+        """Keep a user as it is while somebody is let in as it."""
+        known = self._known.get(user.name)
+        if known is not None and not known.is_stored_as(user):
+            self.end_all(user.name)
+            known = None
+        if known is None:
+            self._known[user.name] = _Known(user, (user.passhash,))
+            self._forget_known()
+        else:
+            self._known.move_to_end(user.name)
+
+    def _forget_known(self) -> None:
+        """Drop the user that was let in longest ago, of those without a session."""
+        if len(self._known) > KNOWN + len(self._of_users):
+            names = (name for name in self._known if name not in self._of_users)
+            del self._known[next(names)]
+
+    # --- whether a credential is still good -------------------------------------------------------
+
+    def is_authenticated(self, caller: Caller) -> bool:
+        """True if nobody has revoked the session or password that a caller was let in by, and its
+        time is not over. Asking is no use of it."""
+        if caller.session is not None:
+            return self.is_open(caller.session)
+        if caller.surface == "command":
+            return True  # who may open the directory brings no password
+        return caller.credential_version >= self._revoked.get(caller.user, self._revoked_before)
+
+    def check_authenticated(self, caller: Caller) -> None:
+        """:raises SessionEnded: the credential of a caller is no longer good"""
+        if not self.is_authenticated(caller):
+            raise SessionEnded(ENDED)
+
+    def _revoke(self, user: str) -> None:
+        """Let no password of a user that was checked before count any more."""
+        self._revocations += 1
+        self._revoked[user] = self._revocations
+        self._revoked.move_to_end(user)
+        if len(self._revoked) > REVOKED:
+            _, self._revoked_before = self._revoked.popitem(last=False)
 
     def user_of(self, digest: bytes) -> str | None:
         """Whose an open session is; asking is no use of it. :param digest: as `glance`"""
@@ -287,17 +367,20 @@ class Sessions:
         return None if session is None else session.caller.user
 
     def is_open(self, name: str) -> bool:
-        """Whether a session goes on; asking is no use of it. :param name: as in `Caller.session`"""
+        """True if a session goes on. :param name: as in `Caller.session`"""
         digest = self._digests.get(name)
         return digest is not None and self._clock.monotonic_us() < self._open[digest].ends_us
 
-    def keep(self, name: str) -> bool:
-        """Count as used by what goes on in it. False: it has ended. :param name: as `is_open`"""
-        if not self.is_open(name):
-            return False
-        self._open[self._digests[name]].used_us = self._clock.monotonic_us()
-        self._open.move_to_end(self._digests[name])
-        return True
+    def keep(self, caller: Caller) -> None:
+        """Count a session as used by what goes on in it.
+
+        :raises SessionEnded: as `check_authenticated`
+        """
+        self.check_authenticated(caller)
+        if caller.session is not None:
+            digest = self._digests[caller.session]
+            self._open[digest].used_us = self._clock.monotonic_us()
+            self._open.move_to_end(digest)
 
     def end(self, token: str) -> Caller:
         """Sign out; who that was. :raises SessionEnded: there is no such session"""
@@ -313,7 +396,7 @@ class Sessions:
         self._of_users[user] -= 1
         if not self._of_users[user]:
             del self._of_users[user]
-        self.rests.session_ended(name, cut, sparing)
+        self.rests.on_credential_ended(user, name, cut, sparing)
 
     def end_all(self, user: str, but: str | None = None, sparing: str | None = None) -> None:
         """End every session of a user, with what runs in it, and forget what was remembered of its
@@ -322,26 +405,31 @@ class Sessions:
         :param but: name of the session that goes on
         :param sparing: the request that runs on, though its session ends: it has ended it
         """
-        for digest, session in list(self._open.items()):
+        self._revoke(user)
+        for digest, session in list(self._open.items()) if user in self._of_users else ():
             # Who is told of an end may end another one.
             if session.caller.user == user and session.name != but and digest in self._open:
                 self._end(digest, cut=True, sparing=sparing)
-        for key, remembered in list(self._remembered.items()):
-            if remembered.user == user:
-                del self._remembered[key]
-        self.rests.sessions_ended(user, but, sparing)
+        if user in self._known:
+            for key, remembered in list(self._remembered.items()):
+                if remembered.user == user:
+                    del self._remembered[key]
+            if user not in self._of_users:
+                del self._known[user]
+        self.rests.on_credential_ended(user, None, True, sparing)
 
     def renew(self, user: str, passhash: str) -> None:
-        """The stored hash of a user has changed, and its sessions go on."""
-        for session in self._open.values():
-            if session.caller.user == user:
-                session.user = replace(session.user, passhash=passhash)
+        """The password of a user is stored with another hash as well, and its sessions go on."""
+        known = self._known.get(user)
+        if known is not None:
+            known.renew(passhash)
 
     def remember(self, seen: Seen, password: str, surface: Surface, address: str) -> Caller:
         """This password was right. Who it stands for."""
         now, remembered = self._clock.monotonic_us(), self._remembered
         user = seen.known
-        key, caller = self._key(user.name, password), caller_of(user, None, surface, address)
+        self._learn(user)
+        key, caller = self._key(user.name, password), self._by_password(user, surface, address)
         remembered.pop(key, None)  # it goes behind the others: they stand in the order of their end
         ends = now + limits.CREDENTIAL_MEMO_SECONDS * _SECOND_US
         remembered[key] = _Remembered(
@@ -364,7 +452,8 @@ class Sessions:
             return None
         if found.ends_us <= self._clock.monotonic_us():
             return None
-        return found.callers.at(surface, address)
+        caller = found.callers.at(surface, address)
+        return caller if self.is_authenticated(caller) else None
 
     def remembers(self, seen: Seen, password: str, surface: Surface, address: str) -> Caller | None:
         """Who a password stands for that was right within the last minute, for the very hash that
@@ -379,10 +468,16 @@ class Sessions:
         if found.ends_us <= self._clock.monotonic_us() or found.passhash != user.passhash:
             del self._remembered[key]
             return None
-        caller = caller_of(user, None, surface, address)
+        self._learn(user)
+        caller = self._by_password(user, surface, address)
         found.users_version = seen.users_version
         found.callers = _callers_by_password(caller)
         return caller
+
+    def _by_password(self, user: User, surface: Surface, address: str) -> Caller:
+        """The caller that a user is whose password was right just now."""
+        caller = caller_of(user, None, surface, address)
+        return replace(caller, credential_version=self._revocations)
 
     def _key(self, user: str, password: str) -> bytes:
         text = f"{len(user)}:{user}{password}".encode("utf-8", "surrogatepass")
@@ -390,12 +485,11 @@ class Sessions:
 
 
 class _Nothing:
-    """Nothing rests on any session."""
+    """Nothing rests on any credential."""
 
-    def session_ended(self, name: str, cut: bool, sparing: str | None) -> None:
-        pass
-
-    def sessions_ended(self, user: str, but: str | None, sparing: str | None) -> None:
+    def on_credential_ended(
+        self, user: str, session: str | None, cut: bool, sparing: str | None
+    ) -> None:
         pass
 
 
@@ -407,20 +501,23 @@ def read_user(tx: Transaction, name: str) -> Seen:
     return Seen(user, since if since > tx.saw else UNSETTLED, tx.ticket)
 
 
-def _is_another(user: User | None, known: User) -> bool:
-    """Whether what is stored of a user is not what it was at its sign-in."""
-    return user is None or user.passhash != known.passhash or not same_user(user, known)
-
-
 def end_with_users(sessions: Sessions, committer: Committer) -> None:
-    """Have sessions end with what other nodes change of their users. What this node changes, the
+    """Have credentials end with what other nodes change of their users. What this node changes, the
     statement that does it says."""
 
-    def look() -> None:
-        with committer.begin() as tx:
-            sessions.look_at_users(tx)
+    def look(frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            commit = feeds.read(frame, (), _nothing)
+            for name, row in commit.users.items():
+                user = None if row is None else users.read_row(name, row)
+                # The node itself writes no password: it makes the hash of the same one stronger.
+                sessions.on_user_followed(name, user, rehashed=commit.how == NODE.surface)
 
     committer.on_users_followed.append(look)
+
+
+def _nothing() -> None:
+    """Frames of one turn of the loop are read in one."""
 
 
 def same_user(one: User, other: User) -> bool:

@@ -30,7 +30,7 @@ from actors.sign_in_throttle import SignInThrottle, Try, network
 from actors.statements import Statements
 from protocol import limits
 from protocol.doors import Rng
-from protocol.errors import Busy, DiskFull, Refusal, SessionEnded, SignInRefused
+from protocol.errors import Busy, Refusal, SessionEnded, SignInRefused
 from protocol.requests import (
     AuthenticatePassword,
     AuthenticateToken,
@@ -160,8 +160,7 @@ class SessionsActor(LoopActor):
             user = (await self._verified(caller, caller.user, message.old)).known
             asker = Asker(caller.user, network(caller.address))
             passhash = await self._passwords.hash(message.new, asker)
-        if message.session is not None and not self._sessions.is_open(message.session):
-            raise SessionEnded("the session has ended: sign in again")
+        self._sessions.check_authenticated(caller)
         with self._committer.begin() as tx:
             stored = users.find(tx, user.name)
             if stored is None or stored.passhash != user.passhash or not same_user(stored, user):
@@ -170,8 +169,9 @@ class SessionsActor(LoopActor):
             statement = f"ALTER USER {user.name} SET PASSWORD '...'"
             entry = self._statements.of_itself(tx, caller)
             ticket = self._committer.commit(tx, caller, statement, None, entry)
-        self._sessions.end_all(user.name, but=message.session or "")
-        await self._kept(user, passhash, ticket)
+        self._sessions.renew(user.name, passhash)
+        self._sessions.end_all(user.name, but=caller.session)
+        await self._committer.released_in_time(ticket)
 
     # --- users ----------------------------------------------------------------------------------
 
@@ -199,18 +199,6 @@ class SessionsActor(LoopActor):
             if before.user == seen.user:
                 break  # what is in flight now is about others
         return seen
-
-    async def _kept(self, user: User, passhash: str, ticket: CommitTicket) -> None:
-        """Have a user's sessions go on under a new hash, once that is durable.
-
-        :raises DiskFull: it never came to be, and they go on under the old one
-        """
-        self._sessions.renew(user.name, passhash)
-        try:
-            await self._committer.released_in_time(ticket)
-        except DiskFull:
-            self._sessions.renew(user.name, user.passhash)
-            raise
 
     # --- passwords ------------------------------------------------------------------------------
 
@@ -269,7 +257,8 @@ class SessionsActor(LoopActor):
                     return user
                 renewed = users.alter(tx, user, passhash=passhash)
                 ticket = self._committer.commit(tx, NODE, reason="stronger hash parameters")
-            await self._kept(user, passhash, ticket)
+            self._sessions.renew(user.name, passhash)
+            await self._committer.released_in_time(ticket)
         except Refusal:
             # A node that takes no writes keeps the old hash, and the next sign-in tries again.
             return user

@@ -44,6 +44,9 @@ class Caller:
     surface: Surface
     address: str
     """Where the caller comes from, for the statement log: host and port, or `local`."""
+    credential_version: int = field(default=0, compare=False)
+    """Revocations on this node that the caller's password was checked behind. Those of its user
+    that came later have ended it; see `Sessions.check_authenticated`."""
 
 
 # --- sessions -----------------------------------------------------------------------------------
@@ -114,10 +117,9 @@ class ChangePassword(Request[None]):
     one is wrong), BadRequest (the new one's length), NotWritable."""
 
     caller: Caller
+    """Its session goes on."""
     old: str = field(repr=False)
     new: str = field(repr=False)
-    session: str | None
-    """The session that goes on."""
 
 
 # --- scripts ------------------------------------------------------------------------------------

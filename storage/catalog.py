@@ -409,27 +409,31 @@ def define_space(
 # --- dropping -----------------------------------------------------------------------------------
 
 
-def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = lambda: None) -> None:
+def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = lambda: None) -> list[str]:
     """Drop a namespace with all that is in it, the users whose space it is among them.
 
     :param tick: called while users are looked through
+    :returns: the names of these users
     """
     inside = {one.path for one in databases(tx, namespace)}
-    users.drop_of_spaces(tx, {namespace.path, *inside}, tick)
+    gone = users.drop_of_spaces(tx, {namespace.path, *inside}, tick)
     for start, end in keys.in_namespace(namespace.id):
         tx.delete_range(start, end)
     tx.delete(keys.namespace(namespace.name))
+    return gone
 
 
-def drop_database(tx: Transaction, database: Database, tick: Tick = lambda: None) -> None:
+def drop_database(tx: Transaction, database: Database, tick: Tick = lambda: None) -> list[str]:
     """Drop a database with all that is in it, the users whose space it is among them.
 
     :param tick: as for a namespace
+    :returns: as for a namespace
     """
-    users.drop_of_spaces(tx, {database.path}, tick)
+    gone = users.drop_of_spaces(tx, {database.path}, tick)
     for start, end in keys.in_database(database.namespace.id, database.id):
         tx.delete_range(start, end)
     tx.delete(keys.database(database.namespace.id, database.name))
+    return gone
 
 
 def drop_table(tx: Transaction, table: Table) -> None:

@@ -37,6 +37,8 @@ class Commit:
     size: int
     """Bytes of its body."""
     by: str
+    how: str
+    """The surface that it came by."""
     reason: str | None
     changes: dict[bytes, list[Change]] = field(default_factory=dict)
     """Of each table asked for, by the prefix of its records, in the order of the commit."""
@@ -58,7 +60,9 @@ def read(frame: Frame, wanted: Container[bytes], tick: Tick) -> Commit:
     :raises EffectsDamaged: it is no commit
     """
     who, each = effects.read(frame.body, tick)
-    commit = Commit(frame.sequence, frame.epoch, frame.time, len(frame.body), who.by, who.reason)
+    commit = Commit(
+        frame.sequence, frame.epoch, frame.time, len(frame.body), who.by, who.how, who.reason
+    )
     _note(commit, each, wanted)
     return commit
 

@@ -176,18 +176,17 @@ def drop(tx: Transaction, user: User, tick: Tick = lambda: None) -> None:
     tx.delete(keys.user(user.name))
 
 
-def drop_of_spaces(tx: Transaction, spaces: Collection[str], tick: Tick) -> None:
+def drop_of_spaces(tx: Transaction, spaces: Collection[str], tick: Tick) -> list[str]:
     """Remove the users that belong to places that are being dropped: a new place of the same name
     must not inherit them.
 
     :param tick: called for each user there is, and each that goes
+    :returns: their names
     """
-    gone = []
-    for user in everyone(tx, tick):
-        if user.space in spaces:
-            gone.append(keys.user(user.name))
-    for key in paced(gone, tick):
-        tx.delete(key)
+    gone = [user.name for user in everyone(tx, tick) if user.space in spaces]
+    for name in paced(gone, tick):
+        tx.delete(keys.user(name))
+    return gone
 
 
 def _keep_an_owner(tx: Transaction, user: User, role: str | None, tick: Tick) -> None:

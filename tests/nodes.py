@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from actors.doors import Doors, system_doors
 from actors.node import Node, start
@@ -20,7 +20,9 @@ from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
 from storage.vault_seals import Stretch
 from tests import canaries
 
-OWNER = Caller("root", "owner", None, None, "http", "127.0.0.1:50000")
+CHECKED_NOW: Final = 1 << 62
+"""The `credential_version` of a caller whose password is checked for each request of a test."""
+OWNER = Caller("root", "owner", None, None, "http", "127.0.0.1:50000", CHECKED_NOW)
 PASSWORD = "correct horse battery"
 CHEAP = Cost(memory_kib=64, passes=1, lanes=1)
 """What hashing costs where it is not what the test is about."""

@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -98,8 +98,9 @@ class Committer(CommitTickets):
         was nothing to do may find something now."""
         self.on_following: list[Callable[[], None]] = []
         """Called when this node leads no more, and what was not released is taken back."""
-        self.on_users_followed: list[Callable[[], None]] = []
-        """Called when commits of another node have changed who may do what, and that is shown."""
+        self.on_users_followed: list[Callable[[Sequence[Frame]], None]] = []
+        """Called when commits of another node have changed who may do what, and that is shown; with
+        the frames that were shown together, that change among them."""
         self.on_told: list[Callable[[], None]] = []
         """Called when all have been told who waited for what is released now: their answers can
         leave together, before anything else is done."""
@@ -393,8 +394,9 @@ class Committer(CommitTickets):
             self._release(max(self.released_upto, min(self.ledger.committed, following.told)))
             self._idle_marks.look()
         if self.ledger.users_version != users:
+            frames = [frame for frame, _ in shown]
             for look in self.on_users_followed:
-                look()
+                look(frames)
         following.shown()
 
     async def begin_leading(self, epoch: int) -> CommitTicket:

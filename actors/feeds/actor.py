@@ -22,11 +22,9 @@ from protocol.errors import (
     Diverged,
     Failed,
     LogPruned,
-    SessionEnded,
     StatementTimeout,
     Unknown,
 )
-from protocol.requests import Caller
 from protocol.rights import INFO, READ
 from storage import catalog
 from storage.catalog import Table
@@ -95,7 +93,7 @@ class FeedsActor(LoopActor):
         now = self._look(asked)
         if now.table.id != found.table.id:
             raise Busy(f"table {now.table.path} is being declared anew: ask again")
-        self._check_session(asked.caller)
+        self._sessions.check_authenticated(asked.caller)
         feeds.check_room(asked.caller.user, asked.where)
         newest = committer.released_upto
         epoch = committer.ledger.epoch_at(newest)
@@ -132,10 +130,6 @@ class FeedsActor(LoopActor):
             attributed = self._rights.holds(tx, caller, INFO, table)
             return _Found(table, attributed, catalog.declared_at(tx, table), tx.ticket)
 
-    def _check_session(self, caller: Caller) -> None:
-        if caller.session is not None and not self._sessions.is_open(caller.session):
-            raise SessionEnded("the session has ended: sign in again")
-
     async def _arrive(self, asked: OpenFeed) -> None:
         """Wait until the node shows what the feed is to come after, and where it begins. Who may
         do what is judged behind that: what is declared may have yet to come."""
@@ -144,7 +138,7 @@ class FeedsActor(LoopActor):
             after = start
         if after <= self._committer.released_upto:
             return
-        self._check_session(asked.caller)
+        self._sessions.check_authenticated(asked.caller)
         try:
             await arrived(asked, after, self._committer, self._running)
         except StatementTimeout:

@@ -496,9 +496,10 @@ class Feeds:
         self._beat_later()
         self._bucket = (self._bucket + 1) % BUCKETS
         for feed in list(self._buckets[self._bucket]):
-            session = feed.caller.session
-            if session is not None and not self._sessions.keep(session):
-                feed.end(SessionEnded("the session has ended: sign in again"))
+            try:
+                self._sessions.keep(feed.caller)
+            except SessionEnded as refusal:
+                feed.end(refusal)
             else:
                 feed.beat()
 

@@ -15,7 +15,7 @@ A TAKE that waits rests in the same lines as those of scripts (`actors/topics/wa
 that are woken by what was just committed are run in the same turn, and one that has taken lets the
 next look in the same transaction: a batch of messages for thirty workers is two commits.
 
-Rights are judged at each operation's own run, as the statement's are.
+Credentials and rights are judged at each operation's own run, as the statement's are.
 """
 
 from __future__ import annotations
@@ -247,6 +247,7 @@ class MessageEngine:
         asked.performed = asked.refusal = None
         asked.wrote = NO_COMMIT
         operation = asked.operation
+        self._sessions.check_authenticated(asked.caller)
         if asked.is_late():
             raise asked.out_of_time()
         names = asked.sender.place, operation.topic, operation.needs
@@ -282,9 +283,6 @@ class MessageEngine:
     def _take(
         self, tx: Transaction, asked: MessageRequest, operation: TakeMessages, group: groups.Group
     ) -> None:
-        session = asked.caller.session
-        if session is not None and not self._sessions.is_open(session):
-            raise SessionEnded("the session has ended: sign in again")
         wait = None
         if operation.wait_us is not None:
             of = group.topic.id, group.id
@@ -340,9 +338,10 @@ class MessageEngine:
         """It has found nothing: it stands in line until there may be something."""
         wait = asked.wait_in_line
         assert wait is not None, "it waits for nothing"
-        session = asked.caller.session
-        if session is not None and not self._sessions.is_open(session):
-            asked.tell(SessionEnded("the session has ended: sign in again"))
+        try:
+            self._sessions.check_authenticated(asked.caller)
+        except SessionEnded as refusal:
+            asked.tell(refusal)
             return
         wait.join()
         if wait.woken:

@@ -38,7 +38,6 @@ from protocol.errors import (
     NotAllowed,
     NotInTransaction,
     Refusal,
-    SessionEnded,
     StatementTimeout,
     TooLarge,
     Unknown,
@@ -344,11 +343,9 @@ class Execution:
             self._reads_newest = True
             raise Conflict("what is released is not all that there is to see")
 
-    def check_session(self) -> None:
-        """:raises SessionEnded: the session that this was sent in has ended meanwhile"""
-        session = self.caller.session
-        if session is not None and not self.services.sessions.is_open(session):
-            raise SessionEnded("the session has ended: sign in again")
+    def check_authenticated(self) -> None:
+        """:raises SessionEnded: the credential that this was sent with is no longer good"""
+        self.services.sessions.check_authenticated(self.caller)
 
     def begin_wait(self, queue: Queue, for_us: int) -> Wait:
         """Have the statement at hand wait for so long at most, if it has to."""

@@ -12,6 +12,7 @@ from actors.scripts.functions import described_function
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from actors.scripts.topics import described_topic
+from actors.scripts.users import end_sessions
 from actors.scripts.vaults import described_vaults, drop_vaults
 from language import tree
 from language.printing import print_path
@@ -84,7 +85,8 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
     run.reason = statement.reason
     for database in catalog.databases(run.transaction, namespace):
         drop_vaults(run, database, statement.reason)
-    catalog.drop_namespace(run.transaction, namespace, run.tick)
+    for user in catalog.drop_namespace(run.transaction, namespace, run.tick):
+        end_sessions(run, user)
     run.afterwards += (
         partial(run.services.spaces.dropped, namespace),
         run.services.topics.declarations_changed,
@@ -99,7 +101,8 @@ def drop_database(run: Execution, statement: tree.DropDatabase, database: Databa
     """The database and everything in it."""
     run.reason = statement.reason
     drop_vaults(run, database, statement.reason)
-    catalog.drop_database(run.transaction, database, run.tick)
+    for user in catalog.drop_database(run.transaction, database, run.tick):
+        end_sessions(run, user)
     run.afterwards += (
         partial(run.services.spaces.dropped, database),
         run.services.topics.declarations_changed,

@@ -7,17 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from actors.commits import Committer, Waiter
 from actors.scripts.turns import Turn
+from actors.sessions import ENDED
 from protocol import limits
 from protocol.errors import Busy, Cancelled, Refusal, SessionEnded
 from protocol.requests import Caller, RunScript, Surface
 from protocol.text import duration
 from protocol.values import Value
 
-ENDED: Final = "the session has ended: sign in again"
+Credential = tuple[str, str | None]
+"""A user, and the name of its session; None: it brings the password with each request."""
 
 
 class Progress(Protocol):
@@ -101,8 +103,8 @@ class Behind(Protocol):
     def began_us(self) -> int:
         """When it came, on the monotonic clock."""
 
-    def is_of(self, user: str | None, session: str | None) -> bool:
-        """Whether they are of a session, or of a user who brought the password itself."""
+    def is_of(self, user: str, session: str | None) -> bool:
+        """True if they are of a user's session; None: if it brought the password itself."""
 
     def end(self, why: Refusal) -> bool:
         """Answer with that. False: it is answered already."""
@@ -119,8 +121,8 @@ class Running:
         self._runs: dict[str, Run] = {}
         self._resting: dict[str, Resting] = {}
         self._feeds: dict[str, Resting] = {}
-        self._of_session: dict[str, dict[str, Run | Resting]] = {}
-        """The same by the names of their sessions, as far as they have one."""
+        self._by_credential: dict[Credential, dict[str, Run | Resting]] = {}
+        """The same by what their callers were let in by."""
         self._waiting: dict[Surface, int] = {}
         """Scripts."""
         self._signing_in: dict[Surface, int] = {}
@@ -137,45 +139,44 @@ class Running:
         """A script has begun."""
         request = run.request
         self._runs[request.request] = run
-        self._enter_session(request.caller.session, request.request, run)
+        self._enter(request.caller, request.request, run)
 
     def remove(self, request: str) -> None:
         """A script has ended."""
         run = self._runs.pop(request, None)
         if run is not None:
-            self._leave_session(run.request.caller.session, request)
+            self._leave(run.request.caller, request)
 
-    def _enter_session(self, session: str | None, request: str, one: Run | Resting) -> None:
-        if session is not None:
-            self._of_session.setdefault(session, {})[request] = one
+    def _enter(self, caller: Caller, request: str, one: Run | Resting) -> None:
+        self._by_credential.setdefault((caller.user, caller.session), {})[request] = one
 
-    def _leave_session(self, session: str | None, request: str) -> None:
-        if session is not None:
-            mine = self._of_session[session]
-            del mine[request]
-            if not mine:
-                del self._of_session[session]
+    def _leave(self, caller: Caller, request: str) -> None:
+        by = caller.user, caller.session
+        mine = self._by_credential[by]
+        del mine[request]
+        if not mine:
+            del self._by_credential[by]
 
     def rest(self, one: Resting) -> None:
         """An operation on messages waits. :raises Busy: as many wait as may"""
         self._check_waiting(one.caller.surface)
         self._resting[one.request] = one
-        self._enter_session(one.caller.session, one.request, one)
+        self._enter(one.caller, one.request, one)
 
     def go_on(self, one: Resting) -> None:
         """It waits no more."""
         del self._resting[one.request]
-        self._leave_session(one.caller.session, one.request)
+        self._leave(one.caller, one.request)
 
     def follow(self, feed: Resting) -> None:
         """A feed is open: it waits for as long as it is, and that counts nowhere."""
         self._feeds[feed.request] = feed
-        self._enter_session(feed.caller.session, feed.request, feed)
+        self._enter(feed.caller, feed.request, feed)
 
     def unfollow(self, feed: Resting) -> None:
         """It is over."""
         del self._feeds[feed.request]
-        self._leave_session(feed.caller.session, feed.request)
+        self._leave(feed.caller, feed.request)
 
     @property
     def resting(self) -> int:
@@ -205,35 +206,22 @@ class Running:
                 return one.end(Cancelled(why))
         return False
 
-    def session_ended(self, name: str, cut: bool, sparing: str | None) -> None:
-        """What runs in a session that somebody has ended ends with it, at its next slice. Where its
-        time was over, scripts that wait for messages wait no more: what comes later is not for
+    def on_credential_ended(
+        self, user: str, session: str | None, cut: bool, sparing: str | None
+    ) -> None:
+        """What runs by a credential that somebody has ended ends with it, at its next slice. Where
+        its time was over, scripts that wait for messages wait no more: what comes later is not for
         them. Neither does one of them make others wait any more.
 
-        :param name: as in `Caller.session`
+        :param session: as in `Caller.session`; None: the password that comes with each request
         :param cut: whether somebody has ended it
         :param sparing: the request of the script that did
         """
-        for run in list(self._of_session.get(name, {}).values()):
-            _end(run, cut, sparing)
-        self._end_behind(None, name)
-
-    def sessions_ended(self, user: str, but: str | None, sparing: str | None) -> None:
-        """The same of those who brought the user's password themselves: it was changed, or the user
-        is no more. (The user's sessions end one by one.)"""
-        for run in self:
-            caller = run.request.caller
-            if caller.user == user and caller.session is None:
-                _end(run, True, sparing)
-        for feed in list(self._feeds.values()):
-            if feed.caller.user == user and feed.caller.session is None:
-                _end(feed, True, sparing)
-        self._end_behind(user, None)
-
-    def _end_behind(self, user: str | None, session: str | None) -> None:
-        for one in self.behind():
-            if one.is_of(user, session):
-                one.end(SessionEnded(ENDED))
+        for one in list(self._by_credential.get((user, session), {}).values()):
+            _end(one, cut, sparing)
+        for behind in self.behind():
+            if behind.is_of(user, session):
+                behind.end(SessionEnded(ENDED))
 
     def waiting(self, surface: Surface) -> int:
         """How many scripts of a surface wait for messages. These don't count among those that

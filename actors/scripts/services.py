@@ -72,8 +72,11 @@ class Sessions(Protocol):
         """End every session of a user, with what runs in it but for the request to be spared, and
         forget what was remembered of its password."""
 
-    def is_open(self, name: str) -> bool:
-        """Whether a session goes on. :param name: as in `Caller.session`"""
+    def on_user_declared(self, name: str) -> None:
+        """End what was let in as an earlier user of a name that is given to a new one."""
+
+    def check_authenticated(self, caller: Caller) -> None:
+        """:raises SessionEnded: the credential of a caller is no longer good"""
 
 
 class Spaces(Protocol):

@@ -128,6 +128,7 @@ class ScriptRun(Execution):
 
     def _look(self) -> None:
         """Look at the request, before anything of it is run. :raises Refusal: it can't be"""
+        self.check_authenticated()  # it may have stood in a line since its surface asked
         if len(self.variables) > limits.VARIABLES:
             self._check_variables(len(self.variables))
         self.plan = plan = self._plans.get(self.request.script, self.tick)
@@ -143,7 +144,6 @@ class ScriptRun(Execution):
         :raises StatementTimeout: it does not in time
         """
         self._look()
-        self.check_session()
         committer, turn = self.services.committer, self.turn
         arrival = committer.arrivals.expect(after, turn.wake)
         try:
@@ -184,7 +184,6 @@ class ScriptRun(Execution):
         if self.request.moment not in (None, NEW_MOMENT) or self.moment is not None:
             raise BadRequest("a moment shows what was, and never what is current: leave one out")
         self._look()
-        self.check_session()
         found = self.services.cluster.present()
         if isinstance(found, int):
             return found
@@ -312,7 +311,7 @@ class ScriptRun(Execution):
         script is ended"""
         try:
             if attempts.must_wait:
-                self.check_session()
+                self.check_authenticated()
                 self._forget()
                 with self._aside():
                     attempts.wait()
@@ -372,7 +371,7 @@ class ScriptRun(Execution):
         wait = self.wait
         assert wait is not None, "a statement waits for nothing"
         try:
-            self.check_session()
+            self.check_authenticated()
             # What was committed while it paused, before it stood in line, has woken nobody.
             shown = max(self.read_at, self.written.sequence)
             wait.join(overtaken=self.services.committer.committed > shown)
@@ -543,7 +542,7 @@ class ScriptRun(Execution):
         if self.saw_rolled_back:
             raise Conflict(SEEN_ROLLED_BACK)
         if self.hands_out:
-            self.check_session()  # nothing is handed to somebody who has signed out
+            self.check_authenticated()  # nothing is handed to somebody who has signed out
         for check in self.holds:
             check()
         if transaction.size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from actors.passwords import Asker, check_passhash
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, OnNoun, handles, informs
@@ -19,7 +21,8 @@ from storage.users import User, check_role
 def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     check_role(statement.role)
-    if users.is_taken(run.transaction, statement.name):
+    is_taken = users.is_taken(run.transaction, statement.name)
+    if is_taken:
         # Names are of the whole store: of somebody else's users, that they are taken is all that
         # is told, whatever is asked for.
         owns = run.rights.owns_user(run.transaction, run.caller, statement.name)
@@ -37,7 +40,10 @@ def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Valu
         overwrite=statement.exists is tree.Exists.OVERWRITE,
         tick=run.tick,
     )
-    _end_sessions(run, statement.name)
+    if is_taken:
+        end_sessions(run, statement.name)
+    else:
+        run.afterwards.append(partial(run.services.sessions.on_user_declared, statement.name))
     return NONE
 
 
@@ -52,7 +58,7 @@ def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
         users.alter(run.transaction, user, role=statement.role, tick=run.tick)
     else:
         users.alter(run.transaction, user, passhash=_hashed(run, statement))
-    _end_sessions(run, statement.name)
+    end_sessions(run, statement.name)
     return NONE
 
 
@@ -64,7 +70,7 @@ def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
     """
     run.reason = statement.reason
     users.drop(run.transaction, user, run.tick)
-    _end_sessions(run, statement.name)
+    end_sessions(run, statement.name)
     return NONE
 
 
@@ -108,6 +114,7 @@ def _hashed(run: Execution, statement: tree.DefineUser | tree.AlterUser) -> str:
     return run.turn.wait(run.services.passwords.hash(password, asker))
 
 
-def _end_sessions(run: Execution, name: str) -> None:
+def end_sessions(run: Execution, name: str) -> None:
+    """Once it is committed, end what was let in as a user."""
     own = run.request.request
     run.afterwards.append(lambda: run.services.sessions.end_all(name, sparing=own))

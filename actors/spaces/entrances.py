@@ -1,7 +1,7 @@
 """Who asks, for which space, and what it may do there: looked up once, remembered for all.
 
 What is remembered was found in a state that was released, and counts for as long as no declaration
-has changed since: users, spaces and grants are declarations. Whether the session of a token goes on
+has changed since: users, spaces and grants are declarations. Whether the credential is still good
 is asked each time.
 """
 
@@ -63,8 +63,8 @@ class Entrances:
             caller = self._sessions.glance(who, self._committer.ledger.users_version)
             if caller is None:
                 return None
-        elif who.surface == "command":
-            return None  # what it may do is not its user's
+        elif who.surface == "command" or not self._sessions.is_authenticated(who):
+            return None  # what the operator may do is not its user's; others hear why in `caller`
         else:
             caller = who
         entrance = entrances.get(caller.user)
@@ -72,7 +72,10 @@ class Entrances:
 
     def caller(self, tx: Transaction, who: Who) -> Caller:
         """Who asks, as a transaction reads it. :raises SessionEnded:"""
-        return self._sessions.caller(who, tx) if isinstance(who, bytes) else who
+        if isinstance(who, bytes):
+            return self._sessions.caller(who, tx)
+        self._sessions.check_authenticated(who)
+        return who
 
     def find(self, tx: Transaction, caller: Caller, names: Names) -> Entrance:
         """The entrance of a caller, as a transaction reads it.

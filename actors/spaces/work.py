@@ -347,15 +347,12 @@ class Work(Waiter):
     def written(self) -> CommitTicket:
         return self._commits[-1] if self._commits else NO_COMMIT
 
-    def is_of(self, user: str | None, session: str | None) -> bool:
-        """As `Behind.is_of`. Whether a session goes on is asked anew when its turn comes; nothing
-        asks that for who brought a password."""
+    def is_of(self, user: str, session: str | None) -> bool:
+        """As `Behind.is_of`."""
         who = self._who
         if isinstance(who, bytes):
-            return session is not None and session == session_name(who)
-        if session is not None:
-            return who.session == session
-        return who.session is None and who.user == user
+            return session == session_name(who)
+        return (who.user, who.session) == (user, session)
 
     def end(self, why: Refusal) -> bool:
         if self.waits:

@@ -35,7 +35,6 @@ from protocol.errors import (
     NotAllowed,
     Refusal,
     Sealed,
-    SessionEnded,
     TooManyTries,
     Unknown,
     UnknownOutcome,
@@ -157,7 +156,6 @@ class VaultsActor(LoopActor):
             raise self._refused(message, act, _unset(act.vault))
         root = await self._opened(message, act, store, wrap, message.passphrase)
         try:
-            self._check_session(message.caller)
             with self._committer.begin() as tx:
                 act = self._judged(tx, message, "unseal")
                 if self._wrapped(tx, act) != (store, wrap):
@@ -282,7 +280,7 @@ class VaultsActor(LoopActor):
             if tx.paused:
                 for _ in self._committer.prepare(tx):
                     await asyncio.sleep(0)
-            self._check_session(message.caller)
+            self._sessions.check_authenticated(message.caller)
             ticket = self._commit(tx, message)
         if change.rekeys:
             kept = self._keyring.replace_root(act.trail, change.fresh)
@@ -342,8 +340,13 @@ class VaultsActor(LoopActor):
     # --- what all of them do ----------------------------------------------------------------------
 
     def _judged(self, tx: Transaction, message: _Asked, action: str) -> Act:
-        """What is asked, by somebody who may. :raises Unknown, NotAllowed, BadRequest:"""
+        """What is asked, by somebody who may.
+
+        :raises SessionEnded: the caller's credential is no longer good
+        :raises Unknown, NotAllowed, BadRequest:
+        """
         caller, names = message.caller, message.vault
+        self._sessions.check_authenticated(caller)
         act = Act(action, caller, None, request=message.request)
         try:
             if names is None:
@@ -466,10 +469,6 @@ class VaultsActor(LoopActor):
             )
         return refusal
 
-    def _check_session(self, caller: Caller) -> None:
-        if caller.session is not None and not self._sessions.is_open(caller.session):
-            raise SessionEnded("the session has ended: sign in again")
-
     @handles(LetGo)
     def let_go(self, _message: LetGo) -> None:
         """The node stops: nobody is made to wait for a refusal any more."""
@@ -485,19 +484,8 @@ class VaultsActor(LoopActor):
     @handles(ShowVaults)
     async def show(self, message: ShowVaults) -> Standings:
         """How it stands with the store, and with the vaults that the caller sees."""
-        while True:
-            self._roles.check_answering(message.caller)
-            standings, ticket = await self._standings(message.caller)
-            try:
-                await self._committer.released_in_time(ticket)
-            except (DiskFull, UnknownOutcome):
-                if not self._committer.was_taken_back(ticket):
-                    raise
-            else:
-                return standings
-
-    async def _standings(self, caller: Caller) -> tuple[Standings, CommitTicket]:
-        """How it stands now, and what an answer that says so waits for."""
+        self._sessions.check_authenticated(message.caller)
+        self._roles.check_answering(message.caller)
         service, found = self._service, list[VaultStanding]()
         with self._committer.begin_reading() as tx:
             tx.pause()

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from actors.commits import Committer
 from actors.passwords import Passwords
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime
+from actors.sessions import Sessions
 from actors.statements import Statements
 from actors.vaults.told import VaultSettings
 from protocol.doors import Rng
-
-
-class OpenSessions(Protocol):
-    """Sessions, as far as somebody who waited for a hash has to be in one."""
-
-    def is_open(self, name: str) -> bool:
-        """Whether a session goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +24,7 @@ class Parts:
     roles: Roles
     rights: Rights
     passwords: Passwords
-    sessions: OpenSessions
+    sessions: Sessions
     statements: Statements
     rng: Rng
     told: VaultSettings

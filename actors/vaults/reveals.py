@@ -100,6 +100,7 @@ class Reveals:
         self._monotonic_us = parts.runtime.clock.monotonic_us
         self._committer = parts.committer
         self._rights = parts.rights
+        self._sessions = parts.sessions
         self._statements = parts.statements
         self._keyring = keyring
         self._trail = trail
@@ -176,6 +177,8 @@ class Reveals:
     def _find(self, tx: Transaction, asked: Asked, known: Known) -> None:
         """Judge one as it is now, and find what it wants. :raises Refusal: as `Inspector.find`"""
         look = asked.look
+        assert look.act.caller is not None, "somebody looks into some vault"
+        self._sessions.check_authenticated(look.act.caller)
         vault, keys = self._judged(tx, look, known)
         assert look.act.vault is not None
         if vault.id != look.act.vault.id:

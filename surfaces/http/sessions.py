@@ -63,7 +63,7 @@ class PasswordHandler(Handler):
         """Change it; the user's other sessions end."""
         who = await caller(self.exchange)
         old, new = self.fields("old", "new")
-        change = ChangePassword(who, old, new, who.session)
+        change = ChangePassword(who, old, new)
         await answered(self.exchange, ask(self.surface.node.sessions, change))
         self.set_status(204)
 

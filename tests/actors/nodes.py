@@ -20,12 +20,13 @@ from storage.engine import Engine
 from storage.rocks import RocksEngine
 from storage.vault_seals import Stretch
 from tests.actors.parts import CHEAP, clock_of, scheduler_of
+from tests.nodes import CHECKED_NOW
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import SeededRng
 
 OWNER = FirstOwner("ana", "correct horse")
 VAULTS = VaultSettings(stretch=Stretch(19 * 1024, 1, 1))
-ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000")
+ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000", CHECKED_NOW)
 
 _requests = iter(range(1, 1 << 60))
 

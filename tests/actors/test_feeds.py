@@ -32,7 +32,7 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.jsonvalues import to_json
-from protocol.requests import Caller, SignIn, SignOut
+from protocol.requests import AuthenticatePassword, Caller, SignIn, SignOut
 from protocol.text import format_record
 from protocol.values import RecordId
 from storage.frames import Frame
@@ -749,6 +749,28 @@ async def test_a_feed_ends_with_its_session_and_with_its_user() -> None:
         assert other.why is None
         await seq(node, "DROP USER bob")
         assert isinstance(await other.over(), SessionEnded)
+
+
+@pytest.mark.parametrize("change", ["ALTER USER bob SET ROLE owner", "DROP NAMESPACE c"])
+async def test_a_feed_that_waits_to_begin_ends_with_the_password_it_came_by(change: str) -> None:
+    async with node_with_tables() as node:
+        await seq(node, "DEFINE NAMESPACE c; DEFINE DATABASE c.d")
+        define = "DEFINE USER bob ROLE viewer ON DATABASE c.d PASSWORD 'bob-bob-bob'"
+        at = await seq(node, define)
+        asked = AuthenticatePassword("bob", "bob-bob-bob", "http", "192.0.2.2:1")
+        caller = await ask(node.sessions, asked)
+        waiting = asyncio.create_task(follow(node, Reader(), caller, after=at + 100))
+        while not node.running.resting:
+            await asyncio.sleep(0)
+        await seq(node, change)
+        with pytest.raises(SessionEnded):
+            await waiting
+        if change.startswith("ALTER"):
+            await seq(node, "DROP USER bob")
+        await seq(node, "DEFINE USER bob ROLE owner PASSWORD 'bob-bob-bob'")
+        with pytest.raises(SessionEnded):  # also where another has its name and its password
+            await follow(node, Reader(), caller)
+        await follow(node, Reader(), await ask(node.sessions, asked))
 
 
 async def test_feeds_are_among_what_runs_and_can_be_killed() -> None:

@@ -14,8 +14,9 @@ import pytest
 from actors.commits.barriers import Place
 from actors.messages import engine
 from actors.node import Node
+from actors.runtime import ask
 from protocol import limits
-from protocol.errors import Cancelled, DiskFull, StatementTimeout, UnknownOutcome
+from protocol.errors import Cancelled, DiskFull, SessionEnded, StatementTimeout, UnknownOutcome
 from protocol.messages import (
     AckMessages,
     GiveUpMessages,
@@ -23,6 +24,7 @@ from protocol.messages import (
     PublishMessages,
     TakeMessages,
 )
+from protocol.requests import SignIn, SignOut
 from storage import catalog, topics
 from storage.memory import MemoryEngine
 from storage.read_set import ReadSet
@@ -585,3 +587,16 @@ def test_a_node_that_stops_answers_all() -> None:
                 node.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
 
     play("stepped", whole)
+
+
+def test_what_is_queued_when_its_session_ends_is_not_done() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE USER bob ROLE owner PASSWORD 'bob-bob-bob'")
+        session = await ask(node.sessions, SignIn("bob", "bob-bob-bob", "wire", "192.0.2.2:1"))
+        ended = ask(node.sessions, SignOut(session.token))
+        late = Operated(node, PublishMessages("q", [1], False), session.caller, ("a", "b"), None)
+        await ended
+        assert isinstance(await outcome(late), SessionEnded)
+        assert await value(node, "READ FROM q AFTER 0") == []
+
+    played(main)

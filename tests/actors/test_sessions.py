@@ -364,7 +364,7 @@ def test_a_user_changes_its_password_and_its_other_sessions_end(kind: str) -> No
             caller = one.caller
 
             def change(old: str, new: str) -> Any:
-                return outcome(ask(at.ref, ChangePassword(caller, old, new, caller.session)))
+                return outcome(ask(at.ref, ChangePassword(caller, old, new)))
 
             assert isinstance(await change("wrong horse", "another horse"), SignInRefused)
             assert isinstance(await change(PASSWORD, "short"), BadRequest)

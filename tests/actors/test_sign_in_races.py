@@ -149,7 +149,7 @@ async def test_nor_does_its_password_change(change: Change, hold: Hold) -> None:
     async with opened() as at:
         session: Session = await signing_in(at)
         hold.stop()
-        asked = ChangePassword(session.caller, PASSWORD, "a third horse", session.caller.session)
+        asked = ChangePassword(session.caller, PASSWORD, "a third horse")
         waiting = asyncio.create_task(outcome(ask(at.ref, asked)))
         async with hold.during():
             await change(at)
@@ -161,7 +161,7 @@ async def test_who_signs_out_meanwhile_changes_no_password(hold: Hold) -> None:
     async with opened() as at:
         session: Session = await signing_in(at)
         hold.stop()
-        asked = ChangePassword(session.caller, PASSWORD, ANOTHER, session.caller.session)
+        asked = ChangePassword(session.caller, PASSWORD, ANOTHER)
         waiting = asyncio.create_task(outcome(ask(at.ref, asked)))
         async with hold.during():
             await ask(at.ref, SignOut(session.token))

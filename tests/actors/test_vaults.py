@@ -22,12 +22,13 @@ from protocol.errors import (
     NotEnoughReplicas,
     Refusal,
     Sealed,
+    SessionEnded,
     TooLarge,
     TypeRefused,
     Unknown,
     WrongKey,
 )
-from protocol.requests import Caller
+from protocol.requests import AuthenticatePassword, Caller, SignIn
 from protocol.values import MICROSECOND
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults
 from tests.actors.nodes import (
@@ -346,6 +347,31 @@ def test_an_unset_store() -> None:
             assert isinstance(await refusal(node, "WRITE 'k' IN VAULT v VALUE 1"), Sealed)
             assert not (await ask(node.vaults, ShowVaults(ANA))).is_set
             assert await outcome(unseal(node)) is not None
+
+    played(main)
+
+
+@pytest.mark.parametrize("basic", [False, True])
+def test_an_unseal_ends_with_the_credential_it_was_asked_by(basic: bool) -> None:
+    """Also while its passphrase is hashed."""
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await value(node, "DEFINE USER eve ROLE owner PASSWORD 'xxxxxxxx'")
+            address = "192.0.2.2:1"
+            if basic:
+                asked = AuthenticatePassword("eve", "xxxxxxxx", "http", address)
+                caller = await ask(node.sessions, asked)
+            else:
+                signed_in = SignIn("eve", "xxxxxxxx", "http", address)
+                caller = (await ask(node.sessions, signed_in)).caller
+            await ask(node.vaults, Seal(ANA, None))
+            opening = asyncio.create_task(unseal(node, caller=caller))
+            await asyncio.sleep(0)
+            await value(node, "ALTER USER eve SET ROLE owner")
+            with pytest.raises(SessionEnded):
+                await opening
+            assert isinstance(await refusal(node, "WRITE 'k' IN VAULT v VALUE 1"), Sealed)
 
     played(main)
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 
+from actors.commits import NODE
 from actors.feeds import FeedsActor
 from actors.runtime import ask
 from actors.topics import Waits
@@ -21,7 +23,15 @@ from protocol.errors import (
     StatementTimeout,
     Unknown,
 )
-from protocol.requests import Caller, RunScript, ScriptAnswer, SignIn, SignOut
+from protocol.requests import (
+    AuthenticatePassword,
+    Caller,
+    RunScript,
+    ScriptAnswer,
+    SignIn,
+    SignOut,
+)
+from storage import users
 from tests.actors.cluster.whole import Machine, Trio, cluster
 from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome
@@ -369,3 +379,38 @@ async def read(machine: Machine, script: str, moment: str | None) -> ScriptAnswe
     request = RunScript(ANA, script, "m-1", namespace="a", database="b", moment=moment)
     answer: ScriptAnswer = await ask(machine.runs.scripts, request)
     return answer
+
+
+def test_what_runs_by_a_password_at_a_follower_ends_with_that_and_not_with_its_hash() -> None:
+    """The password itself, or that of a session. It has been out of memory for a while."""
+    password, address = "bob-bob-bob", "192.0.2.2:1"
+    sign_in = SignIn("bob", password, "http", address)
+
+    async def main(trio: Trio) -> None:
+        leader, other = await trio.led(), trio.named("b")
+        weak = PasswordHasher(1, 32, 1).hash(password)
+        with leader.runs.committer.begin() as tx:  # as an earlier version did
+            for name in ("bob", "eve"):
+                users.define(tx, name, users.OWNER, weak)
+            leader.runs.committer.commit(tx, NODE)
+        await shown(trio, other)
+        session = await ask(other.runs.sessions, sign_in)
+        given = AuthenticatePassword("bob", password, "http", address)
+        callers = session.caller, await ask(other.runs.sessions, given)
+        readers = [Reader() for _ in callers]
+        for reader, caller in zip(readers, callers, strict=True):
+            await follow(other.runs, reader, caller)
+        await asyncio.sleep(limits.CREDENTIAL_MEMO_SECONDS)
+        given = AuthenticatePassword("eve", password, "http", address)
+        await ask(other.runs.sessions, given)  # what was remembered until now is forgotten
+        await ask(leader.runs.sessions, sign_in)
+        with leader.runs.committer.begin() as tx:
+            assert users.get(tx, "bob").passhash != weak, "it is as strong as the node's own"
+        await leader.value("GRANT READ ON TABLE t TO bob; CREATE t:1")
+        for reader in readers:
+            await reader.reached(leader.runs.committer.released_upto)
+        await leader.value("ALTER USER bob SET PASSWORD 'another-bob'")
+        for reader in readers:
+            assert isinstance(await reader.over(), SessionEnded)
+
+    played(main)

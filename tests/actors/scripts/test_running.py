@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -19,7 +18,14 @@ from protocol.errors import (
     TypeRefused,
     Unknown,
 )
-from protocol.requests import CancelScript, RunScript, ScriptAnswer, SignIn, SignOut
+from protocol.requests import (
+    AuthenticatePassword,
+    CancelScript,
+    RunScript,
+    ScriptAnswer,
+    SignIn,
+    SignOut,
+)
 from protocol.values import type_name
 from tests.nodes import OWNER, PASSWORD, Running
 
@@ -263,11 +269,14 @@ async def test_what_runs_in_a_session_ends_with_it(node: Running) -> None:
         "DEFINE TABLE done; DEFINE TABLE beside;"
         "DEFINE USER eve ROLE owner PASSWORD 'a password of hers'"
     )
-    sessions, eve = node.node.sessions, replace(OWNER, user="eve")
+    sessions = node.node.sessions
     other = started(node, LOOP.replace("done", "beside"), caller=OWNER)
     for end in ("sign out", "password", "drop"):
-        token, caller = "", eve  # brings the password with each request
-        if end != "drop":
+        token = ""
+        if end == "drop":  # brings the password with each request
+            asked = AuthenticatePassword("eve", "another of hers", "http", "127.0.0.1:1")
+            caller = await ask(sessions, asked)
+        else:
             session = await ask(
                 sessions, SignIn("eve", "a password of hers", "http", "127.0.0.1:1")
             )
@@ -289,6 +298,27 @@ async def test_what_runs_in_a_session_ends_with_it(node: Running) -> None:
     (left,) = await shown(node)
     await node.values(f"KILL '{left['id']}'")
     assert type((await other).refusal) is Cancelled
+
+
+@pytest.mark.parametrize("basic", [False, True])
+async def test_what_stands_in_the_line_when_its_credential_ends_is_not_begun(
+    node: Running, basic: bool
+) -> None:
+    await node.values("DEFINE TABLE done; DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
+    scripts, sessions = node.node.scripts, node.node.sessions
+    password, address = "a password of hers", "127.0.0.1:1"
+    if basic:
+        asked = AuthenticatePassword("eve", password, "http", address)
+        caller = await ask(sessions, asked)
+        alter = "ALTER USER eve SET ROLE owner"
+        ended: asyncio.Future[Any] = ask(scripts, RunScript(OWNER, alter, "alter"))
+    else:
+        session = await ask(sessions, SignIn("eve", password, "http", address))
+        caller, ended = session.caller, ask(sessions, SignOut(session.token))
+    late = RunScript(caller, "CREATE done:1", "late", {}, "shop", "main")
+    (answer, _) = await asyncio.gather(ask(scripts, late), ended)
+    assert type(answer.refusal) is SessionEnded and not answer.committed
+    assert await node.value("SELECT * FROM done") == []
 
 
 async def test_a_script_that_ends_its_own_session_runs_on(node: Running) -> None:

@@ -336,7 +336,7 @@ async def test_it_survives_a_restart_and_a_state_made_anew(
 async def test_who_came_and_went_is_in_the_audit_trail(house: Running) -> None:
     sessions = house.node.sessions
     session = await ask(sessions, SignIn("root", PASSWORD, "http", "192.0.2.1:9"))
-    await ask(sessions, ChangePassword(session.caller, PASSWORD, "correct horse 2", None))
+    await ask(sessions, ChangePassword(session.caller, PASSWORD, "correct horse 2"))
     session = await ask(sessions, SignIn("root", "correct horse 2", "wire", "192.0.2.1:9"))
     await ask(sessions, SignOut(session.token))
     asked = AuthenticatePassword("root", "correct horse 2", "http", "192.0.2.1:9")
