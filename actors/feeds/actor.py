@@ -89,8 +89,10 @@ class FeedsActor(LoopActor):
         condition = None if asked.where is None else Filter(asked.where)
         await committer.released_in_time(found.ticket)
         start = await self._start(asked, found.created)
-        # Others ran meanwhile. From here to its beginning nothing is awaited.
-        now = self._look(asked)
+        # Others ran meanwhile: a right may have come that is not released yet.
+        while (now := self._look(asked)).saw > committer.released_upto:
+            await committer.released_in_time(committer.promise(now.saw))
+        # From here to its beginning nothing is awaited.
         if now.table.id != found.table.id:
             raise Busy(f"table {now.table.path} is being declared anew: ask again")
         self._sessions.check_authenticated(asked.caller)

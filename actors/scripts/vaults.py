@@ -24,6 +24,7 @@ from protocol import limits
 from protocol.errors import (
     AlreadyExists,
     BadRequest,
+    Conflict,
     Refusal,
     TypeRefused,
     Unknown,
@@ -240,7 +241,11 @@ def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> V
             )
     _shown(run, act)
     found: list[Value] = []
+    names = (vault.database.namespace.name, vault.database.name)
     with run.reading_beside() as tx:
+        # It waited for its entry: rights, and what has that name, may be others by now.
+        if run.rights.vault(tx, run.caller, names, vault.name, READ).id != vault.id:
+            raise Conflict(f"vault {vault.path} was declared anew in this moment")
         tx.pause()
         for some in vaults.ids(tx, vault, _raw(prefix), _raw(after)) if most else ():
             found += some

@@ -38,6 +38,7 @@ from protocol.values import RecordId
 from storage.frames import Frame
 from storage.memory import MemoryEngine
 from tests.actors import nodes
+from tests.actors.scripts.test_stalled_disk import Stall
 from tests.simulation.disk import SimulatedDisk
 
 
@@ -771,6 +772,31 @@ async def test_a_feed_that_waits_to_begin_ends_with_the_password_it_came_by(chan
         with pytest.raises(SessionEnded):  # also where another has its name and its password
             await follow(node, Reader(), caller)
         await follow(node, Reader(), await ask(node.sessions, asked))
+
+
+async def test_a_feed_begins_by_no_right_that_may_yet_be_taken_back() -> None:
+    """One that comes while it waits for another is waited for as well."""
+    async with node_with_tables() as node:
+        await seq(node, "DEFINE USER bob ROLE member PASSWORD 'bob-bob-bob'")
+        stall = Stall(node)
+        try:
+            granted = []
+            for verb in ("READ", "INFO"):
+                before = node.committer.committed
+                script = f"GRANT {verb} ON TABLE a.b.t TO bob"
+                granted.append(asyncio.create_task(seq(node, script)))
+                while node.committer.committed == before:
+                    await asyncio.sleep(0)
+                if verb == "READ":
+                    opening = asyncio.create_task(follow(node, Reader(), BOB))
+                    await nodes.yield_often()
+            stall.pass_one()
+            await granted[0]
+            await nodes.yield_often()
+            assert not opening.done() and not granted[1].done()
+        finally:
+            stall.end()
+        assert (await opening).view.wanted.attributed
 
 
 async def test_feeds_are_among_what_runs_and_can_be_killed() -> None:

@@ -457,6 +457,30 @@ def test_an_entry_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     played(main)
 
 
+def test_ids_are_listed_to_whom_may_see_them_when_they_are_read() -> None:
+    """Not to who could when the entry of it was on its way."""
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await define_users(node)
+            await value(node, "GRANT READ ON VAULT a.b.v TO mo")
+            stall = Stall(node)
+            before = node.committer.committed
+            listing = asyncio.ensure_future(run(node, "LIST FROM VAULT v", caller=called("mo")))
+            while node.committer.committed == before:
+                await asyncio.sleep(0)
+            script = "REVOKE READ ON VAULT a.b.v FROM mo; WRITE 'later' IN VAULT v VALUE 1"
+            revoking = asyncio.ensure_future(run(node, script))
+            while node.committer.committed < before + 3:
+                await asyncio.sleep(0)
+            stall.end()
+            assert (await revoking).refusal is None
+            answer = await listing
+            assert isinstance(answer.refusal, Unknown) and not answer.results
+
+    played(main)
+
+
 def test_no_more_than_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.vaults.keyring.PROVEN", 3)
 

@@ -44,6 +44,10 @@ class Stall:
         self._held: list[Any] = []
         self._batches._send = self._held.append
 
+    def pass_one(self) -> None:
+        """The disk takes the oldest batch, and none behind it."""
+        self._send(self._held.pop(0))
+
     def end(self) -> None:
         """The disk answers again."""
         if self in self.under_way:
