@@ -182,6 +182,8 @@ class Sessions:
         """How many of them each user has."""
         self._known: OrderedDict[str, _Known] = OrderedDict()  # the one let in last at the end
         """Users with open sessions, and those whose passwords were right lately."""
+        self.unreleased: set[str] = set()
+        """Users who were let in while changes of users were on their way."""
         self._revocations = 0
         """How often the credentials of some user were revoked."""
         self._revoked: OrderedDict[str, int] = OrderedDict()
@@ -305,6 +307,15 @@ class Sessions:
         """End what was let in as an earlier user of a name that is given to a new one."""
         if name in self._known:
             self.end_all(name)
+
+    def look_at_released(self, tx: Transaction) -> None:
+        """End what was let in as a user that has become another since, while its change was on its
+        way and nothing could be released."""
+        names, self.unreleased = self.unreleased, set()
+        for name in sorted(names):
+            known = self._known.get(name)
+            if known is not None and not known.is_stored_as(users.find(tx, name)):
+                self.end_all(name)
 
     def on_user_followed(self, name: str, user: User | None, *, rehashed: bool) -> None:
         """Another node has changed a user, or its grants: end now what was let in as another one.
@@ -513,7 +524,13 @@ def end_with_users(sessions: Sessions, committer: Committer) -> None:
                 # The node itself writes no password: it makes the hash of the same one stronger.
                 sessions.on_user_followed(name, user, rehashed=commit.how == NODE.surface)
 
+    def look_at_released() -> None:
+        if sessions.unreleased and committer.ledger.users_version <= committer.released_upto:
+            with committer.begin() as tx:
+                sessions.look_at_released(tx)
+
     committer.on_users_followed.append(look)
+    committer.on_told.append(look_at_released)
 
 
 def _nothing() -> None:

@@ -180,7 +180,10 @@ class SessionsActor(LoopActor):
         its way ends its sessions when it comes to be."""
         committer = self._committer
         with committer.begin() if committer.stall is None else committer.begin_shown() as tx:
-            return read_user(tx, name)
+            seen = read_user(tx, name)
+        if seen.user is not None and committer.ledger.users_version > committer.released_upto:
+            self._sessions.unreleased.add(name)
+        return seen
 
     def _may_show(self, seen: Seen) -> bool:
         """Whether a reading rests on nothing that may yet be taken back."""

@@ -10,8 +10,8 @@ import pytest
 
 from actors.cluster.holding import Holding
 from actors.runtime import ask
-from protocol.errors import NotEnoughReplicas, Refusal, UnknownOutcome
-from protocol.requests import AuthenticatePassword, NodeStatus
+from protocol.errors import NotEnoughReplicas, Refusal, SessionEnded, UnknownOutcome
+from protocol.requests import AuthenticatePassword, NodeStatus, SignIn
 from protocol.spaces import GetKey
 from protocol.values import NONE
 from tests.actors.cluster.test_members import wrote
@@ -19,6 +19,7 @@ from tests.actors.cluster.test_waits import within
 from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
 from tests.actors.nodes import ANA, OWNER
 from tests.actors.parts import outcome
+from tests.actors.test_feeds import Reader, follow
 from tests.keys import ask_keys
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -142,6 +143,27 @@ def test_an_operator_signs_in_while_users_are_on_their_way() -> None:
         async with asyncio.timeout(SOON):
             found = await outcome(ask(leader.runs.sessions, asked))
         assert isinstance(found, Refusal) and found.code == "SignInRefused"
+
+    played(main, acks=2)
+
+
+@pytest.mark.parametrize("basic", [False, True])
+def test_what_is_let_in_while_its_user_changes_ends_when_that_is_released(basic: bool) -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        await leader.value(LATE)
+        (change,) = await stalled(trio, leader, "ALTER USER late SET PASSWORD 'another battery'")
+        sessions, reader = leader.runs.sessions, Reader()
+        password, address = "correct horse battery", "192.0.2.1:1"
+        if basic:
+            asked = AuthenticatePassword("late", password, "http", address)
+            caller = await ask(sessions, asked)
+        else:
+            caller = (await ask(sessions, SignIn("late", password, "http", address))).caller
+        await follow(leader.runs, reader, caller)
+        trio.named("c").mend()
+        await change
+        async with asyncio.timeout(60):
+            assert isinstance(await reader.over(), SessionEnded)
 
     played(main, acks=2)
 
