@@ -394,9 +394,9 @@ class NodeParts:
         if self._roles is not None:
             places.append(self._roles.actor)
         if self._spaces is not None:
-            places += self._spaces.sweepers.places.values()
+            places += self._spaces.sweepers.places()
         if self._topics is not None:
-            places += self._topics.places.values()
+            places += self._topics.places()
         return places
 
 

@@ -31,10 +31,9 @@ class Timers:
         self._unfinished = unfinished
 
     async def leads(self, leads: bool) -> None:
-        """This node leads the store from now on, or does no more."""
+        """This node leads the store from now on, or does no more, which ends its timers by itself
+        (`Committer.on_following`)."""
         if not leads:
-            self._topics.rest()
-            self._spaces.rest()
             return
         self._spaces.begin()
         self._indexes.wake()

@@ -21,6 +21,7 @@ from storage import fields, index_rows, keys, users
 from storage.announcing import OnChange, kept, read_kept
 from storage.effects import SEQUENCE_BYTES
 from storage.fields import Field
+from storage.ids import next_id
 from storage.indexes import Index, Keeper, keeper
 from storage.transactions import Transaction
 
@@ -475,13 +476,6 @@ def _named(tx: Transaction, start: bytes, end: bytes) -> Iterator[tuple[str, byt
     for pairs in tx.scan(start, end):
         for key, value in pairs:
             yield key[len(start) :].decode(), value
-
-
-def next_id(tx: Transaction, counter: bytes, after: int = 0) -> int:
-    """An id that nothing has had. :param after: of what was counted elsewhere"""
-    id = max(keys.unpack_counter(tx.get(counter)), after) + 1
-    tx.put(counter, keys.pack_counter(id))
-    return id
 
 
 def _packed(id: int, comment: str | None, **more: Any) -> bytes:

@@ -29,7 +29,8 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, Unknown
 from protocol.text import check_name
 from storage import keys
-from storage.catalog import Taken, next_id
+from storage.catalog import Taken
+from storage.ids import next_id
 from storage.message_rows import MessageRows
 from storage.topics import START, Place, Topic, check_span, declared_of_topic
 from storage.topics import topic as topic_of
@@ -223,8 +224,11 @@ def define_group(
 
 def _next_id(tx: Transaction, topic: Topic) -> int:
     """An id that no group of the topic has had. Once they were given out for the whole store."""
-    counter = keys.of_topic(keys.GROUP_IDS, *topic.numbers)
-    return next_id(tx, counter, after=keys.unpack_counter(tx.get(keys.ALL_GROUP_IDS)))
+    return next_id(
+        tx,
+        keys.of_topic(keys.GROUP_IDS, *topic.numbers),
+        after=keys.unpack_counter(tx.get(keys.ALL_GROUP_IDS)),
+    )
 
 
 def alter_group(tx: Transaction, changed: Group) -> None:

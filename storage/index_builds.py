@@ -29,6 +29,7 @@ from storage import catalog, index_rows, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import Pair
+from storage.ids import next_id
 from storage.index_steps import together
 from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Rows
 from storage.transactions import Transaction
@@ -75,7 +76,7 @@ def define_index(
         drop_index(tx, present)
     database = table.database
     key = keys.index(database.namespace.id, database.id, table.id, name)
-    id = catalog.next_id(tx, keys.INDEX_IDS)
+    id = next_id(tx, keys.INDEX_IDS)
     made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING)
     return _begin(tx, table, index_rows.placed(key, made), tick)
 
@@ -94,7 +95,7 @@ def rebuild_index(
     coming = index_rows.successor(index)
     if coming is not None:
         _clear(tx, coming)
-    number = catalog.next_id(tx, keys.INDEX_IDS)
+    number = next_id(tx, keys.INDEX_IDS)
     return _begin(tx, table, replace(index, state=REBUILDING, anew=number), tick)
 
 

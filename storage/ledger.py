@@ -30,6 +30,7 @@ from storage.effects import SEQUENCE_BYTES, Attribution, Effect
 from storage.engine import Batch, Engine, View
 from storage.frames import NO_DIGEST, Frame
 from storage.histories import LogEnd
+from storage.ids import RolledBackIds
 from storage.layers import InFlight, Layer, apply_writes
 from storage.lineage import Lineage
 from storage.log_time import LogTime
@@ -104,6 +105,7 @@ class Ledger:
         self._replayed_last: Frame | None = None
         self._replaying_bytes = 0
         self.lookups = Lookups(engine.applied)
+        self.rolled_back_ids = RolledBackIds()
         self._paused: dict[int, Transaction] = {}
         self.moments: set[Moment] = set()
         """Those that are kept, or still read."""
@@ -483,6 +485,9 @@ class Ledger:
         for _ in range(self._durable - upto):
             self._digests.pop()
         self.roll_backs.add(upto, why)
+        for layer in self.flight.layers:
+            if layer.sequence > upto:
+                self.rolled_back_ids.add(layer)
         self.flight.keep(upto)
         self._committed = self._durable = upto
         left = self.flight.layers

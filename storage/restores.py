@@ -33,6 +33,11 @@ class Mark:
         """Where it stands."""
         return keys.restoring(self.namespace, self.database)
 
+    @property
+    def row(self) -> bytes:
+        """What stands there. Behind a lost lead the ids may be those of another place."""
+        return binary.pack(list(self.names))
+
 
 def mark(tx: Transaction, place: Namespace | Database) -> Mark:
     """A place was made, and is to be filled."""
@@ -40,7 +45,7 @@ def mark(tx: Transaction, place: Namespace | Database) -> Mark:
         made = Mark(place.id, 0, (place.name,))
     else:
         made = Mark(place.namespace.id, place.id, (place.namespace.name, place.name))
-    tx.put(made.key, binary.pack(list(made.names)))
+    tx.put(made.key, made.row)
     return made
 
 
@@ -74,8 +79,8 @@ def undo(
     """
     dropped: list[Namespace | Database] = []
     for one in sorted(made, key=lambda one: one.database == 0):
-        if tx.get(one.key) is None:
-            continue  # somebody else has dropped it
+        if tx.get(one.key) != one.row:
+            continue  # somebody else has dropped it, or it was rolled back
         namespace = catalog.namespace(tx, one.names[0])
         assert namespace.id == one.namespace, "a mark goes with its place"
         if one.database:

@@ -16,7 +16,8 @@ from protocol.text import check_name
 from storage import keys
 from storage.announcing import read_kept
 from storage.appends import NUMBER, unpack_counter
-from storage.catalog import Database, Taken, absent, check_comment, declared_of, next_id
+from storage.catalog import Database, Taken, absent, check_comment, declared_of
+from storage.ids import next_id
 from storage.transactions import Transaction
 
 Full = Literal["DROP", "REFUSE"]

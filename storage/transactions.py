@@ -32,6 +32,7 @@ from storage.tickets import CommitTicket
 
 if TYPE_CHECKING:
     from storage.announcing import Noted
+    from storage.ids import RolledBackIds
     from storage.ledger import Ledger
 
 T = TypeVar("T")
@@ -77,6 +78,11 @@ class Transaction:
     def store(self) -> str:
         """How the store's id begins, eight digits: of what clients keep to come back with."""
         return self._ledger.store
+
+    @property
+    def rolled_back_ids(self) -> RolledBackIds:
+        """Ids of declarations that are not given again."""
+        return self._ledger.rolled_back_ids
 
     # What a short one never changes stands here: most transactions read one record, and to make
     # them cost more than that.

@@ -17,7 +17,8 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, TooLarge, TypeRefused
 from protocol.text import check_name
 from storage import keys, vault_rows
-from storage.catalog import Database, check_comment, declared_of, next_id
+from storage.catalog import Database, check_comment, declared_of
+from storage.ids import next_id
 from storage.keys import Range
 from storage.transactions import Transaction
 from storage.vault_rows import KeysRow, RecordRow, StoreRow, ValueRow

@@ -61,7 +61,6 @@ class Spaces:
         self.entrances = Entrances(committer, roles, sessions, rights)
         self.sweepers = Sweepers(runtime, committer)
         self.begin = self.sweepers.begin
-        self.rest = self.sweepers.rest
         self.expiring = self.sweepers.expiring
         self.dropped = self.sweepers.dropped
         self._monotonic_us = runtime.clock.monotonic_us

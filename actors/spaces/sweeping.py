@@ -3,7 +3,8 @@
 A sweep removes a bounded slice of expired keys in a commit of its own, waits until that is durable,
 and rests as long as it took. No key has a timer: a space has one, for the earliest of its expiries.
 A space without any has no actor either: it comes with the first key that expires, and goes with the
-last one, or with its space.
+last one, with its space, or with the lead: another leader may give an id to another space
+(`storage/ids.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
-
-from pykka import ActorRef
 
 from actors.commits import NODE, Committer
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, Supervised, handles, tell
@@ -43,46 +42,62 @@ class Expiring:
     at_us: int
 
 
+@dataclass(eq=False, slots=True)
+class SpaceSweep:
+    """The sweeping of one space, as long as an actor does it."""
+
+    space: Space
+    place: Supervised[SweepActor] | None = None
+    """The actor's; None: it has ended."""
+    due_us: int | None = None
+    """When the actor will look for expired keys: log time."""
+
+
 class Sweepers:
     """The actors that sweep; on the loop only."""
 
     def __init__(self, runtime: Runtime, committer: Committer) -> None:
         self.runtime = runtime
         self.committer = committer
-        self.places: dict[int, Supervised[SweepActor]] = {}
+        self.sweeps: dict[int, SpaceSweep] = {}
         """By the space's id."""
-        self.due_us: dict[int, int] = {}
-        """When the actor of a space, by its id, will look for expired keys: log time."""
-        self._spaces: dict[int, Space] = {}
-        """Those that have an actor."""
         self._parting: set[asyncio.Task[None]] = set()
+        self._leads = False
+        """True if this node sweeps, and not another one."""
         self._stopped = False
         committer.on_withdraw.append(self.look_again)
+        committer.on_following.append(self.rest)
 
     def begin(self) -> None:
         """Start an actor for every space that has keys that expire."""
+        self._leads = True
         with self.committer.begin() as tx:
             for space in _all(tx):
-                if space.id in self.places:
+                if space.id in self.sweeps:
                     continue  # of somebody who has written a key that expires
                 if _has_expiries(tx, space):
                     self._place(space)
 
     def rest(self) -> None:
         """Another node leads, and sweeps: no space has an actor here until the next `begin`."""
-        for space in list(self._spaces.values()):
-            self.end(space)
+        self._leads = False
+        for sweep in list(self.sweeps.values()):
+            self.end(sweep)
 
     def expiring(self, space: Space, at_us: int) -> None:
         """A key of a space expires at that log time: it is to be swept then."""
-        if self._stopped or self.due_us.get(space.id, at_us + 1) <= at_us:
+        if self._stopped or not self._leads:
             return
-        place = self.places.get(space.id)
-        if place is None:
+        sweep = self.sweeps.get(space.id)
+        if sweep is None:
             self._place(space)  # it looks by itself when it starts
-            return
+        elif sweep.due_us is None or sweep.due_us > at_us:
+            self._tell(sweep, at_us)
+
+    def _tell(self, sweep: SpaceSweep, at_us: int) -> None:
+        assert sweep.place is not None, "it has ended"
         try:
-            tell(place.ref, Expiring(at_us))
+            tell(sweep.place.ref, Expiring(at_us))
         except Busy:
             return  # it has much to do, and looks at the expiries after that
 
@@ -90,66 +105,63 @@ class Sweepers:
         """A space was dropped, or what it lies in. Its actor goes once that is durable: a full disk
         may take it back."""
         ids = _ids(what)
-        gone = [one for one in self._spaces.values() if _ids(one)[: len(ids)] == ids]
+        gone = [one for one in self.sweeps.values() if _ids(one.space)[: len(ids)] == ids]
         if gone:
             committer = self.committer
             ticket = committer.ticket(committer.committed)
             committer.when_released(ticket, partial(self._end_dropped, gone))
 
-    def _end_dropped(self, gone: list[Space], lost: BaseException | None) -> None:
+    def _end_dropped(self, gone: list[SpaceSweep], lost: BaseException | None) -> None:
         if lost is None:
-            for space in gone:
-                self.end(space)
+            for sweep in gone:
+                self.end(sweep)
 
     def look_again(self) -> None:
         """What was in flight was taken back: keys that had been deleted may be there again."""
         now_us = self.committer.ledger.log_time()
-        for space in self._spaces.values():
-            self.due_us.pop(space.id, None)
-            self.expiring(space, now_us)
-
-    def end(self, space: Space, ref: ActorRef[SweepActor] | None = None) -> None:
-        """A space has nothing that expires, or is no more: let its actor go.
-
-        :param ref: only if it is this one
-        """
-        if space.id not in self.places or not (ref is None or self.has(space, ref)):
+        if self._stopped:
             return
-        place = self.places[space.id]
-        del self.places[space.id]
-        del self._spaces[space.id]
-        self.due_us.pop(space.id, None)
+        for sweep in self.sweeps.values():
+            sweep.due_us = None
+            self._tell(sweep, now_us)
+
+    def end(self, sweep: SpaceSweep) -> None:
+        """A space has nothing that expires, or is no more: let its actor go."""
+        if sweep.place is None or self._stopped:
+            return
+        place, sweep.place = sweep.place, None
+        del self.sweeps[sweep.space.id]
         parting = asyncio.ensure_future(place.stop(), loop=self.runtime.loop)
         self._parting.add(parting)
         parting.add_done_callback(self._parting.discard)
 
-    def has(self, space: Space, ref: ActorRef[SweepActor]) -> bool:
-        """Whether this is the actor of a space."""
-        place = self.places.get(space.id)
-        return place is not None and place.ref == ref
+    def places(self) -> list[Supervised[SweepActor]]:
+        """Those of all actors."""
+        return [sweep.place for sweep in self.sweeps.values() if sweep.place is not None]
 
     async def stop(self) -> None:
         """Stop every actor."""
         self._stopped = True
-        for place in list(self.places.values()):
+        for place in self.places():
             await place.stop()
         await asyncio.gather(*self._parting)
 
     def _place(self, space: Space) -> None:
-        self._spaces[space.id] = space
-        self.places[space.id] = Supervised(
-            lambda: SweepActor.start(self.runtime, self, space), refoldable=True
+        sweep = self.sweeps[space.id] = SpaceSweep(space)
+        sweep.place = Supervised(
+            lambda: SweepActor.start(self.runtime, self, sweep), refoldable=True
         )
 
 
 class SweepActor(LoopActor):
     """Sweeps one space."""
 
-    def __init__(self, runtime: Runtime, sweepers: Sweepers, space: Space) -> None:
+    def __init__(self, runtime: Runtime, sweepers: Sweepers, sweep: SpaceSweep) -> None:
         super().__init__(runtime)
         self._sweepers = sweepers
         self._committer = sweepers.committer
-        self._space = space
+        self._sweep = sweep
+        self._space = sweep.space
         self._timer: asyncio.TimerHandle | None = None
         self._due_us = 0
         """When the timer is set for, in log time."""
@@ -175,7 +187,7 @@ class SweepActor(LoopActor):
     @handles(Expiring)
     def expiring(self, message: Expiring) -> None:
         """Somebody has written a key that expires."""
-        if self._sweepers.has(self._space, self.actor_ref):
+        if self._sweep.place is not None:
             self._expires_at(message.at_us)
         else:  # it was let go while this was on its way
             self._sweepers.expiring(self._space, message.at_us)
@@ -249,7 +261,7 @@ class SweepActor(LoopActor):
         if tx.saw > self._committer.released_upto:
             self._arm(self._committer.ledger.log_time())
         else:
-            self._sweepers.end(self._space, self.actor_ref)
+            self._sweepers.end(self._sweep)
 
     def _expires_at(self, at_us: int) -> None:
         self._written_us = min(self._written_us, at_us)
@@ -264,19 +276,19 @@ class SweepActor(LoopActor):
         if not self.actor_ref.is_alive() or (self._timer is not None and self._due_us <= at_us):
             return
         self._disarm()
-        self._due_us = self._sweepers.due_us[self._space.id] = at_us
+        self._due_us = self._sweep.due_us = at_us
         wait_us = max(at_us - self._committer.ledger.log_time(), 0)
         self._timer = self.after(wait_us / 1_000_000, self._time_to_sweep)
 
     def _disarm(self) -> None:
-        self._sweepers.due_us.pop(self._space.id, None)
+        self._sweep.due_us = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _time_to_sweep(self) -> None:
         self._timer = None
-        self._sweepers.due_us.pop(self._space.id, None)
+        self._sweep.due_us = None
         try:
             tell(self.actor_ref, Sweep())
         except Busy:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from actors.commits import NODE, Committer
-from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles
+from actors.runtime import REST_SECONDS, LoopActor, Runtime, Supervised, handles
 from protocol import limits
 from protocol.errors import (
     Conflict,
@@ -70,17 +70,39 @@ class Work(Request[None]):
     """Said to a topic's actor when its time has come."""
 
 
+@dataclass(eq=False, slots=True)
+class TopicSchedule:
+    """What is to come for one topic, and the actor that does it."""
+
+    topic: Topic
+    due_us: int | None = None
+    """When the topic will be looked after: log time; None: there is no need."""
+    place: Supervised[TopicActor] | None = None
+    """The actor's, while it has something to do or lately had."""
+    working: bool = False
+    """True if the actor has work and has not reported its end."""
+    on_the_way: bool = False
+    """True if it was told of more work and has not heard it yet."""
+    gone: bool = False
+    """True if the topic was dropped while the actor worked."""
+    void: bool = False
+    """True once the topic was dropped, or this node led no more: what the actor reports is void."""
+
+
 class TopicActor(LoopActor):
     """Does what time brings to one topic.
 
     :param replaces: whether there was one before it, which failed
     """
 
-    def __init__(self, runtime: Runtime, owner: Topics, topic: Topic, replaces: bool) -> None:
+    def __init__(
+        self, runtime: Runtime, owner: Topics, schedule: TopicSchedule, replaces: bool
+    ) -> None:
         super().__init__(runtime)
         self._owner = owner
         self._committer = owner.committer
-        self._topic = topic
+        self._schedule = schedule
+        self._topic = schedule.topic
         self._replaces = replaces
         self._working = False
         self._told_us: int | None = None
@@ -95,12 +117,12 @@ class TopicActor(LoopActor):
     def on_start(self) -> None:
         """What an actor before this one has left is not lost."""
         if self._replaces:
-            self._owner.begin_again(self._topic)
+            self._owner.begin_again(self._schedule)
 
     @handles(Work)
     async def work(self, _message: Work) -> None:
         """Do all that is due, in slices, resting after each as long as it took."""
-        self._owner.came(self._topic)
+        self._schedule.on_the_way = False
         if self._working:
             self._told_us = self._committer.ledger.log_time()
             return
@@ -126,7 +148,7 @@ class TopicActor(LoopActor):
             self._refused.pop(ALL, None)
         finally:
             self._working = False
-        owner.worked(self._topic, done.next_us, began_us, awaited=done.awaited)
+        owner.worked(self._schedule, done.next_us, began_us, awaited=done.awaited)
 
     async def _slice(self) -> _Done:
         """Some of each kind of work, if it is due."""
@@ -172,7 +194,8 @@ class TopicActor(LoopActor):
             self._refused.pop(part, None)
 
     def _barrier_gone(self) -> None:
-        self._owner.expects(self._topic, self._committer.ledger.log_time(), exact=True)
+        at_us = self._committer.ledger.log_time()
+        self._owner.expects_for(self._schedule, at_us, exact=True)
 
     def _leave(self, part: int, error: EngineUnreadable) -> int:
         """What a part of the work needs can't be read; log time when it is to be tried again."""
@@ -184,7 +207,7 @@ class TopicActor(LoopActor):
         refused = self._refused.setdefault(part, _Refused())
         refused.times += 1
         refused.until_us = self._committer.ledger.log_time() + pause_us
-        self._owner.refused(self._topic)
+        self._owner.refused(self._schedule)
         return refused
 
     def _refuse(self, part: int, name: str, refusal: Refusal) -> int:

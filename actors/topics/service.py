@@ -1,9 +1,10 @@
 """The topics of the node: what each has to come, one timer for all, what commits bring, who waits.
 
 - A topic with nothing to come costs nothing: no actor, no timer, no look. `Topics` keeps one
-  entry, a time, for each topic that has something to come, and one timer for all of them. An actor
+  `TopicSchedule` for each topic that has something to come, and one timer for all of them. An actor
   is started when the time has come, and goes when it has nothing to do for a while. A topic that is
-  dropped takes all of that with it once the drop is on the disk.
+  dropped takes all of that with it once the drop is on the disk, and a node that leads no more
+  drops all of it: another leader may give an id to another topic (`storage/ids.py`).
 - These times are a service, not what makes anything right: TAKE judges deadlines exactly, by
   itself. So they are kept apart a little, save where somebody waits.
 """
@@ -23,7 +24,16 @@ from actors.commits import NODE, Committer
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, tell
-from actors.topics.due import DUE, PAUSE_US, SECOND_US, TopicActor, Work, next_us, present
+from actors.topics.due import (
+    DUE,
+    PAUSE_US,
+    SECOND_US,
+    TopicActor,
+    TopicSchedule,
+    Work,
+    next_us,
+    present,
+)
 from actors.topics.metrics import TopicFigures, figures_of
 from actors.topics.waiting import Hear, Waits
 from protocol import limits
@@ -74,21 +84,16 @@ class Topics:
         """Scripts that wait for messages."""
         self._hear: Hear | None = None
         """Whoever wants to hear of commits beside this."""
-        self._has_led = False
-        """Whether anything may be known here of topics, which is to go when they do."""
-        self.places: dict[int, Supervised[TopicActor]] = {}
-        """Actors that have, or lately had, something to do; by the topic's id."""
+        self._leads = False
+        """True if this node does what time brings to topics, and keeps schedules for it."""
+        self._leads_ended = 0
+        """How often that has ended."""
+        self.schedules: dict[int, TopicSchedule] = {}
+        """By the topic's id."""
         self.begun = 0
         """How often an actor was given work."""
-        self.working: dict[int, Topic] = {}
-        """Topics, by their ids, whose actors have work and have not reported its end."""
-        self._on_the_way: set[int] = set()
-        """Of these, those whose actors have been told of more work and have not heard it yet."""
-        self._gone: set[int] = set()
-        """Of those that work, the ones that were dropped meanwhile."""
-        self._due: dict[int, tuple[int, Topic]] = {}
         self._agenda: list[tuple[int, int]] = []
-        """Times and topics; an entry counts as long as `_due` says the same."""
+        """Times and topics; an entry counts as long as the topic's schedule says the same."""
         self._worked_us: dict[int, int] = {}
         self.refusals: dict[int, tuple[int, Topic]] = {}
         """How often what was due was refused, by the topic's id; since the start."""
@@ -96,16 +101,19 @@ class Topics:
         self._timer_us = 0
         self._stopping = False
         self._parting: set[asyncio.Task[None]] = set()
+        committer.on_following.append(self.rest)
 
     # --- start and end --------------------------------------------------------------------------
 
     async def begin(self) -> None:
         """Look at every topic for what there is to come, in slices."""
-        self._has_led = True
+        self._leads, leads_ended = True, self._leads_ended
         self._listen(self._hear)
         until_us = self.runtime.clock.monotonic_us() + limits.SLICE_US
         with self.committer.begin() as tx:
             for topic in _all(tx):
+                if self._leads_ended != leads_ended:
+                    return
                 at_us = self._next_us(tx, topic)
                 if at_us is not None:
                     self.expects(topic, at_us)
@@ -123,9 +131,18 @@ class Topics:
 
     def rest(self) -> None:
         """Another node leads: what time brings is its to do. `begin` looks at all of them again."""
-        self._due.clear()
+        if self._stopping:
+            return  # `stop` ends the actors
+        self._leads, self._leads_ended = False, self._leads_ended + 1
+        schedules, self.schedules = self.schedules, {}
+        for schedule in schedules.values():
+            schedule.void = True
+            self._part(schedule)
         self._agenda.clear()
+        self._worked_us.clear()
+        self.refusals.clear()
         self._disarm()
+        self._listen(self._hear)
         self.waits.look_again()
 
     def drain(self) -> None:
@@ -137,9 +154,18 @@ class Topics:
         self._stopping = True
         self.drain()
         self._disarm()
-        for place in list(self.places.values()):
+        for place in self.places():
             await place.stop()
         await asyncio.gather(*self._parting)
+
+    def places(self) -> list[Supervised[TopicActor]]:
+        """Actors that have, or lately had, something to do."""
+        return [one.place for one in self.schedules.values() if one.place is not None]
+
+    @property
+    def working(self) -> bool:
+        """True if any actor has work and has not reported its end."""
+        return any(schedule.working for schedule in self.schedules.values())
 
     # --- what is to come ------------------------------------------------------------------------
 
@@ -148,29 +174,37 @@ class Topics:
 
         :param exact: somebody waits for it
         """
+        if not self._leads:
+            return
         if not exact:
             at_us = max(at_us, self._worked_us.get(topic.id, 0) + self._apart_us())
-        due = self._due.get(topic.id)
-        if due is not None and due[0] <= at_us:
+        schedule = self.schedules.get(topic.id)
+        if schedule is None:
+            schedule = self.schedules[topic.id] = TopicSchedule(topic)
+        elif schedule.due_us is not None and schedule.due_us <= at_us:
             return
-        self._due[topic.id] = at_us, topic
+        schedule.due_us = at_us
         heappush(self._agenda, (at_us, topic.id))
         self._tidy()
         self._arm()
 
     def _tidy(self) -> None:
         """Where most of the agenda has been overtaken, keep of it what counts."""
-        if len(self._agenda) > 2 * len(self._due) + STALE:
-            self._agenda = [(at_us, id) for id, (at_us, _) in self._due.items()]
+        if len(self._agenda) > 2 * len(self.schedules) + STALE:
+            self._agenda = [(at_us, id) for id, at_us in self.due().items()]
             heapify(self._agenda)
 
     def _apart_us(self) -> int:
-        return min(max(APART_US, APART_EACH_US * len(self._due)), APART_MOST_US)
+        return min(max(APART_US, APART_EACH_US * len(self.schedules)), APART_MOST_US)
+
+    def due(self) -> dict[int, int]:
+        """When topics will be looked after, by their ids: log time."""
+        return {id: one.due_us for id, one in self.schedules.items() if one.due_us is not None}
 
     def expected_us(self, topic: int) -> int | None:
         """When the topic of that id will be looked after: log time; None: there is no need."""
-        due = self._due.get(topic)
-        return due[0] if due is not None else None
+        schedule = self.schedules.get(topic)
+        return schedule.due_us if schedule is not None else None
 
     def declarations_changed(self) -> None:
         """Topics or groups were dropped, or what may be done with them has changed."""
@@ -181,8 +215,9 @@ class Topics:
         if not self.roles.words:
             self.waits.end()
         self.waits.look_again()
-        for at_us, topic in list(self._due.values()):
-            self.expects(topic, min(at_us, self.committer.ledger.log_time()))
+        now_us = self.committer.ledger.log_time()
+        for id in self.due():
+            self.expects(self.schedules[id].topic, now_us)
 
     def is_awaited(self, tx: Transaction, group: Group) -> bool:
         """Whether somebody waits for what becomes of a group's deadlines: to take from it, or for
@@ -194,27 +229,33 @@ class Topics:
         dead = find_topic(tx, group.topic.database, group.dead_letter)
         return dead is not None and self.waits.is_awaited(dead.id)
 
-    def refused(self, topic: Topic) -> None:
+    def refused(self, schedule: TopicSchedule) -> None:
         """What was due on a topic was refused."""
-        self.refusals[topic.id] = self._refused(topic.id) + 1, topic
+        if not schedule.void:
+            topic = schedule.topic
+            self.refusals[topic.id] = self._refused(topic.id) + 1, topic
 
     def _refused(self, topic: int) -> int:
         return self.refusals[topic][0] if topic in self.refusals else 0
 
-    def worked(self, topic: Topic, next_us: int | None, began_us: int, *, awaited: bool) -> None:
+    def worked(
+        self, schedule: TopicSchedule, next_us: int | None, began_us: int, *, awaited: bool
+    ) -> None:
         """A topic's actor has done what there was to do.
 
         :param next_us: when there will be something; None: not as far as one can see
         :param began_us: when it began
         :param awaited: whether somebody waits for that
         """
-        if topic.id in self._on_the_way:  # which has an end of its own, and the actor stays for it
+        if schedule.void:
+            return
+        topic = schedule.topic
+        if schedule.on_the_way:  # which has an end of its own, and the actor stays for it
             if next_us is not None:
                 self.expects(topic, next_us)
             return
-        self.working.pop(topic.id, None)
-        if topic.id in self._gone:  # and what it found to come it has found before
-            self._gone.discard(topic.id)
+        schedule.working = False
+        if schedule.gone:  # and what it found to come it has found before
             self._forget(topic.id)
             return
         if len(self._worked_us) > REMEMBERED:
@@ -224,21 +265,23 @@ class Topics:
         if next_us is not None:
             # What is due already, and was not done, waits for something else than time.
             self.expects(topic, next_us, exact=awaited and next_us > began_us)
-        due = self.expected_us(topic.id)
-        if due is None or due > began_us + IDLE_US:
-            self._part(topic.id)
+        if schedule.due_us is None:
+            self.schedules.pop(topic.id, None)
+        if schedule.due_us is None or schedule.due_us > began_us + IDLE_US:
+            self._part(schedule)
 
-    def came(self, topic: Topic) -> None:
-        """A topic's actor has heard of the work that it was told of."""
-        self._on_the_way.discard(topic.id)
-
-    def begin_again(self, topic: Topic) -> None:
+    def begin_again(self, schedule: TopicSchedule) -> None:
         """An actor takes the place of one that failed, and left what it had to do."""
-        self._on_the_way.discard(topic.id)
-        self.expects(topic, self.committer.ledger.log_time() + PAUSE_US)
+        schedule.on_the_way = False
+        self.expects_for(schedule, self.committer.ledger.log_time() + PAUSE_US)
 
-    def _part(self, topic: int) -> None:
-        place = self.places.pop(topic, None)
+    def expects_for(self, schedule: TopicSchedule, at_us: int, *, exact: bool = False) -> None:
+        """As `expects`, for a topic's actor."""
+        if not schedule.void:
+            self.expects(schedule.topic, at_us, exact=exact)
+
+    def _part(self, schedule: TopicSchedule) -> None:
+        place, schedule.place = schedule.place, None
         if place is None or self._stopping:
             return
         parting = asyncio.ensure_future(place.stop(), loop=self.runtime.loop)
@@ -269,32 +312,30 @@ class Topics:
         begun = 0
         while self._agenda and self._agenda[0][0] <= now_us and begun < BEGUN_AT_ONCE:
             at_us, id = heappop(self._agenda)
-            due = self._due.get(id)
-            if due is None or due[0] != at_us:
+            schedule = self.schedules.get(id)
+            if schedule is None or schedule.due_us != at_us:
                 continue
-            del self._due[id]
-            self._begin(due[1])
+            schedule.due_us = None
+            self._begin(schedule)
             begun += 1
         self._arm()
 
-    def _begin(self, topic: Topic) -> None:
+    def _begin(self, schedule: TopicSchedule) -> None:
         self.begun += 1
-        self.working[topic.id] = topic
-        place = self.places.get(topic.id)
-        if place is None:
+        if schedule.place is None:
             replaces = chain((False,), repeat(True))
-            place = self.places[topic.id] = Supervised(
-                lambda: TopicActor.start(self.runtime, self, topic, next(replaces)),
+            schedule.place = Supervised(
+                lambda: TopicActor.start(self.runtime, self, schedule, next(replaces)),
                 refoldable=True,
             )
-        self._on_the_way.add(topic.id)
-        tell(place.ref, Work())
+        schedule.working = schedule.on_the_way = True
+        tell(schedule.place.ref, Work())
 
     # --- what commits bring ---------------------------------------------------------------------
 
     def _listen(self, hear: Hear | None) -> None:
         self._hear = hear
-        self.committer.ledger.heard = self._heard if self._has_led else hear
+        self.committer.ledger.heard = self._heard if self._leads else hear
 
     def _heard(self, layer: Layer) -> None:
         """A commit is in flight: those who want to hear of it, and what it drops, whatever way."""
@@ -313,28 +354,29 @@ class Topics:
             return
         for start, end in ranges:
             for id in self._known(start, end):
-                if id in self.working:
-                    self._gone.add(id)
+                schedule = self.schedules.get(id)
+                if schedule is not None and schedule.working:
+                    schedule.gone = True
                 else:
                     self._forget(id)
         self._tidy()
 
     def _forget(self, topic: int) -> None:
-        self._due.pop(topic, None)
         self._worked_us.pop(topic, None)
         self.refusals.pop(topic, None)
-        self._part(topic)
+        schedule = self.schedules.pop(topic, None)
+        if schedule is not None:
+            schedule.void = True
+            self._part(schedule)
 
     def _known(self, start: bytes, end: bytes) -> list[int]:
         """Topics of which anything is known here, and whose last positions stood in a range."""
         alone = len(start) == keys.RECORD_PREFIX_BYTES  # then it is that of one topic
-        ids = {keys.group_at(start)[0]} if alone else {*self._due, *self.working, *self.refusals}
+        ids = {keys.group_at(start)[0]} if alone else {*self.schedules, *self.refusals}
         found = []
         for id in ids:
-            due, refused = self._due.get(id), self.refusals.get(id)
-            topic = due[1] if due is not None else self.working.get(id)
-            if topic is None and refused is not None:
-                topic = refused[1]
+            schedule, refused = self.schedules.get(id), self.refusals.get(id)
+            topic = schedule.topic if schedule is not None else refused[1] if refused else None
             if topic is not None and start <= topic.last < end:
                 found.append(id)
         return found

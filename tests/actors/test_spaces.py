@@ -98,7 +98,7 @@ class Desk:
         """Have the space swept until nothing is due."""
         committer = self.node.committer
         while True:
-            for place in self.node.spaces.sweepers.places.values():
+            for place in self.node.spaces.sweepers.places():
                 tell(place.ref, Sweep())
             await asyncio.sleep(0)
             await committer.released(committer.ticket(committer.committed))
@@ -172,8 +172,14 @@ async def test_what_is_refused_after_a_commit_leaves_the_answers_of_that(here: D
     assert [type(one) for one in (again, big, read)] == [DiskFull] * 3
     committer.disk_full = False
     assert await here.run(GetKey("n"), GetKey("big")) == [{"value": 1, "ttl": None}, NONE]
-    (due_us,) = here.node.spaces.sweepers.due_us.values()
+    (due_us,) = due(here)
     assert due_us >= committer.ledger.log_time(), "it is swept in time"
+
+
+def due(here: Desk) -> list[int]:
+    """When spaces are swept."""
+    found = (sweep.due_us for sweep in here.node.spaces.sweepers.sweeps.values())
+    return [due_us for due_us in found if due_us is not None]
 
 
 async def test_who_is_ended_hears_what_is_on_the_disk_by_then(here: Desk) -> None:
@@ -448,7 +454,7 @@ async def test_a_written_key_of_a_space_of_passing_keys_is_swept_in_time(here: D
     assert await here.one(SetKey("k", 1)) == WRITTEN
     assert (await here.one(GetKey("k")))["ttl"] == timedelta(seconds=5)
     await asyncio.sleep(0)
-    (due_us,) = here.node.spaces.sweepers.due_us.values()
+    (due_us,) = due(here)
     assert due_us >= here.node.committer.ledger.log_time() + 5 * SECOND
 
 
@@ -543,7 +549,7 @@ async def test_without_the_writable_role_reads_go_on(here: Desk) -> None:
     assert answers[2] == {"keys": ["k"]}
     here.clock.advance(6 * SECOND)
     assert await here.one(GetKey("k")) is NONE
-    (place,) = here.node.spaces.sweepers.places.values()
+    (place,) = here.node.spaces.sweepers.places()
     tell(place.ref, Sweep())
     for _ in range(5):
         await asyncio.sleep(0)
@@ -575,17 +581,17 @@ async def test_without_enough_followers_reads_go_on(here: Desk, refusal: Refusal
 
 
 async def test_a_space_that_is_dropped_is_no_space_any_more(here: Desk) -> None:
-    places = here.node.spaces.sweepers.places
+    sweeps = here.node.spaces.sweepers.sweeps
     seen = set()
     for drop in ("DROP SPACE a.b.c", "DROP DATABASE a.b", "DROP NAMESPACE a"):
         await here.run(SetKey("k", 1, 5 * SECOND))
-        (space_id,) = places
+        (space_id,) = sweeps
         seen.add(space_id)
         answer = await nodes.run(here.node, drop.replace("a.b.c", "c"))
         assert answer.refusal is None, answer.refusal
         with pytest.raises(NotASpace):
             at_once(here, ANA, GetKey("k"))
-        assert not places
+        assert not sweeps
         answer = await nodes.run(
             here.node,
             "DEFINE NAMESPACE IF NOT EXISTS a; DEFINE DATABASE IF NOT EXISTS a.b; USE a.b;"
@@ -600,19 +606,19 @@ async def test_a_space_that_is_dropped_is_no_space_any_more(here: Desk) -> None:
 async def test_a_space_without_keys_that_expire_has_no_actor_and_no_timer(here: Desk) -> None:
     sweepers = here.node.spaces.sweepers
     await here.run(SetKey("stays", 1))
-    assert not sweepers.places
+    assert not sweepers.sweeps
     await here.run(SetKey("k", 1, SECOND), SetKey("l", 1, SECOND))
     await asyncio.sleep(0)
-    assert len(sweepers.places) == len(sweepers.due_us) == 1
+    assert len(sweepers.sweeps) == len(due(here)) == 1
     here.clock.advance(2 * SECOND)
     await here.sweep()
     async with asyncio.timeout(20):
-        while sweepers.places:
+        while sweepers.sweeps:
             await asyncio.sleep(0.01)
             here.clock.advance(SECOND)
-    assert not sweepers.due_us
+    assert not due(here)
     await here.run(SetKey("k", 1, SECOND))
-    assert sweepers.places
+    assert sweepers.sweeps
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
@@ -627,7 +633,7 @@ async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
     old.pause()
     await here.run(SetKey("k", 1, 2 * SECOND))
     here.clock.advance(3 * SECOND)
-    (place,) = spaces.sweepers.places.values()
+    (place,) = spaces.sweepers.places()
     sweeping = committer.committed
     tell(place.ref, Sweep())
     while committer.committed == sweeping:
@@ -639,7 +645,7 @@ async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
         await asyncio.sleep(0)
     spaces.expiring(space, old.now_us + SECOND)
     async with asyncio.timeout(20):
-        while here.stored() or spaces.sweepers.places:
+        while here.stored() or spaces.sweepers.sweeps:
             await asyncio.sleep(0.01)
             here.clock.advance(SECOND)
 
@@ -647,7 +653,7 @@ async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
 async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk) -> None:
     committer, sweepers = here.node.committer, here.node.spaces.sweepers
     await here.run(SetKey("k", 1, SECOND))
-    (place,) = sweepers.places.values()
+    (place,) = sweepers.places()
     space = here._declared()
     with committer.begin() as tx:
         catalog.drop_space(tx, space)
@@ -655,7 +661,7 @@ async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk
     sweepers.dropped(space)
     committer.withdraw(committer.generation, DiskFull("planted"))
     await asyncio.sleep(0)
-    assert list(sweepers.places.values()) == [place] and place.ref.is_alive()
+    assert sweepers.places() == [place] and place.ref.is_alive()
 
 
 @pytest.mark.parametrize(
@@ -752,7 +758,7 @@ async def test_sweeping_needs_no_one_to_ask(here: Desk) -> None:
 async def test_a_fresh_actor_takes_over_after_a_failure(here: Desk, logbook: Any) -> None:
     logbook.allow("actor failed")
     await here.run(SetKey("k", 1, SECOND))
-    (place,) = here.node.spaces.sweepers.places.values()
+    (place,) = here.node.spaces.sweepers.places()
     ref = place.ref
     tell(ref, object())
     async with asyncio.timeout(20):
@@ -806,9 +812,9 @@ async def test_spaces_with_keys_that_expire_have_their_actors_from_the_start() -
         await nodes.run(here.node, " ".join(f"DEFINE SPACE s{n};" for n in range(20)))
         for number in range(20):
             await here.run(SetKey("k", number, SECOND), space=f"s{number}")
-        assert len(here.node.spaces.sweepers.places) == 20
+        assert len(here.node.spaces.sweepers.sweeps) == 20
     async with desk(disk, START_US + SECOND) as here:
-        assert len(here.node.spaces.sweepers.places) == 20, "c has none"
+        assert len(here.node.spaces.sweepers.sweeps) == 20, "c has none"
         for number in range(20):
             assert await here.run(GetKey("k"), space=f"s{number}") == [NONE]
 

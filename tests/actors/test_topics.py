@@ -15,6 +15,7 @@ import pytest
 from actors.commits import By
 from actors.node import Node
 from actors.topics import TopicActor
+from actors.topics.due import TopicSchedule
 from actors.topics.service import APART_US, IDLE_US, STALE
 from protocol import limits
 from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooLarge
@@ -23,7 +24,6 @@ from storage.engine import Engine
 from storage.groups import find_group
 from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
-from storage.topics import Topic
 from tests.actors import nodes
 from tests.actors.parts import outcome, until
 from tests.actors.scripts.test_taken_back import stalled
@@ -501,13 +501,13 @@ async def test_a_topic_with_nothing_to_come_has_no_actor(here: Desk) -> None:
     assert topics.expected_us(1) is None
     taken = await here.value("TAKE FROM t AS g")
     assert topics.expected_us(1) is not None
-    assert not topics.places
+    assert not topics.places()
     await here.value("ACK t AS g RECEIPTS $r", receipts(taken))
     await here.pass_time(IDLE_US * 2)
     assert topics.begun == begun + 1, "looked once, when the deadline had passed"
     assert topics.expected_us(1) is None
     await nodes.yield_often()
-    assert not topics.places
+    assert not topics.places()
     await here.pass_time(HOUR)
     assert topics.begun == begun + 1
 
@@ -537,7 +537,7 @@ async def test_a_dropped_topic_is_let_go(here: Desk) -> None:
     assert await here.messages() == 1
     await nodes.yield_often()
     assert here.node.topics.expected_us(1) is None
-    assert not here.node.topics.places
+    assert not here.node.topics.places()
 
 
 @pytest.mark.parametrize(
@@ -552,14 +552,14 @@ async def test_a_dropped_topic_is_let_go(here: Desk) -> None:
 async def test_what_dropped_topics_had_to_come_is_not_kept(here: Desk, drop: str) -> None:
     await here.value("DEFINE TOPIC t KEEP 1h; PUBLISH INTO t VALUE 1")
     topics, begun = here.node.topics, here.node.topics.begun
-    kept = topics._due.copy()
+    kept = topics.due()
     place = ("c", "c") if "NAMESPACE" in drop else ("a", "c")
     for _ in range(STALE + 1):
         made = "DEFINE NAMESPACE IF NOT EXISTS c; DEFINE DATABASE IF NOT EXISTS {}.{}"
         await nodes.run(here.node, made.format(*place), place=(None, None))
         answer = await nodes.run(here.node, f"DEFINE TOPIC z KEEP 30d; {drop}", place=place)
         assert answer.refusal is None, answer.refusal
-    assert topics._due == kept
+    assert topics.due() == kept
     assert len(topics._agenda) <= 2 * len(kept) + STALE
     assert topics.begun == begun, "nothing was looked after for that"
     await here.pass_time(2 * HOUR)
@@ -586,7 +586,7 @@ async def test_a_dropped_topic_that_is_being_looked_after_is_let_go_too(here: De
     assert [await one for one in running] == [NONE, NONE]
     for _ in range(3):
         await here.pass_time(SECOND)
-    assert (topics._due, topics.places) == ({}, {})
+    assert (topics.schedules, topics.places()) == ({}, [])
 
 
 async def test_work_that_comes_as_the_last_ends_is_done(
@@ -601,17 +601,19 @@ async def test_work_that_comes_as_the_last_ends_is_done(
     batches: Any = committer._batches
     held, send, worked = list[Any](), batches._send, topics.worked
 
-    def as_work_comes(topic: Topic, next_us: int | None, began_us: int, *, awaited: bool) -> None:
+    def as_work_comes(
+        schedule: TopicSchedule, next_us: int | None, began_us: int, *, awaited: bool
+    ) -> None:
         monkeypatch.setattr(topics, "worked", worked)
         batches._send = held.append  # so that what comes has to wait
         with committer.begin() as tx:
-            group = find_group(tx, topic, "g")
+            group = find_group(tx, schedule.topic, "g")
             assert group is not None
             assert HandOuts(tx, group).extend([second["receipt"]], HOUR)["extended"] == 1
             committer.commit(tx, By("ana", "wire"))
-        topics._due.pop(topic.id, None)
-        topics._begin(topic)
-        worked(topic, None, began_us, awaited=awaited)
+        schedule.due_us = None
+        topics._begin(schedule)
+        worked(schedule, None, began_us, awaited=awaited)
 
     monkeypatch.setattr(topics, "worked", as_work_comes)
     here.clock.advance(21 * 60 * SECOND)
@@ -632,10 +634,10 @@ async def test_a_database_takes_with_it_all_that_its_topics_had_to_come(here: De
         await here.value(f"PUBLISH INTO {name} VALUE 1; ALTER TOPIC {name} SET KEEP 40s")
     await here.pass_time(SECOND)
     topics = here.node.topics
-    assert len(topics._due) == len(topics.places) == 100
+    assert len(topics.due()) == len(topics.places()) == 100
     await nodes.run(here.node, "DROP DATABASE a.b")
     await nodes.yield_often()
-    assert (topics._due, topics.places) == ({}, {})
+    assert (topics.schedules, topics.places()) == ({}, [])
     assert len(topics._agenda) <= STALE
 
 
@@ -832,7 +834,7 @@ async def test_ten_thousand_topics_start_and_idle(figure: Callable[[str, object]
     wall = START_US
     async with desk(disk, wall_us=wall, engine=MemoryEngine()) as here:
         topics = here.node.topics
-        assert not topics.places, "nothing is due yet"
+        assert not topics.places(), "nothing is due yet"
         assert sum(topics.expected_us(id) is not None for id in range(1, count + 1)) == 100
         await here.pass_time(30 * SECOND)
         assert topics.begun == 0
@@ -841,7 +843,7 @@ async def test_ten_thousand_topics_start_and_idle(figure: Callable[[str, object]
         assert topics.begun == 100
         took = datetime.now() - began
         await nodes.yield_often(200)
-        assert not topics.places
+        assert not topics.places()
         assert sum(topics.expected_us(id) is not None for id in range(1, count + 1)) == 100
         for name in names[:100]:
             assert (await here.value(f"INFO FOR GROUP g ON {name}"))["in_flight"] == 0, name

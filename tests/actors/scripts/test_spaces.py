@@ -143,7 +143,7 @@ async def test_a_script_that_passes_over_expired_keys_removes_them_in_one_commit
     for name in "cd":
         put = f"SET type::string($i) IN {name} VALUE $i EXPIRE AT $at"
         await node.values(f"FOR $i IN 0..300 {{ {put} }}", {"at": at})
-    node.node.spaces.rest()  # nobody sweeps
+    node.node.spaces.sweepers.rest()  # nobody sweeps
     ledger: Any = node.node.committer.ledger
     ledger._log_time.reaches(ledger.log_time() + 3_600_000_000)
     assert await node.value("RETURN time::now()") >= at

@@ -17,7 +17,7 @@ from actors.commits import NODE
 from actors.node import Node
 from actors.runtime import ask
 from actors.scripts.workers import Turns
-from protocol.errors import DiskFull, NotAllowed, Unknown
+from protocol.errors import DiskFull, NotAllowed, NotWritable, Unknown, UnknownOutcome
 from protocol.requests import Caller
 from protocol.rights import READ
 from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
@@ -142,7 +142,7 @@ async def told(node: Node, script: str, place: tuple[str, str]) -> Any:
 
 
 def test_rights_on_what_was_taken_back_are_not_those_on_what_has_its_id_next() -> None:
-    """An id is given again to what is declared next, which is somebody else's."""
+    """What is declared next is somebody else's."""
 
     async def main(node: Node, disk: SimulatedDisk) -> None:
         await value(
@@ -236,6 +236,72 @@ def test_a_cancelled_block_says_what_it_read_at() -> None:
         await until(lambda: len(node.running) == 1)
         await value(node, "CREATE t:1;")
         assert (await slow).sequence == at
+
+    played(main)
+
+
+SPACES = (
+    "DEFINE SPACE x; SET 'k' IN x VALUE 1 EXPIRE 1h",
+    "DEFINE SPACE y; SET 'k' IN y VALUE 1 EXPIRE 3s",
+    keys.ENTRY,
+)
+TOPICS = (
+    "DEFINE TOPIC x KEEP 2s; PUBLISH INTO x VALUE 1",
+    "DEFINE TOPIC y KEEP 5s; PUBLISH INTO y VALUE 1",
+    keys.MESSAGE,
+)
+"""A declaration that is rolled back, with what time brings to it; one behind it; and what is there
+of that until its time has come."""
+both = pytest.mark.parametrize(("gone", "stays", "tag"), [SPACES, TOPICS], ids=["space", "topic"])
+
+
+@both
+def test_time_comes_to_what_is_declared_behind_what_was_taken_back(
+    gone: str, stays: str, tag: int
+) -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await taken_back(node, disk, gone)
+        await value(node, stays)
+        assert held(node, tag) == 1
+        await asyncio.sleep(20)
+        assert held(node, tag) == 0
+
+    played(main)
+
+
+@both
+def test_time_comes_to_what_another_leader_has_given_the_same_id(
+    gone: str, stays: str, tag: int, logbook: Logbook
+) -> None:
+    """This node has led, and leads again: what it knew by the id was of its own declaration."""
+    logbook.allow("frames that were not released gave way")
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        committer, released = node.committer, node.committer.released_upto
+        elsewhere = disk.killed()
+        committer.releasable = lambda _durable: released
+        lost = asyncio.ensure_future(outcome(value(node, gone)))
+        await until(lambda: committer.durable_upto == released + 2)
+        await asyncio.sleep(3)  # what time brings to it is under way
+        await committer.begin_following(NotWritable("another node leads"))
+        await node._timers.leads(False)
+        assert isinstance(await lost, UnknownOutcome)
+        await committer.cut(released)
+        clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
+        async with running(
+            simulated_doors("stepped", elsewhere, MemoryEngine(), clock=clock)
+        ) as other:
+            await value(other, stays)
+            frames = list(other.store.parts[1].read(released + 1))
+        await committer.receive(frames, frames[-1].sequence)
+        committer.show(frames[-1].sequence)
+        await until(lambda: committer.released_upto == frames[-1].sequence)
+        assert held(node, tag) == 1
+        committer.releasable = lambda durable: durable
+        await committer.begin_leading(2)
+        await node._timers.leads(True)
+        await asyncio.sleep(20)
+        assert held(node, tag) == 0
 
     played(main)
 
