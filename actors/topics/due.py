@@ -251,7 +251,9 @@ class TopicActor(LoopActor):
                 messages.next_id_us(max(self._swept_to, last)),
             )
             done.end(self._committer, tx)
-        done.trimmed, done.more = trimmed, more or forgotten == SWEPT_IDS
+        if trimmed:
+            self._owner.trimmed(self._topic)
+        done.more = more or forgotten == SWEPT_IDS
         done.swept_to = last
         for at_us in due_us:
             done.expects(at_us)
@@ -271,7 +273,7 @@ class TopicActor(LoopActor):
             done.end(self._committer, tx)
         done.expects(due_us)
         done.more = done.more or hand_outs.more
-        if hand_outs.wakes or waited or done.trimmed:
+        if hand_outs.wakes or waited:
             self._owner.may_take(found)
         if hand_outs.dead is not None:
             self._owner.published(hand_outs.dead)
@@ -295,8 +297,6 @@ class _Done:
     """What a slice of a topic's actor has done."""
 
     more: bool = False
-    trimmed: int = 0
-    """Messages removed."""
     next_us: int | None = None
     """When there will be something to do, as far as one can see."""
     ticket: CommitTicket = NO_COMMIT

@@ -674,6 +674,29 @@ async def test_how_often_work_was_refused_is_forgotten_with_the_topic(
         assert here.node.topics.refusals == {}
 
 
+async def test_room_that_retention_makes_is_taken_though_the_group_was_refused(
+    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """Its work rests for a while then; who waits to take does not wait for that."""
+    logbook.allow("what is due on a topic was refused")
+
+    def refused(*_: object) -> None:
+        raise TooLarge("a transaction changes at most so much")
+
+    monkeypatch.setattr(TopicActor, "_take_back", refused)
+    await here.value("DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 1;"
+                     "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
+    await here.pass_time(6 * SECOND)
+    await here.value("PUBLISH INTO t VALUE 2")
+    waiting = asyncio.ensure_future(here.value("TAKE FROM t AS g WAIT 5m"))
+    await until(lambda: len(here.node.topics.waits) == 1)
+    await here.pass_time(5 * SECOND)
+    assert here.node.topics.refusals
+    async with asyncio.timeout(20):
+        (taken,) = await waiting
+    assert taken["value"] == 2
+
+
 async def test_an_actor_that_fails_is_replaced_and_goes_on(
     here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
