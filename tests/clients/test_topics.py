@@ -24,7 +24,7 @@ from storeclient import (
     errors,
 )
 from storeclient.batches import Batches
-from storeclient.groups import GIVEN_BACK
+from storeclient.groups import GIVEN_BACK, Seconds, Settled
 from tests.clients.test_real_node import EVERY_TYPE, serving
 from tests.nodes import PASSWORD
 from tests.processes import PASSWORD as PROCESS_PASSWORD
@@ -361,6 +361,29 @@ async def test_a_consumer_extends_what_takes_long(client: AsyncClient, topic: As
         assert held == []
         assert datetime.now(UTC) > first
         assert await message.ack()
+
+
+async def test_a_deadline_that_was_extended_by_hand_is_not_made_shorter(
+    client: AsyncClient, topic: AsyncTopic
+) -> None:
+    await client.run("ALTER GROUP g ON jobs SET DEADLINE 3s")
+    await topic.publish_many([1, 2])
+    group = topic.group("g")
+    async with group.messages(extend=True) as messages:
+        one, two = await anext(messages), await anext(messages)
+        assert await one.extend(3600)
+        extend, extended = group.extend, list[str]()
+
+        async def recorded(receipts: Sequence[str], by: Seconds) -> Settled:
+            extended.extend(receipts)
+            return await extend(receipts, by)
+
+        group.extend = recorded  # type: ignore[method-assign]
+        await until(lambda: two.receipt in extended)
+        assert one.receipt not in extended
+        assert await one.extend(2)  # by hand it may be: from then on it is extended as the others
+        await until(lambda: one.receipt in extended[extended.index(one.receipt) + 1 :])
+        assert await one.ack() and await two.ack()
 
 
 async def test_what_is_acknowledged_in_a_script_is_let_go(

@@ -319,8 +319,9 @@ class AsyncConsumer:
         self._member = member
         self._extend = extend
         self._ready: deque[AsyncHandOut] = deque()
-        self._held: dict[str, AsyncHandOut] = {}
-        """Iterated over and not settled, by receipt; only where they are extended."""
+        self._held: dict[str, float] = {}
+        """Iterated over and not settled, by receipt, with the loop time up to which each was
+        extended by hand, or 0; only where they are extended."""
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -347,7 +348,7 @@ class AsyncConsumer:
                 hand_out = self._ready.popleft()
                 self._room.set()
                 if self._extend:
-                    self._held[hand_out.receipt] = hand_out
+                    self._held[hand_out.receipt] = 0.0
                 return hand_out
             if self._failure is not None:
                 raise self._failure
@@ -425,8 +426,11 @@ class AsyncConsumer:
 
     async def _extend_all(self, deadline: timedelta) -> None:
         """Extend what is held, and let go of what is not this consumer's any more: it was
-        acknowledged in a script, or has lapsed in an outage, and comes again by itself."""
-        receipts = [*self._held, *(one.receipt for one in self._ready)]
+        acknowledged in a script, or has lapsed in an outage, and comes again by itself. What was
+        extended by hand for longer keeps that."""
+        until = asyncio.get_running_loop().time() + deadline.total_seconds()
+        held = (receipt for receipt, by_hand in self._held.items() if by_hand < until)
+        receipts = [*held, *(one.receipt for one in self._ready)]
         for begin in range(0, len(receipts), BATCH):
             settled = await self._group.extend(receipts[begin : begin + BATCH], deadline)
             if settled.stale_receipts:
@@ -491,7 +495,15 @@ class AsyncConsumer:
 
     async def extend(self, hand_out: AsyncHandOut, by: Seconds) -> bool:
         """`AsyncHandOut.extend`."""
-        return await self._single.extend(hand_out, by)
+        span, receipt = duration(by), hand_out.receipt
+        if receipt in self._held and span is not None:
+            self._held[receipt] = asyncio.get_running_loop().time() + span.total_seconds()
+        try:
+            return await self._single.extend(hand_out, by)
+        except BaseException:
+            if receipt in self._held:
+                self._held[receipt] = 0.0  # it may not have been
+            raise
 
     async def give_up(self, hand_out: AsyncHandOut, error: str | None) -> bool:
         """`AsyncHandOut.give_up`."""
