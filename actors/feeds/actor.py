@@ -90,8 +90,8 @@ class FeedsActor(LoopActor):
         await committer.released_in_time(found.ticket)
         start = await self._start(asked, found.created)
         # Others ran meanwhile: a right may have come that is not released yet.
-        while (now := self._look(asked)).saw > committer.released_upto:
-            await committer.released_in_time(committer.promise(now.saw))
+        while not committer.is_released((now := self._look(asked)).ticket):
+            await committer.released_in_time(now.ticket)
         # From here to its beginning nothing is awaited.
         if now.table.id != found.table.id:
             raise Busy(f"table {now.table.path} is being declared anew: ask again")

@@ -38,6 +38,7 @@ from protocol.errors import (
     NotAllowed,
     NotInTransaction,
     Refusal,
+    SessionEnded,
     StatementTimeout,
     TooLarge,
     Unknown,

@@ -484,8 +484,20 @@ class VaultsActor(LoopActor):
     @handles(ShowVaults)
     async def show(self, message: ShowVaults) -> Standings:
         """How it stands with the store, and with the vaults that the caller sees."""
-        self._sessions.check_authenticated(message.caller)
-        self._roles.check_answering(message.caller)
+        while True:
+            self._sessions.check_authenticated(message.caller)
+            self._roles.check_answering(message.caller)
+            standings, ticket = await self._standings(message.caller)
+            try:
+                await self._committer.released_in_time(ticket)
+            except (DiskFull, UnknownOutcome):
+                if not self._committer.was_taken_back(ticket):
+                    raise
+            else:
+                return standings
+
+    async def _standings(self, caller: Caller) -> tuple[Standings, CommitTicket]:
+        """How it stands now, and what an answer that says so waits for."""
         service, found = self._service, list[VaultStanding]()
         with self._committer.begin_reading() as tx:
             tx.pause()
