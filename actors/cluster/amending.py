@@ -1,7 +1,7 @@
 """Puts another failover policy in place of the one that a node leads by: DEFINE FAILOVER again.
 
-The node goes by it at once, and takes that back where it is not committed. Who leads next goes by
-what stands in its own log.
+The node goes by it at once, and takes that back where its commit is. Who leads next goes by what
+stands in its own log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from actors.cluster.founding import commit_policy
 from actors.cluster.leadership import Leadership
 from actors.cluster.member import Member
 from actors.cluster.shippings import Shippings
-from actors.commits import Committer, Who
+from actors.commits import Committer, Promise, Who
 from protocol.agreement import Agreement, NotAnswered
 from protocol.errors import BadRequest, Busy, NotWritable
 from protocol.failover import Policy
@@ -51,8 +51,9 @@ class Amending:
         self._known = known
         self._agreement = agreement
 
-    async def amend(self, policy: Policy, who: Who) -> None:
-        """Returns once the policy is released.
+    async def amend(self, policy: Policy, who: Who) -> Promise:
+        """Commit the policy, and go by it; what the answer has to wait for. That may be those whom
+        the next policy does without, so nothing waits for it here.
 
         :raises BadRequest, Busy, NotEnoughReplicas, NotWritable: nothing has changed
         """
@@ -69,17 +70,23 @@ class Amending:
         self._shippings.hurry()
         try:
             promise = commit_policy(self._committer, self._member, policy, who)
-            leadership.amended(promise.sequence)
-            await self._committer.released(promise)
         except BaseException:
             take_back()
             raise
-        if policy.lease != before.lease:
-            log.warning(
-                "the lease lasts as it did until the lead is taken another time",
-                lease=leadership.lease.seconds,
-                then=policy.lease_seconds,
-            )
+        leadership.amended(promise.sequence)
+
+        def on_released(lost: BaseException | None) -> None:
+            if lost is not None:
+                take_back()
+            elif policy.lease != before.lease:
+                log.warning(
+                    "the lease lasts as it did until the lead is taken another time",
+                    lease=leadership.lease.seconds,
+                    then=policy.lease_seconds,
+                )
+
+        self._committer.when_released(promise, on_released)
+        return promise
 
     def _leadership(self) -> Leadership:
         if self._member.leadership is None:

@@ -42,7 +42,7 @@ from actors.cluster.succession import JUST_STARTED, Succession
 from actors.cluster.sync_status import SyncStatus
 from actors.cluster.takeover import Taken, Takeover
 from actors.cluster.tasks import end
-from actors.commits import NODE, Committer
+from actors.commits import NODE, Committer, Promise
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol.agreement import Agreed, Agreement, InSync, NotAnswered
 from protocol.errors import (
@@ -172,8 +172,9 @@ class CoordinationActor(LoopActor):
     # --- what statements ask for ------------------------------------------------------------------
 
     @handles(Found)
-    async def found(self, message: Found) -> None:
-        """Returns once this node leads by the policy.
+    async def found(self, message: Found) -> Promise | None:
+        """Returns once this node leads by the policy, or once one that takes the place of another
+        is committed. Nothing is waited for here that only another policy may bring.
 
         :raises BadRequest, Busy, NotEnoughReplicas, NotWritable: nothing has changed
         """
@@ -185,22 +186,21 @@ class CoordinationActor(LoopActor):
                 if stands.founding.policy != policy:
                     raise Busy(f"another policy is coming into force: {member.why}")
                 await self._ask_to_lead(TakeLead(), founds=True)
-                return
+                return None
             if stands is not None:
                 known, door = self._memory.now.agreement, self._ways.agreement
-                await Amending(self._committer, member, self._shippings, known, door).amend(
-                    policy, message.who
-                )
-                return
+                amending = Amending(self._committer, member, self._shippings, known, door)
+                return await amending.amend(policy, message.who)
             member.check_roles()
             agreement = self._ways.agreement(policy.via)
             await Founding(
                 self._clock, self._committer, member, self._shippings, policy, message.who
             ).begin(agreement)
             await self._ask_to_lead(TakeLead(), founds=True)
+            return None
 
     @handles(Unfound)
-    async def unfound(self, message: Unfound) -> None:
+    async def unfound(self, message: Unfound) -> Promise | None:
         """Go on alone, where a policy came with a backup.
 
         :raises Unknown: there is none
@@ -224,7 +224,7 @@ class CoordinationActor(LoopActor):
                     " writable, coordinating",
                     leader=[],
                 )
-            await committer.released(commit_policy(committer, member, None, message.who))
+            return commit_policy(committer, member, None, message.who)
 
     @handles(TakeLead)
     async def take_lead(self, message: TakeLead) -> None:

@@ -62,6 +62,8 @@ class Leadership:
         self.lease = lease
         # Until its own first frame has a sequence nothing is released: see `begun`.
         self._leading = Leading(node, epoch, policy.acks, insync, own=_NOT_BEGUN, released=released)
+        self._policies: list[tuple[Policy, int, int]] = []
+        """What it went by before each that was put in its place, oldest first."""
         self._changed = changed
         self.by_order = by_order
         others = self._leading.members - {node}
@@ -177,19 +179,26 @@ class Leadership:
                 followers=found,
                 acks=policy.acks,
             )
-        before, standing = self.policy, self._leading
-
-        def go_by(policy: Policy, acks_before: int, amended: int) -> None:
-            self.policy = policy
-            self._leading = replace(
-                self._leading, acks=policy.acks, acks_before=acks_before, amended=amended
-            )
-            self._changed()
-
+        standing, depth = self._leading, len(self._policies)
+        self._policies.append((self.policy, standing.acks_before, standing.amended))
         # Where all hold its own first frame they know what it goes by now.
         before_it = 0 if standing.is_settled else standing.acks_before
-        go_by(policy, max(standing.acks, before_it), _NOT_BEGUN)
-        return lambda: go_by(before, standing.acks_before, standing.amended)
+        self._go_by(policy, max(standing.acks, before_it), _NOT_BEGUN)
+
+        def take_back() -> None:
+            if len(self._policies) > depth:  # else one before it was, and this one with it
+                before = self._policies[depth]
+                del self._policies[depth:]
+                self._go_by(*before)
+
+        return take_back
+
+    def _go_by(self, policy: Policy, acks_before: int, amended: int) -> None:
+        self.policy = policy
+        self._leading = replace(
+            self._leading, acks=policy.acks, acks_before=acks_before, amended=amended
+        )
+        self._changed()
 
     def hears_enough(self, policy: Policy) -> bool:
         """Whether it has heard as many lately as a policy wants."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.commits import Who
+from actors.commits import Promise, Who
 from protocol.failover import Policy
 from protocol.requests import Request
 
@@ -16,16 +16,17 @@ class LookAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Request[None]):
-    """DEFINE FAILOVER: put a policy into force, or another in place of the one that is."""
+class Found(Request[Promise | None]):
+    """DEFINE FAILOVER: put a policy into force, or another in place of the one that is. Answered
+    with the commit that has to be released before it is; None: it is in force."""
 
     policy: Policy
     who: Who
 
 
 @dataclass(frozen=True, slots=True)
-class Unfound(Request[None]):
-    """DROP FAILOVER."""
+class Unfound(Request[Promise | None]):
+    """DROP FAILOVER. Answered as `Found`."""
 
     who: Who
 

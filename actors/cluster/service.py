@@ -12,7 +12,7 @@ from actors.cluster.member import Member
 from actors.cluster.present import PresentReads
 from actors.cluster.requests import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.shippings import Copies, Shippings
-from actors.commits import Who
+from actors.commits import Promise, Who
 from actors.runtime import Supervised, ask, stop, tell
 from protocol.doors import Clock
 from protocol.errors import Draining
@@ -58,12 +58,15 @@ class ClusterService:
         """Whether this node goes by a policy that is kept."""
         return self._member.is_in_force(kept)
 
-    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[None]:
-        """Done once this node leads by it. :raises: as `CoordinationActor.found`"""
+    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[Promise | None]:
+        """Done once this node leads by it, or once it is committed.
+
+        :raises: as `CoordinationActor.found`
+        """
         return ask(self._place.ref, Found(policy, who))
 
-    def drop_failover(self, who: Who) -> asyncio.Future[None]:
-        """Done once there is none. :raises: as `CoordinationActor.unfound`"""
+    def drop_failover(self, who: Who) -> asyncio.Future[Promise | None]:
+        """Done once that is committed. :raises: as `CoordinationActor.unfound`"""
         return ask(self._place.ref, Unfound(who))
 
     def lead(self, *, force: bool) -> asyncio.Future[None]:

@@ -5,16 +5,31 @@ What stands here declares. What comes of it is `actors/cluster/`.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
+from actors.commits import Promise
+from actors.commits.promises import late
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from actors.scripts.services import Cluster
+from actors.scripts.transactions import ScriptRun
 from language import tree
-from protocol.errors import BadRequest, Conflict, NotImplementedHere, NotInTransaction, Unknown
+from protocol.errors import (
+    BadRequest,
+    Cancelled,
+    Conflict,
+    Draining,
+    NotImplementedHere,
+    NotInTransaction,
+    Refusal,
+    SessionEnded,
+    StatementTimeout,
+    Unknown,
+)
 from protocol.failover import Policy, check_policy
 from protocol.fingerprints import check_fingerprint
 from protocol.rights import INFO, OWN, Kind
@@ -23,6 +38,7 @@ from storage import failover, join_tokens, replicas, revocations
 from storage.replicas import Replica
 from storage.transactions import Transaction
 
+Outcome = TypeVar("Outcome")
 _SHOWN: Final = 10
 """Rows that a message names."""
 
@@ -208,9 +224,10 @@ def _check_leads_yet(cluster: Cluster, epoch: int | None) -> None:
 
 
 @handles(tree.DefineFailover, "none", writes=False, needs=[Need(OWN, Kind.STORE)], audited=True)
-def define_failover(run: Execution, statement: tree.DefineFailover) -> Value:
+def define_failover(run: ScriptRun, statement: tree.DefineFailover) -> Value:
     """Put a policy into force: it is committed by who coordinates, in the middle of more.
 
+    :raises UnknownOutcome: it was not released in time: it may be in force yet
     :raises BadRequest, TooLarge: of a clause; or this node was never declared coordinating
     :raises NotInTransaction: it stands in one
     :raises NotEnoughReplicas, NotWritable, Busy: nothing was kept
@@ -218,20 +235,39 @@ def define_failover(run: Execution, statement: tree.DefineFailover) -> Value:
     via = check_policy(statement.via, statement.lease, statement.acks, statement.behind)
     policy = Policy(via, statement.lease, statement.acks, statement.behind, statement.promote)
     _check_alone(run, "DEFINE FAILOVER")
-    run.turn.wait(run.services.cluster.define_failover(policy, run.caller))
+    _await_policy(run, run.services.cluster.define_failover(policy, run.caller))
     return NONE
 
 
 @handles(tree.DropFailover, "none", writes=False, needs=[Need(OWN, Kind.STORE)], audited=True)
-def drop_failover(run: Execution, statement: tree.DropFailover) -> Value:
+def drop_failover(run: ScriptRun, statement: tree.DropFailover) -> Value:
     """:raises Unknown: there is no policy
     :raises NotImplementedHere: it is in force
     :raises NotInTransaction: it stands in a transaction
     """
     _check_alone(run, "DROP FAILOVER")
     run.reason = statement.reason
-    run.turn.wait(run.services.cluster.drop_failover(run.caller))
+    _await_policy(run, run.services.cluster.drop_failover(run.caller))
     return NONE
+
+
+def _await_policy(run: ScriptRun, asked: asyncio.Future[Promise | None]) -> None:
+    promise = outcome_of(run, asked)
+    if promise is None:
+        return
+    try:
+        run.until_released(promise)
+    except (Cancelled, Draining, SessionEnded, StatementTimeout) as why:
+        raise late(promise.sequence, why) from why
+
+
+def outcome_of(run: Execution, asked: asyncio.Future[Outcome]) -> Outcome:
+    """Return what whoever coordinates has come to, which it says within a bound of its own. It
+    counts, also where the script was ended meanwhile. :raises Refusal: what it was refused with"""
+    try:
+        return run.turn.wait(asked)
+    except Refusal:
+        return asked.result()
 
 
 def _check_alone(run: Execution, what: str) -> None:

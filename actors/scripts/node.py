@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Final
 
-from actors.scripts.cluster import member_of
+from actors.scripts.cluster import member_of, outcome_of
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution
 from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.transactions import ScriptRun
@@ -46,7 +46,7 @@ def lead_store(run: Execution, statement: tree.LeadStore) -> Value:
     if not run.may_run_again:
         raise NotInTransaction("DEFINE NODE LEADS stands in a statement of its own")
     run.reason = statement.reason
-    run.turn.wait(run.services.cluster.lead(force=statement.force))
+    outcome_of(run, run.services.cluster.lead(force=statement.force))
     return NONE
 
 

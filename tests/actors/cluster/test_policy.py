@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from errno import ENOSPC
 from typing import Any
 
 import pytest
@@ -11,13 +12,22 @@ import pytest
 from actors.cluster import coordination, diagnostics
 from actors.cluster.leadership import Leadership
 from actors.cluster.leading import Leading
-from protocol.errors import Busy, NotEnoughReplicas, NotImplementedHere, NotWritable
+from protocol.errors import (
+    Busy,
+    DiskFull,
+    NotEnoughReplicas,
+    NotImplementedHere,
+    NotWritable,
+    UnknownOutcome,
+)
+from tests.actors.cluster.test_current import asked
 from tests.actors.cluster.test_members import refused, shows, wrote
 from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import AgreementModel, Fate
+from tests.simulation.disk import Fault
 
 FORCED = "DEFINE NODE LEADS STORE FORCE REASON 'etcd is lost'"
 
@@ -130,6 +140,55 @@ def test_a_policy_is_not_changed_for_a_lead_that_was_lost_and_taken_again_meanwh
         assert leader.runs.member.leadership is not None
         assert leader.runs.member.leadership.policy.acks == 1
         assert (await leader.value("INFO FOR CLUSTER"))["failover"]["acks"] == 1
+
+    played(main)
+
+
+def test_one_that_can_not_be_released_holds_up_no_other() -> None:
+    """A follower has just died, and is in the set: more are promised than are there, and less has
+    it go on. Who said so is told in time, and not that nothing was done."""
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        leadership, more = leader.runs.member.leadership, POLICY.format(2, "AUTO")
+        assert leadership is not None
+        trio.named("c").cut()
+        patient = asyncio.ensure_future(outcome(leader.value(more)))
+        hurried = asyncio.ensure_future(outcome(asked(leader, more, timeout_us=5_000_000)))
+        await trio.until(hurried.done)
+        late = hurried.result()
+        assert isinstance(late, UnknownOutcome), late
+        assert not patient.done()
+        await trio.until(patient.done)
+        assert isinstance(patient.result(), UnknownOutcome), patient.result()
+        await refused(leader, "CREATE t:1", NotEnoughReplicas)
+        await leader.value(POLICY.format(1, "AUTO"))
+        upto = late.detail["sequence"]
+        assert isinstance(upto, int) and leader.runs.committer.released_upto >= upto
+        await trio.in_sync("a", "b")
+        await wrote(leader, 1)
+        assert (await leader.value("INFO FOR CLUSTER"))["failover"]["acks"] == 1
+
+    played(main)
+
+
+def test_those_that_find_no_room_leave_the_one_before_as_it_was() -> None:
+    async def main(trio: Trio, leader: Machine) -> None:
+        leadership = leader.runs.member.leadership
+        assert leadership is not None
+        before, standing = leadership.policy, leadership.leading
+        leader.disk.plan = lambda kind, path: (
+            Fault(ENOSPC) if kind == "append" and path.endswith(".storelog") else None
+        )
+        said = [leader.value(POLICY.format(acks, "AUTO")) for acks in (2, 0, 2)]
+        found = await asyncio.gather(*map(outcome, said))
+        assert all(isinstance(one, DiskFull) for one in found), found
+        leader.disk.plan = None
+        now = leadership.leading
+        assert leadership.policy == before
+        assert (now.acks, now.acks_before, now.amended) == (
+            standing.acks, standing.acks_before, standing.amended,
+        )  # fmt: skip
+        await trio.until_done(lambda: wrote(leader, 1))
 
     played(main)
 
