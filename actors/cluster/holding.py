@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -22,6 +22,7 @@ from actors.commits import Committer, Stall
 from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout
+from storage.cluster_file import Cluster
 from storage.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
@@ -45,6 +46,15 @@ TOLD_SECONDS: Final = 60.0
 """How often it is told what is released, while nothing is a reason to tell it sooner. Each time is
 a revision of etcd, which keeps all of them unless it is told otherwise, and one that was emptied
 has to come beyond as many before anybody leads."""
+
+
+class _Known(NamedTuple):
+    """What was known of the agreement."""
+
+    memory: Cluster
+    """As it is remembered."""
+    insync: int
+    """The revision of the set, which nobody else changes while this node leads."""
 
 
 class Holding:
@@ -182,6 +192,7 @@ class Holding:
                     await soon.wait()
             at_once = soon.is_set()
             soon.clear()
+            known = self._known
             sent_us = self._clock.boottime_us()
             try:
                 async with asyncio.timeout(lease.seconds / RENEWED_IN):
@@ -201,8 +212,9 @@ class Holding:
                 if at_once:
                     soon.set()
             else:
-                if agreed.lead is None or agreed.lead.epoch != self._leadership.epoch:
-                    return "another node leads, or none"
+                why = await self._why_over(known, agreed)
+                if why is not None:
+                    return why
                 self._leadership.lease, self._silent = lease.renewed(sent_us), False
                 self._leadership.heard_told(agreed)
 
@@ -242,6 +254,7 @@ class Holding:
                         await self._leadership.news.wait()
                 continue
             revision, members = asked
+            known = self._known
             try:
                 answer = await self._agreement().change(self._leadership.epoch, revision, members)
             except NotAnswered as silence:
@@ -249,6 +262,9 @@ class Holding:
                 self._unanswered("a change of the set was not answered", str(silence))
                 await asyncio.sleep(look_s)
                 continue
+            why = await self._why_over(known, answer.agreed)
+            if why is not None:
+                return why
             if not self._leadership.answered(answer):
                 return "another node leads"
             insync = self._leadership.leading.insync
@@ -259,21 +275,44 @@ class Holding:
     async def _watch(self) -> str:
         """Hear of it when somebody else leads."""
         while True:
-            # What was heard before the question: an answer may be overtaken by one to another.
-            known = self._memory.now
+            known = self._known
             try:
                 agreed = await self._agreement().changed(self._seen, WATCH_SECONDS)
             except NotAnswered:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             self._seen = agreed.revision
-            why = doubt(known, agreed)
+            why = await self._why_over(known, agreed)
             if why is not None:
                 return why
-            if agreed.lead is None:
-                return "its lease has lapsed"
-            if agreed.lead.epoch != self._leadership.epoch:
-                return "another node leads"
+
+    # --- what etcd answers ------------------------------------------------------------------------
+
+    @property
+    def _known(self) -> _Known:
+        """To be taken before a question: its answer may be overtaken by one to another."""
+        return _Known(self._memory.now, self._leadership.leading.insync.revision)
+
+    async def _why_over(self, known: _Known, agreed: Agreed) -> str | None:
+        """Judge an answer of etcd, whatever was asked; None: this node leads on.
+
+        :param known: taken before that was asked
+        """
+        why = doubt(known.memory, agreed)
+        if why is not None:
+            return why
+        if agreed.lead is None:
+            return "its lease has lapsed"
+        if agreed.lead.epoch != self._leadership.epoch:
+            return "another node leads"
+        insync = agreed.insync
+        if insync is None or insync.revision < known.insync:
+            # Its revision has grown past what was heard since it was set back.
+            with suppress(DiskFull):
+                await self._memory.doubts()
+            return f"the agreement was set back: its set is one of before revision {known.insync}"
+        self._memory.sees(agreed)
+        return None
 
 
 async def _first(*ways: Coroutine[Any, Any, str]) -> str:

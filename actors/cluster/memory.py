@@ -55,6 +55,10 @@ class Memory:
             if epoch > self.promised:
                 await self._keep(self.now._replace(promised=epoch))
 
+    def sees(self, agreed: Agreed) -> None:
+        """Hold what is agreed later against this, as long as this node runs."""
+        self._revision = max(self._revision, agreed.revision)
+
     async def hears(self, agreed: Agreed) -> None:
         """Remember what is agreed. The revision grows with everything that anybody writes into the
         same etcd; it is written down when something of this store has changed.
@@ -62,7 +66,7 @@ class Memory:
         :raises DiskFull, OSError:
         """
         async with self._saving:
-            self._revision = max(self._revision, agreed.revision)
+            self.sees(agreed)
             heard = agreed.lead, agreed.insync
             if heard != self._heard or self.now.agreement != agreed.cluster:
                 await self._keep(self.now._replace(agreement=agreed.cluster))
@@ -76,7 +80,7 @@ class Memory:
     async def founded(self, agreed: Agreed) -> None:
         """The set that this node was to found is there. :raises DiskFull, OSError:"""
         async with self._saving:
-            self._revision = max(self._revision, agreed.revision)
+            self.sees(agreed)
             founding = self.now.founding
             if founding is not None:
                 founding = founding._replace(members=frozenset())

@@ -121,7 +121,14 @@ class PeerAddresses:
             addresses += upstream.peers
             pins = pins or frozenset({upstream.fingerprint})
         found = [Place(address, pins) for address in dict.fromkeys(addresses)]
-        return [*found, self._told[node]] if node in self._told else found
+        if node in self._told:
+            found.append(self._told[node])
+        return [self._trusted(place) for place in found]
+
+    def _trusted(self, place: Place) -> Place:
+        """Expect nothing that was revoked, whoever has named it, and whenever."""
+        is_revoked = self._peering.trust.is_revoked
+        return place._replace(pins=frozenset(pin for pin in place.pins if not is_revoked(pin)))
 
     async def _linked(self, links: Links, node: str, place: Place) -> Link:
         """:raises LinkClosed: it is not there"""
@@ -150,4 +157,4 @@ class PeerAddresses:
         """Where others say that it is, if it leads."""
         others = [row for row in self._member.others if row.node != node]
         found = await ask_around(links, others, self._peering.trust.pins_of, node)
-        return None if found is None else Place(found.peer, frozenset(found.pins))
+        return None if found is None else self._trusted(Place(found.peer, frozenset(found.pins)))

@@ -187,10 +187,9 @@ class Receiving:
             await self._epochs.promise(self._expected)
         committer, promised = self._committer, self._epochs.promised
         # What another link has brought may be on its way to the disk yet, and be shown there: it is
-        # a part of what is told.
-        await committer.receive([], 0)
+        # a part of what is told. What another link has cut is none, whoever has waited for that.
+        end = await committer.find_end()
         history: list[Told] = [*committer.history()]
-        end = committer.log_upto
         self._link.send(Attach(history, end, committer.released_upto, promised))
         answer = await self._link.receive()
         if not isinstance(answer, Attached):

@@ -223,7 +223,8 @@ class RenewingActor(LoopActor):
                     )
                 replicas.renew(tx, row, one.fingerprint, one.expires)
                 ticket = self._committer.commit(tx, NODE, reason=_REASON)
-            await self._committer.released(ticket)
+            # In time: what waits behind this ends links that are trusted no more.
+            await self._committer.released_in_time(ticket)
         except NotWritable:
             if one is shown:
                 log.warning(
@@ -273,6 +274,8 @@ class RenewingActor(LoopActor):
         is_sudden = not peering.is_given and has.shown.expires <= self._now
         if not peering.is_given and not is_sudden:
             await ask(self._file.ref, SaveIdentities(Identities(has.next)))
+        if peering.identities is not has:
+            return  # another was given meanwhile: it is looked at that next
         peering.show(Identities(has.next))
         log.info("another certificate is shown to other nodes", fingerprint=has.next.fingerprint)
         if is_sudden:

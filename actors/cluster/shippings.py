@@ -153,16 +153,18 @@ class Shippings:
 
     async def _ship(self, link: Link, asked: Attach) -> None:
         """:raises NotWritable: this node leads nobody"""
-        node, epoch = link.peer.node, self._member.ships_in
-        if epoch is None:
-            raise NotWritable("this node leads nobody: it follows another, or waits for one")
+        node = link.peer.node
         while node in self._by_node:  # its link is dead, and nobody has noticed yet
             gone, before = self._by_node.pop(node)
             self._remember(node, gone)
             await end(before)
+        epoch = self._member.ships_in  # not before: the lead may have been lost meanwhile
+        if epoch is None:
+            raise NotWritable("this node leads nobody: it follows another, or waits for one")
         ships = self._begin(
-            link, epoch, self._attached, self._heard, lambda: self._member.beat_seconds
-        )
+            link, epoch, lambda _, upto: self._attached(node, ships, upto),
+            lambda _, upto: self._heard(node, ships, upto), lambda: self._member.beat_seconds,
+        )  # fmt: skip
         task = asyncio.ensure_future(ships.run(asked))
         self._by_node[node] = ships, task
         try:
@@ -176,15 +178,23 @@ class Shippings:
                 self._remember(node, ships)
                 self._member.left(node)
 
-    def _attached(self, node: str, upto: int) -> None:
+    def _is_current(self, node: str, ships: Ships) -> bool:
+        """True if a link counts: another one may have replaced it, or its epoch may be over."""
+        found = self._by_node.get(node)
+        return found is not None and found[0] is ships and ships.epoch == self._member.ships_in
+
+    def _attached(self, node: str, ships: Ships, upto: int) -> None:
+        if not self._is_current(node, ships):
+            return
         self._member.attached(node, upto)
         if node in self._unsynced:
-            self._heard(node, upto)
+            self._heard(node, ships, upto)
         if self.copies is not None:
             self.copies.attached(node)
 
-    def _heard(self, node: str, upto: int) -> None:
-        ships = self._by_node[node][0]
+    def _heard(self, node: str, ships: Ships, upto: int) -> None:
+        if not self._is_current(node, ships):
+            return
         owed_us = ships.window.owed_since_us
         unsynced = self._unsynced.get(node)
         if unsynced is not None and (unsynced.epoch, unsynced.after) == (ships.epoch, upto):

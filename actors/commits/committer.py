@@ -347,6 +347,16 @@ class Committer(CommitTickets):
         self._present = reign
         self._following.ends(reign)
 
+    async def find_end(self) -> int:
+        """Ask the log where it ends: a link that has ended may have left frames, or a cut, on their
+        way to it. Answers with the last frame that is synced.
+
+        :raises Draining: the node stops
+        """
+        assert self._follows, "who leads knows where its log ends"
+        await self._find_end(FindEnd())
+        return self.log_upto
+
     async def cut(self, after: int) -> None:
         """End the log with a frame: its leader's goes on otherwise.
 
@@ -356,8 +366,11 @@ class Committer(CommitTickets):
         """
         assert self._follows, "who leads cuts nothing"
         self._following.require_above(after)
+        await self._find_end(Cut(after))
+
+    async def _find_end(self, asked: FindEnd | Cut) -> None:
         self._take_back(self.released_upto, taken_back)
-        self._ends(await ask(self._log, Cut(after)))
+        self._ends(await ask(self._log, asked))
 
     def receive(self, frames: list[Frame], released: int) -> asyncio.Future[int]:
         """Write frames of the leader's log, as they are.

@@ -172,9 +172,11 @@ class Following:
             self._digests.pop()
         if first > last + 1 or len(self._digests) < len(self._frames):
             self._forget_frames()
-        while self._fetched and self._fetched[-1][0].sequence > last:
-            self._fetched.pop()
+        self._forget_fetched()
         self.log_upto = self._handed = last
+        # What a leader has said of frames behind that, it said of its own, which are not here: what
+        # comes there next may be another's.
+        self.told, self._said = min(self.told, last), min(self._said, last)
         self._epoch, self._time = reign.epoch, self._log.last_time
         while self._waiting:
             upto, waiter = self._waiting.popleft()
@@ -184,6 +186,7 @@ class Following:
                 waiter.set_result(last)
             else:
                 _fail(waiter, taken_back(upto))
+        self.look()
 
     def begin(self) -> None:
         """Nothing is known of what is released but what was shown, and of what comes to be synced
@@ -245,9 +248,16 @@ class Following:
         if self._all is not None:
             _fail(self._all, taken_back(self._handed))
         self._all = None
-        self._frame, self._steps = None, iter(())
+        self._frame, self._steps, self._turn = None, iter(()), False
         self._forget_frames()
+        self._forget_fetched()
+
+    def _forget_fetched(self) -> None:
+        """What was read, or is being read, may be there no more."""
         self._fetched.clear()
+        if self._fetching is not None:
+            self._fetching.cancel()
+            self._fetching = None
 
     def look(self) -> None:
         """Go on if there is anything to show, and room for it."""

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.receiving import Receiving
 from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
+from protocol.links import Attach, Attached
 from storage import ledger, lineage, statements
 from storage.epochs import Reign
 from storage.frames import NO_DIGEST, Frame
@@ -16,6 +18,7 @@ from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from storage.statements import STATEMENTS
 from storage.tickets import CommitTicket
+from tests.actors.cluster.wires import End, wire
 from tests.actors.parts import KINDS, SOMEBODY, Parts, key, outcome, parts, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
@@ -346,6 +349,102 @@ def test_what_memory_does_not_hold_is_read_from_the_log(
             await until(lambda: committer.released_upto == 40)
             await until(lambda: not node.ledger.flight.layers)
             assert state_hash(node.engine) == state_hash(leader.engine)
+
+    play(kind, main)
+
+
+@both
+def test_what_was_being_read_of_a_log_that_was_cut_is_not_shown(
+    kind: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("gave way")
+    monkeypatch.setattr(limits, "RECEIVED_BYTES", 0)
+
+    async def main() -> None:
+        async with parts(kind) as leader:
+            frames = await written(leader, 5)
+        async with parts(kind) as leader:
+            for number in range(5):
+                last = leader.put(f"other{number}", b"")
+            await leader.durable(last)
+            others = list(leader.log.read(1))
+        async with parts(kind, clock=earlier(), follows=AWAY) as node:
+            committer = node.committer
+            await committer.receive(frames, 2)
+            committer.show(2)
+            await until(lambda: committer.released_upto == 2)
+            following, is_slow = committer._following, asyncio.Event()
+            reads = following._stored
+
+            async def read(*asked: int) -> list[tuple[Frame, bytes]]:
+                found = await reads(*asked)
+                await is_slow.wait()
+                return found
+
+            following._stored = read
+            promotion = asyncio.ensure_future(outcome(committer.begin_leading(2)))
+            await until(lambda: following._fetching is not None)
+            await committer.begin_following(AWAY)
+            assert isinstance(await promotion, UnknownOutcome)
+            await committer.cut(2)
+            following._stored = reads
+            await committer.receive(others[2:], 5)
+            is_slow.set()
+            committer.show(5)
+            await until(lambda: committer.released_upto == 5)
+            assert node.get("k1") is not None and node.get("k2") is None
+            assert node.get("other2") is not None
+
+    play(kind, main)
+
+
+class Promised:
+    """Nothing later than the first epoch."""
+
+    promised = 1
+
+    async def promise(self, epoch: int) -> None:
+        assert epoch <= self.promised
+
+
+@both
+def test_what_a_link_has_cut_that_ended_meanwhile_is_not_told_by_the_next(
+    kind: str, logbook: Logbook
+) -> None:
+    """Else this node would acknowledge what it does not hold any more."""
+    logbook.allow("gave way")
+
+    async def main() -> None:
+        async with parts(kind) as leader:
+            frames = await written(leader, 5)
+        async with parts(kind, clock=earlier(), follows=AWAY) as node:
+
+            def attach() -> tuple[End, asyncio.Future[None]]:
+                here, there = wire("b", "a")
+                link = Receiving(node.runtime, node.committer, Promised(), here, 1)
+                return there, asyncio.ensure_future(link.run())
+
+            await received(node, frames, 2)
+            there, receiving = attach()
+            asked = await there.receive()
+            assert isinstance(asked, Attach) and asked.end == 5
+
+            def cuts(kind: str, path: str) -> None:
+                node.disk.plan = None
+                node.runtime.loop.call_soon_threadsafe(receiving.cancel)
+
+            node.disk.plan = cuts
+            there.send(Attached(1, 3, 2))
+            with pytest.raises(asyncio.CancelledError):
+                await receiving
+            there, receiving = attach()
+            asked = await there.receive()
+            assert isinstance(asked, Attach)
+            assert asked.end == node.log.last == 3
+            assert asked.history == [(1, 3, frames[2].digest())]
+            receiving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await receiving
 
     play(kind, main)
 

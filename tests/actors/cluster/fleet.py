@@ -111,6 +111,10 @@ class ModelLog:
         while self._taken:
             await asyncio.sleep(0.001)
 
+    async def find_end(self) -> int:
+        await self.quiet()
+        return self.log_upto
+
     async def cut(self, after: int) -> None:
         await self.quiet()
         if after < self.released_upto:

@@ -123,6 +123,35 @@ def test_for_who_was_revoked_nobody_is_asked(logbook: Logbook) -> None:
     stepped.run(main(), 1)
 
 
+def test_what_was_revoked_since_others_have_named_it_is_expected_nowhere(logbook: Logbook) -> None:
+    logbook.allow("leads no more|nobody leads|does not answer|was not renewed")
+
+    async def main() -> None:
+        async with cluster() as trio:
+            leader, node = await trio.led(), trio.named("c").runs
+            await trio.in_sync("a", "b", "c")
+            trio.named("b").runs.peering.trust.pins_of = _pins  # type: ignore[method-assign]
+            door = node.peering.links
+            assert door is not None
+            node.peering.links = Shows(door, leader.address, *_pins(leader.id))
+            places = PeerAddresses(node.doors.clock, node.member, node.peering)
+
+            async def is_linked() -> bool:
+                for _ in range(40):
+                    await asyncio.sleep(1)
+                    with suppress(LinkClosed):
+                        (await places.connect(leader.id, None)).close()
+                        return True
+                return False
+
+            assert await is_linked(), "another says where, and what is shown there"
+            revoked = _pins(leader.id)
+            node.peering.trust.is_revoked = lambda fingerprint: fingerprint in revoked  # type: ignore[method-assign]
+            assert not await is_linked()
+
+    stepped.run(main(), 1)
+
+
 def _peer(machine: Machine, other: Machine) -> str | None:
     row = machine.runs.member.row_of(other.id)
     return None if row is None else row.peer

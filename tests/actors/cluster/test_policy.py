@@ -12,6 +12,7 @@ import pytest
 from actors.cluster import coordination, diagnostics
 from actors.cluster.leadership import Leadership
 from actors.cluster.leading import Leading
+from actors.cluster.lease import RENEWED_IN
 from protocol.errors import (
     Busy,
     DiskFull,
@@ -22,7 +23,7 @@ from protocol.errors import (
 )
 from tests.actors.cluster.test_current import asked
 from tests.actors.cluster.test_members import refused, shows, wrote
-from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from tests.actors.cluster.whole import LEASE_SECONDS, POLICY, Machine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -430,6 +431,37 @@ def test_an_etcd_that_was_restored_lets_nobody_lead_until_one_is_named() -> None
         assert etcd.lead is None
         etcd.revision = backup[0] + 1
         await leader.value(FORCED)
+        await trio.in_sync("a", "b", "c")
+        for each in trio.machines:
+            await shows(trio, each, 1)
+
+    played(main)
+
+
+@pytest.mark.parametrize("has_grown", [False, True])
+def test_who_leads_hears_with_its_next_renewal_that_etcd_was_set_back(has_grown: bool) -> None:
+    """To a moment of the same lead, when another was in the set: that one would lead next."""
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        etcd, loop = trio.etcd, asyncio.get_running_loop()
+        trio.named("b").cut()
+        await trio.in_sync("a", "c")
+        backup = etcd.agreed
+        trio.named("b").mend()
+        await trio.in_sync("a", "b", "c")
+        trio.named("c").cut()
+        await trio.in_sync("a", "b")
+        await wrote(leader, 1)
+        etcd.revision, etcd.insync, etcd.told = backup.revision, backup.insync, backup.told
+        if has_grown:
+            etcd.revision += 1_000  # others write into it too
+        began = loop.time()
+        await trio.until(lambda: leader.life != "leading")
+        assert loop.time() - began < LEASE_SECONDS / RENEWED_IN + 0.1
+        await asyncio.sleep(30)
+        assert trio.leader is None, "until an operator names one"
+        await leader.value(FORCED)
+        trio.named("c").mend()  # which has heard of nothing, and would have led
         await trio.in_sync("a", "b", "c")
         for each in trio.machines:
             await shows(trio, each, 1)
