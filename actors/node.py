@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from actors.checkpoints import CheckpointNow, NoteDamage
-from actors.cluster.member import Life
+from actors.cluster.role import Life
 from actors.commits import NODE, Committer
 from actors.doors import Doors
 from actors.facts import Facts

@@ -21,6 +21,7 @@ log is ours, and nobody votes.
 | `copying.py` | copies of the store for nodes that join: a snapshot in parts, the log behind it |
 | `joining.py` | a directory that becomes a copy: token, parts, store |
 | `memory.py` | what a node remembers on its disk: the file CLUSTER |
+| `role.py` | the role of this node, one value with the leadership or the task that it consists of |
 | `member.py` | what this node is at the moment: who asks before writing or answering asks here |
 | `coordination.py` | the actor that asks etcd and moves the node from one life to the other |
 | `requests.py` | what that is asked for |

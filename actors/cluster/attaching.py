@@ -50,6 +50,8 @@ class Attaching:
         self._backoff = Backoff(rng)
         self._receiving: Receiving | None = None
         self._heard_us = runtime.clock.monotonic_us()
+        self._was_attached = self._is_told = False
+        """By a link that has ended."""
         self._failed: SyncStatus | None = None
         self.reason = ""
         """Why it is stranded or has to be copied, or why the last link has ended."""
@@ -75,6 +77,18 @@ class Attaching:
         began."""
         at = self._receiving
         return self._heard_us if at is None or not at.epoch else at.heard_us
+
+    @property
+    def was_attached(self) -> bool:
+        """True if this node is attached, or was."""
+        at = self._receiving
+        return self._was_attached or (at is not None and at.epoch > 0)
+
+    @property
+    def is_told(self) -> bool:
+        """True once this node shows all that it may have shown before it attached."""
+        at = self._receiving
+        return self._is_told or (at is not None and at.is_told)
 
     async def run(self) -> None:
         """Follow, until this is cancelled or another attempt would bring nothing: `standing` says
@@ -102,6 +116,7 @@ class Attaching:
             full = True
             raise
         finally:
+            self._was_attached, self._is_told = self.was_attached, self.is_told
             self._heard_us, self._receiving = self.heard_us, None
             if receiving.epoch and not full:
                 self._backoff.over()

@@ -34,9 +34,10 @@ from actors.cluster.follow_task import Follows, FollowTask
 from actors.cluster.founding import Founding, commit_policy
 from actors.cluster.holding import Holding
 from actors.cluster.leadership import Leadership
-from actors.cluster.member import Life, Member
+from actors.cluster.member import Member
 from actors.cluster.nomination import check_vacant, has_lead, leads_already, waits_with_lead
 from actors.cluster.requests import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
+from actors.cluster.role import Elected, Follower, Founder, Leader, Waiting
 from actors.cluster.shippings import Shippings
 from actors.cluster.succession import JUST_STARTED, Succession
 from actors.cluster.sync_status import SyncStatus
@@ -94,6 +95,15 @@ class Ways:
     ask_way: Callable[[], Awaitable[Sequence[Way]]]
 
 
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A lead that was asked for by a statement."""
+
+    force: bool
+    forestalled: NotWritable | None = None
+    """Set where another node has taken it meanwhile."""
+
+
 class CoordinationActor(LoopActor):
     """See the head of the file."""
 
@@ -117,10 +127,8 @@ class CoordinationActor(LoopActor):
         self._via: tuple[str, ...] = ()
         self._seen = 0
         """The revision that was looked at last."""
-        self._asked: TakeLead | None = None
-        """A lead that was asked for by a statement."""
-        self._forestalled: NotWritable | None = None
-        """Set where somebody else has taken it meanwhile."""
+        self._asked: _Asked | None = None
+        """The lead that a statement asked for last."""
         self._takeover = Takeover(runtime.clock, committer, member, self._wait)
         self._diagnostics = Diagnostics(member.note_faults)
         self._lookup = AgreementLookup(runtime.clock, ways.agreement, ways.ask_way)
@@ -163,11 +171,12 @@ class CoordinationActor(LoopActor):
                     async with asyncio.timeout(seconds):
                         await self._woken.wait()
         finally:
+            if member.follow_task is not None:
+                # Whom the actor after this one follows it follows anew.
+                member.why = "what coordinates this node has ended"
+                await self._follow_nobody()
             await self._diagnostics.end()
             await self._lookup.end()
-            if member.follow_task is not None:
-                await member.follow_task.end()
-                member.follow_task = None  # whom the actor after this one follows it follows anew
 
     # --- what statements ask for ------------------------------------------------------------------
 
@@ -185,7 +194,7 @@ class CoordinationActor(LoopActor):
             if stands is not None and stands.founding is not None and stands.founds:
                 if stands.founding.policy != policy:
                     raise Busy(f"another policy is coming into force: {member.why}")
-                await self._ask_to_lead(TakeLead(), founds=True)
+                await self._ask_to_lead(founds=True)
                 return None
             if stands is not None:
                 known, door = self._memory.now.agreement, self._ways.agreement
@@ -196,7 +205,7 @@ class CoordinationActor(LoopActor):
             await Founding(
                 self._clock, self._committer, member, self._shippings, policy, message.who
             ).begin(agreement)
-            await self._ask_to_lead(TakeLead(), founds=True)
+            await self._ask_to_lead(founds=True)
             return None
 
     @handles(Unfound)
@@ -247,25 +256,30 @@ class CoordinationActor(LoopActor):
         except NotAnswered as silence:
             raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
         check_vacant(member, agreed, known, self._committer.history(), force=message.force)
-        await self._ask_to_lead(message)
+        await self._ask_to_lead(force=message.force)
 
-    async def _ask_to_lead(self, asked: TakeLead, *, founds: bool = False) -> None:
+    async def _ask_to_lead(self, *, force: bool = False, founds: bool = False) -> None:
         """:param founds: a policy comes into force by it, and nothing ends that: who asks waits on
-        where followers are slow to come, and hears no refusal of it"""
-        self._asked, self._forestalled = asked, None
+        where followers are slow to come, and hears no refusal of it
+        :raises Busy: it did not come to it in time, or another statement has asked since
+        """
+        asked = self._asked = _Asked(force)
         self._woken.set()
         try:
             async with asyncio.timeout(LEAD_SECONDS):
                 while not self._leads.is_set():
-                    if self._forestalled is not None:
-                        raise self._forestalled
+                    if asked.forestalled is not None:
+                        raise asked.forestalled
+                    if self._asked is not asked and not founds:
+                        raise Busy("another statement has asked for the lead since")
                     if self._member.held_up == "followers" and not founds:
                         raise waits_with_lead(self._member)
                     await asyncio.sleep(ASKED_SECONDS)
         except TimeoutError:
             raise Busy(f"this node does not lead yet: {self._member.waits_for}") from None
         finally:
-            self._asked = None
+            if self._asked is asked:
+                self._asked = None
 
     @handles(TakeOut)
     async def take_out(self, message: TakeOut) -> None:
@@ -328,7 +342,7 @@ class CoordinationActor(LoopActor):
             self._say("etcd does not answer", str(silence))
             if member.follow_task is None or not member.follow_task.is_attached:
                 self._lookup.silent(policy, member.kept, known)
-            if member.life in (Life.WAITING, Life.FOUNDING):
+            if isinstance(member.role, Waiting | Founder):
                 member.why = f"etcd does not answer: {silence}"
             return LOOK_SECONDS
         return 0
@@ -364,7 +378,7 @@ class CoordinationActor(LoopActor):
         self._seen = agreed.revision
         coordinates = member.coordinates and not member.is_stranded and not self._gives_up
         if asked is not None and agreed.lead is not None and agreed.lead.node != member.node:
-            self._forestalled = leads_already(member, agreed.lead, ", which was named meanwhile")
+            asked.forestalled = leads_already(member, agreed.lead, ", which was named meanwhile")
         if asked is not None and asked.force and agreed.lead is None and coordinates:
             await self._lead(agreement, await self._takeover.by_order(agreement, policy, agreed))
             return
@@ -390,7 +404,7 @@ class CoordinationActor(LoopActor):
         if agreed.lead is not None:
             self._succession.ends()
         if isinstance(found, Follow):
-            member.lead, member.lacks, member.why = found.lead, False, ""
+            member.lacks, member.why = False, ""
             await self._go_after(found.lead.node, None, found.lead.epoch)
             await self._have_copied(found.lead.node, agreed.insync)
         elif isinstance(found, Take):
@@ -410,8 +424,8 @@ class CoordinationActor(LoopActor):
     def _wait(self, found: Wait) -> None:
         """Nobody is followed anew; who was followed is, still: it may lead without etcd."""
         member = self._member
-        if member.life not in (Life.FOLLOWING, Life.FOUNDING):
-            member.life = Life.WAITING
+        if not isinstance(member.role, Follower | Founder):
+            member.become(Waiting())
         member.why, member.lacks = found.why, found.lacks
         if found.doubt:
             self._say("nobody leads until an operator names a node", found.why)
@@ -447,8 +461,8 @@ class CoordinationActor(LoopActor):
         await self._lead_nobody(f"node {node} leads the store")
         log.info("follows", leader=node, epoch=epoch)
         follows = self._ways.follow(node, upstream, epoch)
-        member.follow_task = FollowTask(node, epoch, follows)
-        member.life, self._said = Life.FOLLOWING, None
+        member.become(Follower(FollowTask(node, epoch, follows)))
+        self._said = None
 
     async def _have_copied(self, leader: str, insync: InSync | None) -> None:
         """Have the store copied anew, where the leader's log is there no more that this
@@ -464,10 +478,10 @@ class CoordinationActor(LoopActor):
             self._say("the store has to be copied anew", f"nothing says where {leader} is reached")
 
     async def _follow_nobody(self) -> None:
-        follow_task, self._member.follow_task = self._member.follow_task, None
+        follow_task = self._member.follow_task
+        self._member.become(Waiting())
         if follow_task is not None:
             await follow_task.end()
-        self._member.life = Life.WAITING
 
     async def _lead_nobody(self, why: str) -> None:
         """What is not released here is another's to release, or to write anew."""
@@ -501,7 +515,8 @@ class CoordinationActor(LoopActor):
             committer.released_upto, committer.release_more, followed, by_order,
         )  # fmt: skip
         leadership.rounds.say = self._shippings.hurry
-        member.lead, member.leadership, member.lacks = lead, leadership, False
+        member.lacks = False
+        member.become(Elected(leadership))
         committer.releasable = leadership.releasable
         try:
             why = await self._hold(leadership)
@@ -525,7 +540,8 @@ class CoordinationActor(LoopActor):
         policy = member.policy
         if policy is not None:
             leadership.goes_by(policy._replace(acks=0) if leadership.by_order else policy)
-        member.life, self._said = Life.LEADING, None
+        member.become(Leader(leadership))
+        self._said = None
         leadership.begun(own.sequence)
         members = sorted(leadership.leading.members)
         log.info("leads", epoch=leadership.epoch, own=own.sequence, insync=members)
@@ -549,7 +565,8 @@ class CoordinationActor(LoopActor):
         member, committer = self._member, self._committer
         say = log.info if self._gives_up else log.warning
         say("leads no more", epoch=leadership.epoch, why=why)
-        member.life, member.why, member.leadership = Life.WAITING, why, None
+        member.why = why
+        member.become(Waiting())
         leadership.rounds.end(Busy(f"this node leads no more: {why}"))
         shown = committer.released_upto
         committer.releasable = lambda _durable: shown

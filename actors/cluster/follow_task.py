@@ -26,6 +26,10 @@ class Receives(Protocol):
     epoch: int
     """In which this node is attached; 0: it is not yet."""
 
+    @property
+    def is_told(self) -> bool:
+        """True if this node shows all that it may have shown before it attached."""
+
     def ask_present(self) -> asyncio.Future[int]:
         """What is present. :raises Busy: nobody can say, also from the future"""
 
@@ -48,6 +52,14 @@ class Follows(Protocol):
     @property
     def heard_us(self) -> int:
         """When who leads was heard last, by any link; never: when this began."""
+
+    @property
+    def was_attached(self) -> bool:
+        """True if this node is attached, or was."""
+
+    @property
+    def is_told(self) -> bool:
+        """True once this node shows all that it may have shown before it attached."""
 
     def run(self) -> Awaitable[None]:
         """Follow, until this is cancelled or another attempt would bring nothing."""
@@ -76,6 +88,16 @@ class FollowTask:
         """Whether it is, at the moment: it knows what was released then."""
         receiving = self._follows.receiving
         return receiving is not None and receiving.epoch > 0
+
+    @property
+    def was_attached(self) -> bool:
+        """True if this node is attached, or was by this task."""
+        return self._follows.was_attached
+
+    @property
+    def is_told(self) -> bool:
+        """True once this node shows all that it may have shown before it attached."""
+        return self._follows.is_told
 
     @property
     def why(self) -> str | None:

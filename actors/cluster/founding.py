@@ -24,7 +24,8 @@ from typing import Final
 
 import structlog
 
-from actors.cluster.member import Life, Member
+from actors.cluster.member import Member
+from actors.cluster.role import Alone, Founder
 from actors.cluster.shippings import Shippings
 from actors.commits import NODE, Committer, Who
 from actors.commits.committer import released_at_once
@@ -81,7 +82,7 @@ class Founding:
         agreed = await self._look(agreement)
         members = self._members()
         committer.releasable = partial(self._releasable, members)
-        member.life = Life.FOUNDING
+        member.become(Founder())
         try:
             sequence = await self._commit(members)
             founded = Founded(members | {member.node}, self._policy, sequence)
@@ -146,7 +147,7 @@ class Founding:
         try:
             commit_policy(committer, member, None, NODE, "the policy did not come into force")
         finally:
-            member.life = Life.ALONE
+            member.become(Alone())
             committer.releasable = released_at_once
             committer.release_more()
             member.look_at_rows()

@@ -1,14 +1,6 @@
 """What this node is to its cluster: for everybody on the loop who asks before doing something.
 
-| life | what it is |
-|---|---|
-| alone | in no cluster, or the one that others copy as long as no failover policy stands |
-| founding | its policy is being put into force: nothing is committed for that moment |
-| leading | it holds the lead, or may not know yet that it does no more |
-| following | somebody else leads, or is copied: it takes their frames |
-| waiting | it is in a cluster, and there is nobody to follow |
-
-`coordination.py` moves it from one to the other; nothing here waits.
+`role.py` has the roles, `coordination.py` moves the node from one to the next; nothing here waits.
 """
 
 from __future__ import annotations
@@ -16,20 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from enum import StrEnum
 from typing import Final, NamedTuple
 
 from actors.cluster.follow_task import FollowTask
 from actors.cluster.followers import Followers, lagging
 from actors.cluster.leadership import Leadership
 from actors.cluster.memory import Memory
+from actors.cluster.role import Alone, Follower, Founder, Leader, Life, Role, Waiting
 from actors.cluster.shippings import BEAT_SECONDS
 from actors.cluster.sync_status import SyncStatus, stranded
 from actors.commits import Committer
 from actors.rights import Rights
 from actors.roles import Roles
 from protocol import limits
-from protocol.agreement import Lead
 from protocol.doors import Clock
 from protocol.errors import Busy, NotWritable
 from protocol.failover import Policy
@@ -43,7 +34,7 @@ from storage.replicas import Replica
 
 NOT_TOLD: Final = (
     "this node was started, and has not heard yet what was released: it answers once it is attached"
-    " to who leads. INFO FOR NODE says what it waits for"
+    " to who leads, and shows what it may have shown before. INFO FOR NODE says what it waits for"
 )
 NOT_COORDINATING: Final = (
     "this node is declared coordinating no more, and gives its lead up: another takes it that is"
@@ -52,21 +43,12 @@ NOT_IN_FORCE: Final = (
     "the store came with a failover policy that is not in force here: DEFINE FAILOVER puts one into"
     " force, DROP FAILOVER has the node go on alone"
 )
+FOUNDING: Final = "the failover policy is coming into force"
 ETCD_AWAY: Final = (
     "etcd is out of reach: this node may not know whether it still leads. It goes on once etcd"
     " answers at the addresses of VIA"
 )
 _SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
-
-
-class Life(StrEnum):
-    """See the head of the file."""
-
-    ALONE = "alone"
-    FOUNDING = "founding"
-    LEADING = "leading"
-    FOLLOWING = "following"
-    WAITING = "waiting"
 
 
 class Figures(NamedTuple):
@@ -121,15 +103,13 @@ class Member:
         self.kept: Kept | None = None
         """The policy, as it was last looked at."""
         alone = memory.stands is None
-        self.life = Life.ALONE if alone else Life.WAITING
+        self._role: Role = Alone() if alone else Waiting()
+        self._heard_us: int | None = None
+        """When a leader was heard last in the roles before this one; None: never."""
         self.why = "" if alone else "the node has just been started"
         """Why it waits."""
         self.lacks = False
         """Whether that is since it lacks what it held: it goes on following whom it followed."""
-        self.lead: Lead | None = None
-        """Who leads, as was last heard; kept when nobody does any more, until somebody does."""
-        self.leadership: Leadership | None = None
-        self.follow_task: FollowTask | None = None
         self._was_told = alone or only_looks
         self._by_row: tuple[str, ...] = ()
         """The roles that this node's row names: those of a node that was told none itself."""
@@ -150,8 +130,50 @@ class Member:
         return self._roles.node_id
 
     @property
+    def role(self) -> Role:
+        """See `role.py`."""
+        return self._role
+
+    def become(self, role: Role) -> None:
+        """Take another role. What is known of leaders outlives the one before."""
+        self.note_told()
+        self._heard_us = self._leader_heard_us
+        self._role = role
+
+    @property
+    def life(self) -> Life:
+        """The word for its role."""
+        return self._role.life
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """By which it leads, or is about to; None: it does not."""
+        return self._role.leadership
+
+    @property
+    def follow_task(self) -> FollowTask | None:
+        """With which it follows another node; None: it follows none."""
+        return self._role.follow_task
+
+    @property
+    def _leader_heard_us(self) -> int | None:
+        """When it heard a leader last, on the monotonic clock; None: never since it was started.
+        Where it leads, or is alone, no other node knows more."""
+        role = self._role
+        if isinstance(role, Alone | Leader):
+            return self._clock.monotonic_us()
+        if isinstance(role, Follower) and role.follow_task.was_attached:
+            return role.follow_task.heard_us
+        return self._heard_us
+
+    def is_silent(self, for_us: int) -> bool:
+        """True if it has heard no leader for so long."""
+        heard_us = self._leader_heard_us
+        return heard_us is None or self._clock.monotonic_us() - heard_us >= for_us
+
+    @property
     def is_told(self) -> bool:
-        """Whether it knows, since it was started, what was released."""
+        """Whether it shows, since it was started, all that it may have shown before."""
         self.note_told()
         return self._was_told
 
@@ -160,7 +182,7 @@ class Member:
         before anybody asks."""
         if not self._was_told:
             leads = self.leadership is not None and self.leadership.is_settled
-            follows = self.follow_task is not None and self.follow_task.is_attached
+            follows = self.follow_task is not None and self.follow_task.is_told
             self._was_told = leads or follows
 
     @property
@@ -349,21 +371,21 @@ class Member:
             who does, as far as is known
         :raises Busy: a policy is coming into force
         """
-        if self.life is Life.ALONE:
+        role = self._role
+        if isinstance(role, Alone):
             self.check_roles()
             if self.kept is not None and not self.commits_policy:
                 # Rule 8: what was restored has its topology, and is no cluster's member.
                 raise NotWritable(NOT_IN_FORCE, leader=[])
             return
-        if self.life is Life.FOUNDING:
+        if isinstance(role, Founder):
             if not self.commits_policy:
-                raise Busy("the failover policy is coming into force")
+                raise Busy(FOUNDING)
             return
-        if self.life is Life.LEADING:
-            assert self.leadership is not None
-            if self.leadership.gives_up:
+        if isinstance(role, Leader):
+            if role.leadership.gives_up:
                 raise NotWritable(NOT_COORDINATING, leader=[])
-            if not self.leadership.may_be_over:
+            if not role.leadership.may_be_over:
                 self.check_roles()
                 return
             raise NotWritable(ETCD_AWAY, leader=[])
@@ -404,10 +426,7 @@ class Member:
         """
         if not self.is_told:
             raise Busy(self.stranded if self.is_stranded else NOT_TOLD)
-        if (
-            self.follow_task is None
-            or self.follow_task.silent_us(self._clock.monotonic_us()) < _SILENT_US
-        ):
+        if self.only_looks or not self.is_silent(_SILENT_US):
             return
         with self._committer.begin() as tx:
             owns = caller is not None and self._rights.owns_all(tx, caller)

@@ -1,15 +1,15 @@
 """What a node has to show for a read that is to be of the present.
 
-| it is | what it does |
+| its role | what it does |
 |---|---|
-| alone, founding | nothing: nobody else releases anything |
-| leading | asks all of the set whether it still does (`rounds.py`) |
-| following | asks who leads, which does that and says what it has released |
-| following, its link just lost | waits until it is attached again, and asks then |
-| waiting | refuses: nobody can say |
+| `Alone`, `Founder` before the file CLUSTER stands | answers by itself: no other node releases |
+| `Leader` | asks all of the set whether it still leads (`rounds.py`) |
+| `Follower` | asks its leader, which does that and says what it has released |
+| `Follower` that lost its link, `Waiting`: both just now; `Elected` | waits for a leader |
+| any other | refuses: nobody can say |
 
-A link ends where a policy comes into force, where another takes the lead, where a packet is lost:
-the next one is there in a moment, and who asked would have nothing to do but to ask again.
+A link ends where a policy comes into force, where another node takes the lead, where a packet is
+lost: the next one is there in a moment, and the client would have nothing to do but to ask again.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from actors.cluster.follow_task import FollowTask
 from actors.cluster.leadership import Leadership
-from actors.cluster.member import Life, Member
+from actors.cluster.member import FOUNDING, Member
+from actors.cluster.role import Alone, Elected, Follower, Founder, Leader, Waiting
 from actors.commits import Committer
 from protocol.doors import Clock
 from protocol.errors import Busy
 
 SILENT_SECONDS: Final = 3.0
-"""Who follows and has not heard of who leads for so long refuses: another node may know more."""
+"""A node that has heard no leader for so long refuses: another node may know more."""
 LOOK_SECONDS: Final = 0.02
-"""How often it is looked whether it is attached again, as long as anybody waits for that."""
+"""How often it is looked whether there is a leader again, as long as a read waits for that."""
+_SILENT_US: Final = int(SILENT_SECONDS * 1_000_000)
 
 
 class PresentReads:
@@ -38,7 +39,7 @@ class PresentReads:
         self._member = member
         self._committer = committer
         self._attaching: asyncio.Task[None] | None = None
-        """Looks whether it is attached again, for all who wait for that."""
+        """Looks whether there is a leader again, for all who wait for that."""
 
     def ask(self) -> int | asyncio.Future[int]:
         """A sequence, now or in a while: who shows that shows all that was released anywhere when
@@ -47,48 +48,62 @@ class PresentReads:
         :raises Busy: nobody leads, or is attached to, that this node knows of; also what the future
             is refused with where that comes out later
         """
+        role = self._member.role
+        if isinstance(role, Leader):
+            return asyncio.ensure_future(_of_leader(role.leadership, self._committer))
+        if isinstance(role, Follower) or self._is_soon_led:
+            return asyncio.ensure_future(self._of_next_leader())
+        if isinstance(role, Alone) or (
+            isinstance(role, Founder) and self._member.memory.stands is None
+        ):
+            return self._committer.released_upto
+        raise self._nobody()
+
+    async def _of_next_leader(self) -> int:
+        while not isinstance(role := self._member.role, Leader):
+            if isinstance(role, Follower):
+                try:
+                    return await role.follow_task.ask_present()
+                except Busy:
+                    if not self._is_soon_led:
+                        raise
+            elif not self._is_soon_led:
+                raise self._nobody()
+            await self._led_again()
+        return await _of_leader(role.leadership, self._committer)
+
+    def _nobody(self) -> Busy:
         member = self._member
-        if member.life is Life.LEADING and member.leadership is not None:
-            return asyncio.ensure_future(_of_leader(member.leadership, self._committer))
-        if self._followed is not None:
-            return asyncio.ensure_future(self._of_followed())
-        if member.life is Life.WAITING:
-            raise Busy(f"nobody can say what is current: {member.why}")
-        return self._committer.released_upto
-
-    async def _of_followed(self) -> int:
-        while (follow_task := self._followed) is not None:
-            try:
-                return await follow_task.ask_present()
-            except Busy:
-                if not self._is_soon_attached:
-                    raise
-            await self._attached_again()
-        found = self.ask()  # it leads by now, or knows of nobody
-        return found if isinstance(found, int) else await found
+        why = FOUNDING if isinstance(member.role, Founder) else "this node follows nobody"
+        return Busy(f"nobody can say what is current: {member.why or why}")
 
     @property
-    def _followed(self) -> FollowTask | None:
-        return self._member.follow_task if self._member.life is Life.FOLLOWING else None
+    def _is_soon_led(self) -> bool:
+        """True if a leader is likely to be there in a moment."""
+        member, role = self._member, self._member.role
+        if isinstance(role, Follower):
+            silent_us = role.follow_task.silent_us(self._clock.monotonic_us())
+            return silent_us < _SILENT_US and not member.is_stranded
+        if isinstance(role, Waiting):
+            return not member.is_silent(_SILENT_US)
+        return isinstance(role, Elected)
 
     @property
-    def _is_soon_attached(self) -> bool:
-        follow_task = self._member.follow_task
-        if follow_task is None or self._member.is_stranded:
-            return False
-        return follow_task.silent_us(self._clock.monotonic_us()) < SILENT_SECONDS * 1_000_000
+    def _is_led(self) -> bool:
+        role = self._member.role
+        return isinstance(role, Leader) or (
+            isinstance(role, Follower) and role.follow_task.is_attached
+        )
 
-    async def _attached_again(self) -> None:
-        """Returns once it is, or once that is not to be waited for."""
+    async def _led_again(self) -> None:
+        """Return once there is a leader, or once that is not to be waited for."""
         if self._attaching is None or self._attaching.done():
             self._attaching = asyncio.create_task(self._look())
         await asyncio.shield(self._attaching)
 
     async def _look(self) -> None:
-        follow_task = self._member.follow_task
-        while self._is_soon_attached and follow_task is not None and not follow_task.is_attached:
+        while self._is_soon_led and not self._is_led:
             await asyncio.sleep(LOOK_SECONDS)
-            follow_task = self._member.follow_task
 
 
 async def _of_leader(leadership: Leadership, committer: Committer) -> int:

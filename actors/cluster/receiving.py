@@ -34,6 +34,7 @@ from actors.backlog import Backlog
 from actors.cluster.comparing import Compared
 from actors.cluster.entry_forwarding import told
 from actors.cluster.follow_task import detached
+from actors.cluster.following import frame_at
 from actors.cluster.lag import Lag
 from actors.commits import Committer
 from actors.runtime import Runtime
@@ -111,6 +112,8 @@ class Receiving:
         self._expected = epoch
         self.epoch = 0
         """In which it is attached; 0: it is not yet."""
+        self._told_at = 0
+        """Who shows this shows all that this node may have shown before it attached."""
         self.released = 0
         """The last frame that the leader has said to be released."""
         self.heard_us = self._monotonic_us()
@@ -140,6 +143,11 @@ class Receiving:
     def is_in_sync(self) -> bool:
         """Whether it has all that was released a moment ago."""
         return self.epoch > 0 and not self._lag.is_late(self._monotonic_us())
+
+    @property
+    def is_told(self) -> bool:
+        """True if this node shows all that it may have shown before it attached."""
+        return self.epoch > 0 and self._committer.released_upto >= self._told_at
 
     async def run(self) -> None:
         """Follow until the link ends, or until this is cancelled.
@@ -205,6 +213,11 @@ class Receiving:
         if answer.time:
             committer.follow_time(answer.epoch, answer.time)
         self._synced = answer.agree
+        # Rule 7: a leader knows what was released once a frame of its own epoch is. Before that
+        # all of this log may have been, and have been shown.
+        at = frame_at(committer.history(), answer.released)
+        knows = at is not None and at.epoch == answer.epoch
+        self._told_at = answer.released if knows else answer.agree
         self.epoch, self.heard_us = answer.epoch, self._monotonic_us()
         self._lag = Lag(answer.released, answer.agree)
         log.info("attached", leader=self._link.peer.node, epoch=self.epoch, agree=answer.agree)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors.cluster.member import Life
+from actors.cluster.role import Alone
 from actors.doors import Doors, SystemClock, SystemNet, SystemRng
 from actors.node import Node, start
 from actors.runtime import ask
@@ -62,7 +62,8 @@ def settings(path: str = "/store", **fields: Any) -> NodeSettings:
 async def leads_by_hand(node: Node) -> None:
     """Of a node in a cluster: who leads and who follows is the test's to say, and nobody else's."""
     await node.cluster.stop()
-    node.member.life, node.roles.check_told = Life.ALONE, None
+    node.member.become(Alone())
+    node.roles.check_told = None
 
 
 @asynccontextmanager

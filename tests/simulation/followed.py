@@ -25,7 +25,7 @@ import actors.commits.following
 import actors.store
 import storage.replay
 from actors.cluster.following import joint
-from actors.cluster.member import Life
+from actors.cluster.role import Alone
 from actors.commits import Follower
 from actors.commits.committer import released_at_once
 from actors.node import Node, start
@@ -170,7 +170,8 @@ class Cluster3:
         member.node = node = await start(settings(), self._doors(member.disk, member.engine))
         # What coordinates is the test.
         await node.cluster.stop()
-        node.member.life, node.roles.check_told = Life.ALONE, None
+        node.member.become(Alone())
+        node.roles.check_told = None
         assert node.committer.follows
         member.ear = node.committer.tail.follow(node.committer.released_upto, lambda: None)
         self._check_one(member)

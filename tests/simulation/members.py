@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 import actors.store
 from actors.cluster import copying
 from actors.cluster.joining import Joiner
-from actors.cluster.member import Life
+from actors.cluster.role import Life
 from actors.commits import Committer
 from actors.doors import Doors
 from actors.node import Node, start

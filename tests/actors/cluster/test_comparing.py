@@ -10,8 +10,8 @@ import pytest
 
 from actors.cluster import comparing
 from actors.cluster.comparing import Comparing
-from actors.cluster.member import Life
 from actors.cluster.receiving import Receiving
+from actors.cluster.role import Alone
 from actors.cluster.shipping import Shipping
 from actors.cluster.sync_status import SyncStatus
 from actors.node import Node, start
@@ -93,7 +93,8 @@ async def two() -> AsyncIterator[Two]:
     ]
     for node in nodes:  # what coordinates is the test
         await node.cluster.stop()
-        node.member.life, node.roles.check_told = Life.ALONE, None
+        node.member.become(Alone())
+        node.roles.check_told = None
     await nodes[0].committer.begin_leading(2)
     made = Two(nodes[0], nodes[1], engines[2])
     await made.attach()

@@ -36,6 +36,7 @@ from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
 from tests.simulation.doors import START_US, LoopClock
+from tests.simulation.links import ModelLink
 
 pytestmark = pytest.mark.usefixtures("quiet")
 SECONDS = 1_000_000
@@ -47,7 +48,7 @@ def quiet(logbook: Logbook) -> None:
     """What operators hear of when nodes are cut off."""
     logbook.allow("releases nothing")
     logbook.allow("leads no more|nobody leads|does not answer|was not renewed|was not answered")
-    logbook.allow("follows no more|were not kept|gave way")
+    logbook.allow("follows no more|were not kept|gave way|may have been taken")
 
 
 def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> None:
@@ -292,6 +293,69 @@ def test_a_node_that_waits_for_a_leader_says_so_at_once() -> None:
         await old.kill()
         await old.start()
         assert isinstance(await outcome(ids(old, current=True)), Busy)
+
+    played(main)
+
+
+def test_between_two_leaders_a_node_takes_nothing_of_its_own_for_current(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the moment in which it lets go of the one that was deposed."""
+    found: list[int | asyncio.Future[int]] = []
+
+    async def main(trio: Trio) -> None:
+        old, other, late = await trio.led(), trio.named("b"), trio.named("c")
+        await old.value("CREATE t:old")
+        closes, member = ModelLink.close, late.runs.member
+
+        def close(link: ModelLink, why: str = "") -> None:
+            closes(link, why)
+            if link.home.address == late.address and member.follow_task is None and not found:
+                found.append(late.runs.cluster.present())
+
+        monkeypatch.setattr(ModelLink, "close", close)
+        old.etcd = Fate.LOST  # its lease lapses, and nobody tells it: it goes on sending
+        late.once = {"take_lead": Fate.REFUSED}
+        await trio.until(lambda: trio.leader is other)
+        await trio.until_done(lambda: other.value("CREATE t:new"))
+        (present,) = found
+        assert isinstance(present, asyncio.Future), "the next leader is asked"
+        assert await present >= other.runs.member.leadership.own  # type: ignore[union-attr,operator]
+        assert await ids(late, current=True) == {"old", "new"}
+
+    played(main)
+
+
+def test_a_node_that_lost_its_leader_with_what_coordinates_it_answers_nothing_as_current(
+    logbook: Logbook,
+) -> None:
+    logbook.allow("actor failed")
+
+    async def main(trio: Trio) -> None:
+        leader, other = await trio.led(), trio.named("c")
+        await leader.value("CREATE t:old")
+        member = other.runs.member
+
+        with pytest.MonkeyPatch.context() as patch:
+
+            def fails() -> None:
+                patch.undo()
+                other.etcd = Fate.LOST
+                raise ValueError("a bug")
+
+            patch.setattr(member, "look_at_rows", fails)
+            await trio.until(lambda: member.follow_task is None)
+        await trio.in_sync("a", "b")
+        await leader.value("CREATE t:new")
+        assert isinstance(await outcome(ids(other, current=True)), Busy)
+        await asyncio.sleep(limits.CLUSTER_SILENT_SECONDS)
+        assert isinstance(await outcome(ids(other, current=True)), Busy)
+        with pytest.raises(Busy, match="owners of the store alone"):
+            member.check_answering(None)
+        other.etcd = Fate.ANSWERED
+        await trio.in_sync("a", "b", "c")
+        assert await ids(other, current=True) == {"old", "new"}
+        member.check_answering(None)
 
     played(main)
 

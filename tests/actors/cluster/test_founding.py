@@ -10,6 +10,7 @@ import pytest
 
 from actors.cluster.memory import Memory
 from protocol.errors import Busy, DiskFull, NotImplementedHere, NotWritable
+from protocol.limits import CLUSTER_SILENT_SECONDS
 from storage.cluster_file import Cluster
 from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
 from tests.actors.parts import outcome
@@ -212,5 +213,31 @@ def test_an_etcd_that_knows_less_than_the_store_is_brought_beyond_it() -> None:
         trio.etcd.revision = 1
         await trio.until_done(lambda: first.value(SAID))
         await goes_on(trio)
+
+    played(main)
+
+
+def test_who_may_have_founded_without_hearing_of_it_takes_nothing_of_its_own_for_current() -> None:
+    """Etcd has been asked to found the set: another of it may lead by now."""
+
+    async def main(trio: Trio, first: Machine) -> None:
+        present, member = first.runs.cluster.present, first.runs.member
+        first.once = {"found": Fate.UNHEARD}
+        saying = asyncio.ensure_future(outcome(first.value(SAID)))
+        await trio.until(lambda: trio.etcd.insync is not None)
+        first.cut()
+        new = await trio.led()
+        await trio.until_done(lambda: new.value("CREATE t:new"))
+        assert first.life == "founding"
+        with pytest.raises(Busy, match="coming into force"):
+            present()
+        assert len(await first.value("SELECT * FROM t")) == 2, "else it reads on"
+        member.check_answering(None)
+        await asyncio.sleep(CLUSTER_SILENT_SECONDS)
+        with pytest.raises(Busy, match="owners of the store alone"):
+            member.check_answering(None)
+        assert isinstance(await saying, Busy)
+        first.mend()
+        await goes_on(trio, 3)
 
     played(main)

@@ -11,8 +11,9 @@ import pytest
 
 from actors.cluster.attaching import Attaching
 from actors.cluster.followers import ATTACHES_US
-from actors.cluster.member import Life
 from actors.cluster.memory import Memory
+from actors.cluster.receiving import Receiving
+from actors.cluster.role import Life
 from actors.cluster.service import ClusterService
 from actors.cluster.shippings import BEAT_SECONDS
 from actors.cluster.sync_status import SyncStatus
@@ -28,7 +29,7 @@ from protocol.errors import (
     UnknownOutcome,
 )
 from protocol.limits import CLUSTER_SILENT_SECONDS
-from protocol.links import Copy, Link
+from protocol.links import Acknowledge, Attach, Attached, Copy, Frames, Link, Message
 from storage.cluster_file import Cluster
 from storage.memory import MemoryEngine
 from tests.actors.cluster.whole import (
@@ -45,6 +46,7 @@ from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.links import ModelLink, Weather
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -277,6 +279,49 @@ def test_all_of_them_are_killed_at_once() -> None:
     played(main)
 
 
+@pytest.mark.parametrize("with_leader", [False, True])
+def test_who_was_killed_shows_no_less_than_it_had_shown(
+    with_leader: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log says how much was released when it was written, which is less; and who has just taken
+    the lead knows no better."""
+
+    async def main(trio: Trio) -> None:
+        leader, other = await trio.led(), trio.named("b")
+
+        async def write() -> None:
+            for _ in range(400):
+                await outcome(leader.value("CREATE t"))
+
+        writers = [asyncio.ensure_future(write()) for _ in range(3)]
+        committer = other.runs.committer
+        await trio.until(
+            lambda: committer.released_upto > max(60, committer._reader.released),
+            step_seconds=0.0001,
+        )
+        await other.kill()
+        shown = committer.released_upto
+        for writer in writers:
+            writer.cancel()
+        if with_leader:
+            await leader.kill()
+        sends, shows = ModelLink.send, list[int]()
+
+        def send(link: ModelLink, message: Message) -> None:
+            sends(link, message)
+            node = other.node if link.home.address == other.address else None
+            if isinstance(message, Acknowledge) and node is not None and node.member.is_told:
+                shows.append(node.committer.released_upto)
+
+        monkeypatch.setattr(ModelLink, "send", send)
+        await other.start()
+        assert other.runs.committer.released_upto < shown, "this is why it asks"
+        await trio.until(lambda: len(shows) > 5)
+        assert min(shows) >= shown
+
+    played(main)
+
+
 def test_the_one_that_comes_back_alone_goes_on_once_less_is_promised() -> None:
     async def main(trio: Trio) -> None:
         leader = await trio.led()
@@ -504,7 +549,7 @@ def test_who_stays_in_the_set_of_a_new_leader_knows_its_policy() -> None:
     async def main(trio: Trio) -> None:
         old, new, away = await trio.led(), trio.named("b"), trio.named("c")
         await wrote(old, 1)
-        trio.network.pause(away.address)
+        away.cut()  # else it might lead
         amends = asyncio.ensure_future(outcome(old.value(POLICY.format(1, "AUTO"))))
         ends = new.runs.committer.log_upto
         await trio.until(lambda: new.runs.committer.log_upto > ends, step_seconds=0.001)
@@ -518,7 +563,7 @@ def test_who_stays_in_the_set_of_a_new_leader_knows_its_policy() -> None:
         await old.start()
         await trio.in_sync("a", "b")
         await trio.until_done(lambda: new.value("CREATE t:2"))
-        trio.network.resume(away.address)
+        away.mend()
         await trio.in_sync("a", "b", "c")
         await shows(trio, away, 2)
 
@@ -541,6 +586,42 @@ def test_who_comes_back_takes_the_place_of_a_leader_that_does_not() -> None:
         await trio.in_sync("b", "c")
         await trio.until_done(lambda: new.value("CREATE t:2"))
         await shows(trio, other, 2)
+
+    played(main)
+
+
+def link_of(machine: Machine) -> Receiving | None:
+    """By which it is attached to who leads; None: it is not."""
+    follow_task = machine.runs.member.follow_task
+    follows = None if follow_task is None else follow_task._follows
+    assert follows is None or isinstance(follows, Attaching)
+    receiving = None if follows is None else follows.receiving
+    return receiving if receiving is not None and receiving.epoch else None
+
+
+def test_a_link_that_another_has_replaced_says_nothing_any_more() -> None:
+    """Its last acknowledgement comes in the moment in which the next one begins."""
+
+    async def main(trio: Trio) -> None:
+        leader, other = await trio.led(), trio.named("c")
+        await wrote(leader, 1)
+        trio.network.weather = Weather((0.001, 0.001))
+        committer, links = other.runs.committer, other.runs.peering.links
+        assert links is not None
+        for _ in range(20):  # what comes at one time comes in any order
+            await trio.until(lambda: link_of(other) is not None)
+            receiving = link_of(other)
+            assert receiving is not None
+            link, upto = await links.connect(leader.address, []), committer.log_upto
+            applied = committer.released_upto
+            link.send(Attach([*committer.history()], upto, applied, receiving.epoch))
+            receiving._link.send(Acknowledge(receiving.epoch, upto, applied, 0, 0))
+            assert isinstance(await link.receive(), Attached)
+            link.close()
+            await trio.until(lambda: link_of(other) is not receiving)  # noqa: B023
+        await wrote(leader, 2)
+        await shows(trio, other, 2)
+        await trio.in_sync("a", "b", "c")
 
     played(main)
 
@@ -821,6 +902,31 @@ def test_with_promote_manual_a_node_waits_to_be_told() -> None:
     played(main, promote="MANUAL")
 
 
+def test_who_asks_for_the_lead_again_is_not_forgotten_with_who_asked_before() -> None:
+    async def main(trio: Trio) -> None:
+        old, new = await trio.led(), trio.named("b")
+        await old.kill()
+        await trio.until(lambda: trio.etcd.lead is None)
+
+        async def no_lease() -> None:
+            while True:
+                new.once["grant"] = Fate.LOST
+                await asyncio.sleep(0.01)
+
+        losing = asyncio.ensure_future(no_lease())
+        first = asyncio.ensure_future(outcome(new.value("DEFINE NODE LEADS STORE")))
+        await asyncio.sleep(15)
+        again = asyncio.ensure_future(outcome(new.value("DEFINE NODE LEADS STORE")))
+        assert isinstance(await first, Busy)
+        await asyncio.sleep(6)  # and if it had waited for all of its time
+        losing.cancel()
+        new.once.clear()
+        assert not isinstance(await again, Refusal)
+        assert trio.leader is new
+
+    played(main, promote="MANUAL")
+
+
 def test_who_was_never_declared_coordinating_never_leads() -> None:
     async def main(trio: Trio) -> None:
         old = await trio.led()
@@ -864,6 +970,52 @@ def test_a_new_lineage_is_begun_by_order_alone() -> None:
         assert old.runs.status().reason == "stranded"
 
     played(main)
+
+
+def test_what_was_released_of_an_older_lineage_says_nothing_of_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node has heard how much was released, and lacks the frames: where others stand in their
+    place by then, these are not shown before they are released."""
+
+    async def main(trio: Trio) -> None:
+        old, new, late = trio.machines
+        await wrote(old, 0)
+        await shows(trio, late, 1)
+        for each in (new, late):
+            each.cut()
+        await trio.in_sync("a")
+        await wrote(old, *range(1, 40))
+        upto = old.runs.committer.released_upto
+        committer, sends = late.runs.committer, ModelLink.send
+
+        def send(link: ModelLink, message: Message) -> None:
+            if not (isinstance(message, Frames) and message.frames):
+                sends(link, message)
+
+        await trio.until(lambda: link_of(late) is None)
+        with monkeypatch.context() as patch:
+            patch.setattr(ModelLink, "send", send)
+            late.mend()
+            await trio.until(lambda: link_of(late) is not None)
+            late.cut()  # it was told, and the frames have not come
+            await old.kill()
+        assert committer.log_upto < upto - 20
+        new.mend()
+        await trio.until_done(lambda: new.value("DEFINE NODE LEADS STORE FORCE REASON 'burnt'"))
+        late.mend()
+        await trio.in_sync("b", "c")
+        trio.network.cut(late.address, new.address)  # it holds what comes, and can't say so
+        writing = asyncio.ensure_future(outcome(new.value("CREATE t:dirty")))
+        await trio.until(lambda: committer.log_upto == new.runs.committer.committed)
+        await asyncio.sleep(0.1)
+        assert not writing.done()
+        assert committer.released_upto <= new.runs.committer.released_upto
+        trio.network.mend(late.address, new.address)
+        await writing
+        await shows(trio, late, 2)
+
+    played(main, acks=0)
 
 
 def test_the_log_that_ends_last_holds_all_that_was_released(logbook: Logbook) -> None:
