@@ -346,14 +346,16 @@ class Store:
         return Answered(values, 1, "m")
 
     def _is_lie(self, kind: str) -> bool:
-        return kind == self._lies and self._asked % 2 == 0
+        return bool(kind) and kind == self._lies and self._asked % 2 == 0
 
     def _of_a_register(self, text: str, params: dict[str, Any]) -> list[Any]:
         key = params.get("key", "")
         if text.startswith("SELECT k"):
             return [[{"k": key, "v": value} for key, value in self.registers.items()]]
         if text.startswith("SELECT"):
-            shown = self.older if self._is_lie("a stale read") else self.registers
+            kind = "a stale CURRENT" if text.endswith("CURRENT") else ""
+            is_stale = self._is_lie("a stale read") or self._is_lie(kind)
+            shown = self.older if is_stale else self.registers
             return [[shown[key]] if key in shown else []]
         if text.startswith("UPDATE") and self.registers.get(key) != params["old"]:
             return [[{}] if self._is_lie("a lost race is won") else []]
@@ -395,9 +397,10 @@ def judged(history: History, lies: str) -> list[str]:
 @pytest.mark.parametrize(
     ("made", "lies"),
     [
-        (Registers, "a stale read"), (Registers, "a lost race is won"),
-        (Registers, "a write is lost"), (Bank, "money goes"), (Bank, "a moment moves on"),
-        (Bank, "a move is lost"), (Bank, "half of a move is done"),
+        (Registers, "a stale read"), (Registers, "a stale CURRENT"),
+        (Registers, "a lost race is won"), (Registers, "a write is lost"),
+        (Bank, "money goes"), (Bank, "a moment moves on"), (Bank, "a move is lost"),
+        (Bank, "half of a move is done"),
     ],
 )  # fmt: skip
 def test_a_store_that_lies_now_and_then_is_found_out(made: type[History], lies: str) -> None:
