@@ -43,7 +43,6 @@ from protocol.requests import (
 )
 from protocol.values import instant
 from storage import users
-from storage.tickets import CommitTicket
 from storage.users import User
 
 REFUSED: Final = "user and password do not match"

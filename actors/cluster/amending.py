@@ -17,10 +17,11 @@ from actors.cluster.founding import commit_policy
 from actors.cluster.leadership import Leadership
 from actors.cluster.member import Member
 from actors.cluster.shippings import Shippings
-from actors.commits import Committer, Promise, Who
+from actors.commits import Committer, Who
 from protocol.agreement import Agreement, NotAnswered
 from protocol.errors import BadRequest, Busy, NotWritable
 from protocol.failover import Policy
+from storage.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
 
@@ -51,7 +52,7 @@ class Amending:
         self._known = known
         self._agreement = agreement
 
-    async def amend(self, policy: Policy, who: Who) -> Promise:
+    async def amend(self, policy: Policy, who: Who) -> CommitTicket:
         """Commit the policy, and go by it; what the answer has to wait for. That may be those whom
         the next policy does without, so nothing waits for it here.
 

@@ -43,7 +43,7 @@ from actors.cluster.succession import JUST_STARTED, Succession
 from actors.cluster.sync_status import SyncStatus
 from actors.cluster.takeover import Taken, Takeover
 from actors.cluster.tasks import end
-from actors.commits import NODE, Committer, Promise
+from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol.agreement import Agreed, Agreement, InSync, NotAnswered
 from protocol.errors import (
@@ -58,6 +58,7 @@ from protocol.errors import (
 from protocol.failover import Policy
 from protocol.links import Way
 from storage.cluster_file import Cluster, Upstream
+from storage.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
 
@@ -181,7 +182,7 @@ class CoordinationActor(LoopActor):
     # --- what statements ask for ------------------------------------------------------------------
 
     @handles(Found)
-    async def found(self, message: Found) -> Promise | None:
+    async def found(self, message: Found) -> CommitTicket | None:
         """Returns once this node leads by the policy, or once one that takes the place of another
         is committed. Nothing is waited for here that only another policy may bring.
 
@@ -209,7 +210,7 @@ class CoordinationActor(LoopActor):
             return None
 
     @handles(Unfound)
-    async def unfound(self, message: Unfound) -> Promise | None:
+    async def unfound(self, message: Unfound) -> CommitTicket | None:
         """Go on alone, where a policy came with a backup.
 
         :raises Unknown: there is none

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.commits import Promise, Who
+from actors.commits import Who
 from protocol.failover import Policy
 from protocol.requests import Request
+from storage.tickets import CommitTicket
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class LookAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Request[Promise | None]):
+class Found(Request[CommitTicket | None]):
     """DEFINE FAILOVER: put a policy into force, or another in place of the one that is. Answered
     with the commit that has to be released before it is; None: it is in force."""
 
@@ -25,7 +26,7 @@ class Found(Request[Promise | None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Unfound(Request[Promise | None]):
+class Unfound(Request[CommitTicket | None]):
     """DROP FAILOVER. Answered as `Found`."""
 
     who: Who

@@ -12,13 +12,14 @@ from actors.cluster.member import Member
 from actors.cluster.present import PresentReads
 from actors.cluster.requests import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.shippings import Copies, Shippings
-from actors.commits import Promise, Who
+from actors.commits import Who
 from actors.runtime import Supervised, ask, stop, tell
 from protocol.doors import Clock
 from protocol.errors import Draining
 from protocol.failover import Policy
 from protocol.values import Value
 from storage.failover import Kept
+from storage.tickets import CommitTicket
 
 
 class ClusterService:
@@ -58,14 +59,14 @@ class ClusterService:
         """Whether this node goes by a policy that is kept."""
         return self._member.is_in_force(kept)
 
-    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[Promise | None]:
+    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[CommitTicket | None]:
         """Done once this node leads by it, or once it is committed.
 
         :raises: as `CoordinationActor.found`
         """
         return ask(self._place.ref, Found(policy, who))
 
-    def drop_failover(self, who: Who) -> asyncio.Future[Promise | None]:
+    def drop_failover(self, who: Who) -> asyncio.Future[CommitTicket | None]:
         """Done once that is committed. :raises: as `CoordinationActor.unfound`"""
         return ask(self._place.ref, Unfound(who))
 

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
 
-from actors.commits import Promise
-from actors.commits.promises import late
+from actors.commits.tickets import late
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
@@ -36,6 +35,7 @@ from protocol.rights import INFO, OWN, Kind
 from protocol.values import NONE, Value, instant
 from storage import failover, join_tokens, replicas, revocations
 from storage.replicas import Replica
+from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 
 Outcome = TypeVar("Outcome")
@@ -251,7 +251,7 @@ def drop_failover(run: ScriptRun, statement: tree.DropFailover) -> Value:
     return NONE
 
 
-def _await_policy(run: ScriptRun, asked: asyncio.Future[Promise | None]) -> None:
+def _await_policy(run: ScriptRun, asked: asyncio.Future[CommitTicket | None]) -> None:
     promise = outcome_of(run, asked)
     if promise is None:
         return

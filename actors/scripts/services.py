@@ -9,7 +9,7 @@ from typing import Protocol
 
 from actors.backups.taking import Backups
 from actors.cluster.peering import Peering
-from actors.commits import Committer, Promise, Who
+from actors.commits import Committer, Who
 from actors.facts import Facts
 from actors.log_reads import LogReads
 from actors.passwords import Asker
@@ -117,11 +117,11 @@ class Cluster(Protocol):
     def in_force(self, kept: Kept) -> bool:
         """Whether this node goes by a policy that is kept."""
 
-    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[Promise | None]:
+    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[CommitTicket | None]:
         """Put a policy into force: it is once the commit is released that this is done with; None:
         it is. :raises BadRequest, Busy, NotEnoughReplicas, NotWritable:"""
 
-    def drop_failover(self, who: Who) -> asyncio.Future[Promise | None]:
+    def drop_failover(self, who: Who) -> asyncio.Future[CommitTicket | None]:
         """Done as `define_failover`. :raises Unknown, NotWritable, NotImplementedHere:"""
 
     def lead(self, *, force: bool) -> asyncio.Future[None]:
