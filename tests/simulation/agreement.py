@@ -43,6 +43,8 @@ class Fate(Enum):
     """It was done, and its answer lost."""
     LATE = auto()
     """It is done when nobody waits for it any more."""
+    FAULTY = auto()
+    """Who asks fails, by a fault of its own."""
 
 
 def _answered() -> tuple[Fate, float]:
@@ -227,6 +229,8 @@ class ModelAgreement(Agreement):
 
     async def _ask(self, work: Callable[[], T]) -> T:
         fate, seconds = self._link()
+        if fate is Fate.FAULTY:
+            raise RuntimeError("a fault of what coordinates")
         if fate is Fate.REFUSED:
             await asyncio.sleep(seconds / 2)
             raise NotAnswered("the link is cut", perhaps=False)

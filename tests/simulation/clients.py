@@ -49,6 +49,8 @@ class Clients:
         """How often it was told to count, whatever came of it."""
         self.read: dict[int, Any] = {}
         """What was read, by the sequence that it was read at."""
+        self.shown: dict[tuple[str, int], int] = {}
+        """The newest that was read from a directory: it never shows less."""
         self.newest = 0
         """The last commit that was acknowledged."""
         self.judged = Judged(world, self._acknowledged, self._refused)
@@ -115,8 +117,13 @@ class Clients:
         released = len(self.world.promises.truth)
         await self._read(self.world.chance.choice(self.world.machines), released, current=True)
 
+    async def look_at(self, machine: Member) -> None:
+        """Read what a machine shows."""
+        await self._read(machine, None)
+
     async def _read(self, machine: Member, after: int | None, *, current: bool = False) -> None:
-        losses = self.world.promises.losses
+        losses, directory = self.world.promises.losses, machine.directory
+        shown = self.shown.get(directory, 0)
         answer = await machine.ask(READ, None if current else after, current=current)
         if answer is None or losses != self.world.promises.losses:
             return
@@ -127,6 +134,10 @@ class Clients:
         assert isinstance(answer, ScriptAnswer)
         if after is not None and answer.sequence < after:
             raise Broken(f"{machine.name} reads at {answer.sequence}, and {after} was asked for")
+        if machine.directory == directory:  # else an older copy came in its place meanwhile
+            if answer.sequence < shown:
+                raise Broken(f"{machine.name} shows {answer.sequence}, and has shown {shown}")
+            self.shown[directory] = max(self.shown.get(directory, 0), answer.sequence)
         self.heard(machine, answer)
 
     def heard(self, machine: Member, answer: ScriptAnswer) -> None:
@@ -170,3 +181,4 @@ class Clients:
         self.steps = {at: n for at, n in self.steps.items() if at <= stays}
         self.read = {at: found for at, found in self.read.items() if at <= stays}
         self.newest = min(self.newest, stays)
+        self.shown.clear()

@@ -125,6 +125,8 @@ class Member(Machine):
     """What it joins with, if its directory is new."""
     opening: Node = field(init=False)
     """The node of its process, from when that begins to write."""
+    went_back: int = 0
+    """How often an older copy was put in the place of its directory."""
     handed: dict[int, bytes] = field(default_factory=dict)
     """Digests of the frames that its process has committed."""
 
@@ -256,6 +258,11 @@ class Member(Machine):
         return self.node is not None and self.process is not None and not self.process.stands
 
     @property
+    def directory(self) -> tuple[str, int]:
+        """Names what is on its disk: another one has another name."""
+        return self.id, self.went_back
+
+    @property
     def waits_with_lead(self) -> bool:
         """Whether it has the lead, and has shown nothing in it yet."""
         leadership = self.runs.member.leadership
@@ -314,6 +321,7 @@ class Member(Machine):
         self.disk, self.engine = copy.disk.killed(), copy.engine.after_crash(self.trio.chance)
         self.trio.media[self.disk] = self
         self.medium = copy.medium.put_back(self.medium)
+        self.went_back += 1
         self.trio.promises.media[self.id] = self.medium
 
     def die_within(self, operations: int, power: bool) -> None:

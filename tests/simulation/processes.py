@@ -33,9 +33,12 @@ class ProcessLoop(SteppedLoop):
         super().__init__(seed, latency)
         self.standing = 0
         """How many processes stand still."""
+        self.on_round: Callable[[], None] = _nothing
+        """Called in each round, before anything is done."""
 
     def _process_events(self, events: list[Any]) -> None:
         super()._process_events(events)
+        self.on_round()
         if not self.standing:
             return
         base: Any = self  # asyncio's own field
@@ -51,6 +54,10 @@ class ProcessLoop(SteppedLoop):
         """Take callbacks that were kept."""
         base: Any = self
         base._ready.extend(kept)
+
+
+def _nothing() -> None:
+    """Nobody looks on."""
 
 
 class Process:

@@ -30,6 +30,8 @@ class Shape:
     """Whether etcd loses what it knew."""
     puts_back: bool = False
     """Whether older copies of directories are put back."""
+    watched: bool = False
+    """Whether it is looked closely at what nodes show, and take for current."""
 
     def policy(self, acks: int | None = None, behind: str | None = None) -> str:
         """The statement."""

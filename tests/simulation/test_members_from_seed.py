@@ -12,9 +12,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from actors.cluster.member import Member
+from actors.cluster.present import PresentReads
 from tests.logbook import Logbook
 from tests.simulation import troubles
 from tests.simulation.left_out import LEFT_OUT
@@ -100,6 +103,77 @@ def test_every_promise_is_kept_for_many_seeds(
     each = HARD_SEEDS // HARD_PARTS
     figures = worlds(range(10_000 + part * each, 10_000 + (part + 1) * each))
     figure(f"Members from hard seeds, part {part + 1} of {HARD_PARTS}", told(each, figures))
+
+
+FOUND = {
+    20_001: "a node between two leaders answered CURRENT with what it had",
+    20_011: "a node that was killed showed less than it had",
+}
+"""Seeds that found something where it is looked closely, and what it was."""
+
+
+@pytest.fixture
+def watched(logbook: Logbook) -> Worlds:
+    """Runs worlds with those who look closely."""
+    for pattern in EXPECTED:
+        logbook.allow(pattern)
+
+    def run(seeds: range) -> Counter[str]:
+        figures = Counter[str]()
+        for seed in seeds:
+            figures += troubles.run(seed, troubles.watched(seed))
+        return figures
+
+    return run
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_is_shown_is_current_and_never_goes_back(seed: int, watched: Worlds) -> None:
+    assert watched(range(seed, seed + 1))["asked what is current"]
+
+
+WATCHED_SEEDS = 400
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("part", range(HARD_PARTS))
+def test_what_is_shown_is_current_for_many_seeds(
+    part: int, watched: Worlds, figure: Callable[[str, object], None]
+) -> None:
+    each = WATCHED_SEEDS // HARD_PARTS
+    figures = watched(range(20_000 + part * each, 20_000 + (part + 1) * each))
+    asked = f"{figures['asked what is current']} asked what is current, "
+    figure(f"Members watched, part {part + 1} of {HARD_PARTS}", asked + told(each, figures))
+
+
+def _takes_its_own(present: PresentReads) -> int:
+    """What it shows, whoever may have released more."""
+    return present._committer.released_upto
+
+
+def _was_always_told(_member: Member) -> bool:
+    return True
+
+
+WATCHED: dict[str, tuple[Any, str, Any, str]] = {
+    "what a node shows is current": (PresentReads, "ask", _takes_its_own, "for current"),
+    "who was started answers at once": (
+        Member, "is_told", property(_was_always_told), "and has shown|was asked for",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", WATCHED)
+def test_a_planted_fault_is_seen_by_who_looks_closely(
+    planted: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("")
+    target, name, value, what = WATCHED[planted]
+    monkeypatch.setattr(target, name, value)
+    with pytest.raises(Broken, match=what):
+        for seed in (20_008, *range(20_000, 20_020)):  # it shows the second of them at once
+            troubles.run(seed, troubles.watched(seed))
+    gc.collect()
 
 
 TRACES = (

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 from actors.cluster.sync_status import SyncStatus
@@ -28,7 +29,7 @@ from tests.simulation.clients import READ, TABLES, Clients
 from tests.simulation.course import HOUR_US, Act, Course
 from tests.simulation.disk import NO_LIMIT
 from tests.simulation.lost_etcd import LostEtcd
-from tests.simulation.members import ASKED_SECONDS
+from tests.simulation.members import ASKED_SECONDS, Member
 from tests.simulation.mishaps import Mishaps
 from tests.simulation.newcomers import Newcomers
 from tests.simulation.older_copies import OlderCopies
@@ -36,6 +37,7 @@ from tests.simulation.operators import Operators
 from tests.simulation.processes import ProcessLoop
 from tests.simulation.promises import Broken, Excused
 from tests.simulation.shape import Shape
+from tests.simulation.watchers import Watchers
 
 COMES_TOGETHER_SECONDS: Final = 240
 """Virtual ones, from when all is mended: a link that is dead is given up after thirty."""
@@ -61,6 +63,11 @@ def drawn(seed: int) -> Shape:
     )
 
 
+def watched(seed: int) -> Shape:
+    """The same, with those who look closely."""
+    return replace(drawn(seed), watched=True)
+
+
 class Troubled(Course):
     """One of them. `run` lets it happen."""
 
@@ -72,6 +79,7 @@ class Troubled(Course):
         self.newcomers = Newcomers(self, self.operators.policies)
         self.lost_etcd = LostEtcd(self, self.operators.policies)
         self.older_copies = OlderCopies(self, self.newcomers)
+        self.watchers = Watchers(self, self.clients.look_at) if self.shape.watched else None
         self._losses_seen = 0
 
     # --- its course -----------------------------------------------------------------------------
@@ -97,6 +105,8 @@ class Troubled(Course):
         policies.stands(0)
         await whole.begin(self, names, TABLES, self.shape.policy())
         policies.stands(self.shape.acks)
+        if self.watchers is not None:
+            self.watchers.begin()
         for _ in range(self.shape.clients):
             self.has_done(self.clients.go_on(random.Random(self.chance.random())))
         acts = self._acts()
@@ -110,6 +120,11 @@ class Troubled(Course):
         await self.mend()
         await self.come_together()
         await self.end()
+
+    async def start(self, machine: Member) -> None:
+        await super().start(machine)
+        if self.watchers is not None and machine.process is not None:
+            self.has_done(self.watchers.read_on(machine))
 
     def _acts(self) -> list[Act]:
         """What may happen in this one: some of what there is, so that some things meet often."""
@@ -233,6 +248,9 @@ def run(seed: int, shape: Shape | None = None) -> Counter[str]:
             raise
         finally:
             figures.update(world.figures)
+            if world.watchers is not None:
+                figures["asked what is current"] += world.watchers.asked
+                world.watchers.end()
             for machine in world.machines:
                 if machine.process is not None:
                     machine.process.resume()  # else it could not even end

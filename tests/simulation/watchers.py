@@ -1,0 +1,120 @@
+"""Those who look at the nodes of a cluster more closely than clients come to it.
+
+- They ask each node what a CURRENT read has to show, in the rounds of the loop in which it comes
+  from one life to another, and now and then as more is released: it must be all that was released
+  when it was asked for.
+- They read from a machine as soon as it runs again, and go on: what one machine shows never goes
+  back, whatever became of its process in between. What a lineage begun by force has lost is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from protocol.errors import Refusal
+from tests.simulation.members import Member, Members
+from tests.simulation.processes import ProcessLoop
+from tests.simulation.promises import Broken
+
+ROUNDS: Final = 4
+"""Of the loop, in which a node is asked that has come to another life."""
+ASKED_EVERY_SECONDS: Final = 0.02
+"""So often a node is asked as more is released, at most."""
+LOOKS_EVERY_SECONDS: Final = 0.004
+LOOKS_SECONDS: Final = 2.0
+"""So often, and for so long, it is looked whether one that was started shows something else."""
+
+
+class Watchers:
+    """Those of one world.
+
+    :param look_at: reads what a machine shows, and judges it
+    """
+
+    def __init__(
+        self, world: Members, look_at: Callable[[Member], Awaitable[None]] | None = None
+    ) -> None:
+        self.world = world
+        self._look_at = look_at
+        self.asked = 0
+        """How often a node was asked."""
+        self._stands: dict[str, tuple[object, ...]] = {}
+        """By the name of a machine, what life its node is in."""
+        self._rounds: dict[str, int] = {}
+        """Rounds that are left in which it is asked."""
+        self._waits = set[asyncio.Future[int]]()
+        self._asked_at: dict[str, tuple[int, float]] = {}
+        """What was released when it was asked last, and when that was."""
+
+    def begin(self) -> None:
+        """Look on from here on."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ProcessLoop), "its loop has rounds"
+        loop.on_round = self._look
+
+    def _look(self) -> None:
+        """In a round of the loop."""
+        world, now = self.world, asyncio.get_running_loop().time()
+        released = len(world.promises.truth)
+        for machine in world.machines:
+            if not machine.answers:
+                continue
+            name, member = machine.name, machine.runs.member
+            stands = machine.life, member.follow_task, member.leadership
+            if stands != self._stands.get(name):
+                self._stands[name], self._rounds[name] = stands, ROUNDS
+            left = self._rounds.get(name, 0)
+            had, at = self._asked_at.get(name, (0, 0.0))
+            if left or (released > had and now > at + ASKED_EVERY_SECONDS):
+                self._rounds[name] = max(0, left - 1)
+                self._asked_at[name] = released, now
+                world.seen(lambda machine=machine: self._ask(machine))  # type: ignore[misc]
+
+    def _ask(self, machine: Member) -> None:
+        """What a CURRENT read would wait for."""
+        promises, process = self.world.promises, machine.process
+        if promises.forced is not None:
+            return  # a lineage begins, which may lack something
+        assert process is not None
+        released, losses = len(promises.truth), promises.losses
+
+        def check(found: int) -> None:
+            if found < released and losses == promises.losses:
+                raise Broken(
+                    f"{machine.name} takes {found} for current, and {released} were released"
+                )
+
+        def heard(done: asyncio.Future[int]) -> None:
+            if not done.cancelled() and done.exception() is None and not process.is_dead:
+                self.world.seen(lambda: check(done.result()))
+
+        try:
+            found = process.run(machine.runs.cluster.present)
+        except Refusal:
+            return
+        self.asked += 1
+        if isinstance(found, int):
+            check(found)
+        else:
+            self._waits.add(found)
+            found.add_done_callback(self._waits.discard)
+            found.add_done_callback(heard)
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        for each in list(self._waits):
+            each.cancel()
+
+    async def read_on(self, machine: Member) -> None:
+        """From a machine that has just begun to run."""
+        assert self._look_at is not None, "nobody reads"
+        loop, process = asyncio.get_running_loop(), machine.process
+        until, seen = loop.time() + LOOKS_SECONDS, None
+        while loop.time() < until and machine.process is process and machine.node is not None:
+            stands = machine.node.member.is_told, machine.node.committer.released_upto
+            if stands != seen:
+                seen = stands
+                await self._look_at(machine)
+            await asyncio.sleep(LOOKS_EVERY_SECONDS)
