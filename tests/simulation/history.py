@@ -30,9 +30,13 @@ from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.simulation.answers import ANYTHING, AtLeast
 from tests.simulation.doors import ManualClock, SeededRng
-from tests.simulation.queues import EXTENDED, QUEUE, Queue, folded, hand_out
+from tests.simulation.expiring import KEY as EXPIRING_KEY
+from tests.simulation.expiring import overdue
+from tests.simulation.feed_readers import TABLE as FED
+from tests.simulation.feed_readers import Reader
+from tests.simulation.inspecting import Inspected, told
+from tests.simulation.queues import EXTENDED, QUEUE, Queue, folded, hand_out, message_value
 from tests.simulation.scripts import (
-    FLEETING_KEY,
     SPACE,
     STATE,
     TOPIC,
@@ -114,13 +118,15 @@ class Fold:
         """Whether the last frame hands something out."""
         self.changes = False
         """Whether the last frame changes anything; one that does not keeps an entry."""
+        self.sent = set[str]()
+        """Messages of the last frame whose values are names: those of requests that sent them."""
         self.kept_late = False
         """Whether it keeps an entry that could not be kept before, and changes nothing else."""
 
     def apply(self, frame: Frame) -> tuple[effects.Attribution, list[UUID]]:
         """One more frame. Answers whose it is, and the ids it made up, in order."""
         commit = effects.decode(frame.body)
-        self._puts, self._set_keys = [], set()
+        self._puts, self._set_keys, self.sent = [], set(), set()
         self.changes = bool(commit.effects)
         self.kept_late = self._is_kept_late(commit)
         self.handed_out = any(map(self._is_handed_out, commit.effects))
@@ -151,6 +157,8 @@ class Fold:
                     _hold(at == frame.time, f"a message of {self.sequence} has another time")
                     position = int.from_bytes(key[15:], "big")
                     self.topics.setdefault(key[3:15], {})[position] = effect[2]
+                    if isinstance(value := message_value(effect[2]), str):
+                        self.sent.add(value)
                     if key[3:15] == self._queue:
                         self._set_keys.add((QUEUE, position))
             elif effect[0] == effects.PUT_RECORD:
@@ -221,7 +229,7 @@ class Fold:
     def _set(self, key: bytes, entry: bytes) -> None:
         """An entry is when it expires (8), flags (1), the value."""
         name = key[keys.ENTRY_PREFIX_BYTES :].decode()
-        if not name.startswith(FLEETING_KEY):
+        if not name.startswith(EXPIRING_KEY):
             _hold(not any(entry[:9]), f"at {self.sequence} {name} has an expiry, or is a lock")
             self.entries[name] = unpack(entry[9:])
             self._set_keys.add((SPACE, name))
@@ -306,11 +314,11 @@ class Fold:
             count, rows = keys.unpack_counter(self.pairs.get(key)), len(self._rows.get(at, {}))
             _hold(count == rows, f"at {self.sequence} {name} counts {count} and holds {rows}")
         counts = [v for k, v in self.pairs.items() if k[keys.TAG_AT] == keys.ENTRY_COUNT]
-        count = keys.unpack_counter(counts[0]) if counts else 0
+        count = sum(map(keys.unpack_counter, counts))
         self._check_topics()
         self._check_groups()
         held = sum(key[keys.TAG_AT] == keys.ENTRY for key in self.pairs)
-        _hold(count == held, f"at {self.sequence} the space counts {count} and holds {held}")
+        _hold(count == held, f"at {self.sequence} spaces count {count} and hold {held}")
 
     def queue(self) -> Queue:
         """The queue, its group and its dead letters."""
@@ -329,6 +337,10 @@ class Fold:
     def hash(self) -> str:
         """The hash of the state."""
         return state_hash(self.engine())
+
+    def overdue(self, now_us: int) -> list[str]:
+        """What should be gone at a log time."""
+        return list(overdue(self.pairs, now_us))
 
     def engine(self) -> MemoryEngine:
         """The state."""
@@ -353,6 +365,16 @@ class History:
         """Hashes of the state that clients were told."""
         self.owners: dict[int, tuple[Request, int, list[Any]]] = {}
         """Of a commit: whose it is, which of its parts, and what that must have answered."""
+        self.guests: dict[str, str] = {}
+        """By request, what somebody was let in by who may be cut: a token or a password."""
+        self.readers: list[Reader] = []
+        """Of a table's feed."""
+        self.passwords: list[str] = []
+        """All that were ever set."""
+        self._cuts: dict[str, int] = {}
+        """What somebody was let in by and nobody is any more, and the last commit before that."""
+        self._of_password: dict[str, list[str]] = {}
+        """Tokens that were given for a password."""
         self.waited: set[int] = set()
         """Commits of TAKEs that found nothing, and waited on."""
 
@@ -366,6 +388,18 @@ class History:
         """Nothing after `last` happened."""
         _hold(last >= self.shown, f"{self.shown} was shown, and the store is back at {last}")
         del self.frames[last:]
+
+    def let_in(self, token: str, password: str) -> None:
+        """A token was given for a password, and ends with it."""
+        self._of_password.setdefault(password, []).append(token)
+
+    def is_cut(self, let_in_by: str, committed: int) -> None:
+        """A token or password is good no more, and somebody was told so.
+
+        :param committed: the last commit by then
+        """
+        for each in (let_in_by, *self._of_password.get(let_in_by, ())):
+            self._cuts.setdefault(each, committed)
 
     def recovered(self, last: int, frames: Iterator[Frame]) -> None:
         """A start has found the log up to `last`, and these frames in it."""
@@ -387,19 +421,32 @@ class History:
             if fold.sequence % LOOKED_EACH == 0 or fold.sequence == len(self.frames):
                 fold.check_indexes_of_topics()
             states.append(self._next(states[-1], fold, attribution, made, taken))
+        tables = [state.tables.get(FED, {}) for state in states]
+        for reader in self.readers:
+            wrong = reader.wrong(tables)
+            _hold(wrong is None, str(wrong))
         self._check_hashes()
         mine: dict[str, list[int]] = {}
         for sequence, (request, _, _) in self.owners.items():
             mine.setdefault(request.name, []).append(sequence)
+        inspected = Inspected(self.frames)
         for request in self.requests.values():
             self._check_request(request, states, mine.get(request.name, []))
+            owned = {self.owners[at][1]: at for at in mine.get(request.name, [])}
+            for one in told(request, owned):
+                wrong = inspected.wrong(one)
+                _hold(wrong is None, f"{request.name} {one.text}: {wrong}")
 
     def hash_at(self, sequence: int) -> str:
         """The hash of the state that the frames up to `sequence` make."""
+        return self.folded(sequence).hash()
+
+    def folded(self, sequence: int) -> Fold:
+        """The state that the frames up to `sequence` make."""
         fold = Fold()
         for frame in islice(self.frames, sequence):
             fold.apply(frame)
-        return fold.hash()
+        return fold
 
     def _next(
         self,
@@ -411,6 +458,7 @@ class History:
     ) -> State:
         """The state after a frame, as its script must have made it."""
         reason = whose.reason
+        self._check_cut(fold, whose)
         if reason == FIRST_OWNER:
             return replace(before, users=before.users | {OWNER})
         after = State(
@@ -429,6 +477,9 @@ class History:
         if whose.how == "node" and reason in ITS_OWN:
             _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no upkeep")
             _hold(not fold.taken_back, f"{fold.sequence} takes back what is still out")
+            return before
+        if fold.sent and fold.sent <= self.guests.keys():
+            _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no message")
             return before
         _hold(reason in self.requests, f"commit {fold.sequence} comes from nobody: {reason}")
         assert reason is not None
@@ -460,6 +511,16 @@ class History:
             f" it: {_difference(before.tables, after.tables)}; {before.entries} → {after.entries};"
             f" {before.queue} → {after.queue}"
         )
+
+    def _check_cut(self, fold: Fold, whose: effects.Attribution) -> None:
+        """Nothing is committed for somebody who was cut before."""
+        for request in (whose.reason or "", *sorted(fold.sent)):
+            last = self._cuts.get(self.guests.get(request, ""))
+            _hold(
+                last is None or fold.sequence <= last,
+                f"{request} has committed {fold.sequence}, {whose.statement!r}, and what it was let"
+                f" in by was good until {last}",
+            )
 
     def _check_hashes(self) -> None:
         for request in self.requests.values():

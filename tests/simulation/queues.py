@@ -153,9 +153,9 @@ def folded(pairs: dict[bytes, bytes]) -> Queue:
     for key, value in pairs.items():
         tag, whose = key[at], key[at + 1 : at + 13]
         if tag == keys.MESSAGE and whose == numbers[QUEUE]:
-            found.messages[int.from_bytes(key[15:], "big")] = _value(value)
+            found.messages[int.from_bytes(key[15:], "big")] = message_value(value)
         elif tag == keys.MESSAGE and whose == numbers[DEAD]:
-            found.dead[int.from_bytes(key[15:], "big")] = _value(value)
+            found.dead[int.from_bytes(key[15:], "big")] = message_value(value)
         elif tag == keys.TOPIC_LAST and whose == numbers[QUEUE]:
             found.last = int.from_bytes(value[:8], "big")
         elif tag == keys.TOPIC_LAST and whose == numbers[DEAD]:
@@ -175,8 +175,9 @@ def hand_out(value: bytes) -> Row:
     return Row(value[0], int.from_bytes(value[2:6], "big"), member, due)
 
 
-def _value(row: bytes) -> Any:
-    """After time, total and delay (8 each): lengths of key (2), id (2) and headers (4)."""
+def message_value(row: bytes) -> Any:
+    """The value of a message. After time, total and delay (8 each) its row has the lengths of key
+    (2), id (2) and headers (4)."""
     skipped = sum(
         int.from_bytes(row[low:high], "big") for low, high in ((24, 26), (26, 28), (28, 32))
     )

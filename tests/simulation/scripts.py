@@ -16,6 +16,9 @@ from uuid import UUID
 from protocol.values import NONE, RecordId
 from tests.receipts import named
 from tests.simulation.answers import ANYTHING, AtLeast
+from tests.simulation.expiring import KEY as EXPIRING_KEY
+from tests.simulation.expiring import REFUSALS, Expirer
+from tests.simulation.inspecting import Inspector
 from tests.simulation.queues import DEFINED, QUEUE, Publisher, Queue, Said
 
 Fields = dict[str, Any]
@@ -28,9 +31,6 @@ IDS = 8
 SPACE = "k"
 KEYS = ("a", "b", "c")
 """Of the space: these never expire, and are known exactly."""
-FLEETING_KEY = "gone"
-"""Begins the names of keys that expire. When is decided by log time, which an answer does not say;
-so of them only counts and bytes are compared."""
 TOPIC = "m"
 """What it holds is known exactly. Its group, whose deadlines are short, and the topics of its dead
 letters and of those that were sent again are worked with at random: what they hold depends on log
@@ -170,6 +170,8 @@ class Step:
     text: str
     run: Callable[[Draft], Any]
     makes_id: bool = False
+    may: frozenset[str] = frozenset()
+    """What it may be refused with: the dictionaries do not say."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,11 @@ class Script:
     @property
     def text(self) -> str:
         return "; ".join(part.text() for part in self.parts)
+
+    @property
+    def may(self) -> frozenset[str]:
+        """What it may be refused with, whatever goes on beside it."""
+        return frozenset().union(*(step.may for part in self.parts for step in part.steps))
 
 
 def _define_place(draft: Draft, name: str) -> Any:
@@ -260,10 +267,18 @@ PREPARE = Script(
 
 
 class Author:
-    """Writes scripts, decided by a generator of chance."""
+    """Writes scripts, decided by a generator of chance.
 
-    def __init__(self, chance: random.Random) -> None:
+    :param inspects: whether they ask what the node tells of itself
+    :param expires: whether they declare and drop what does not last
+    """
+
+    def __init__(
+        self, chance: random.Random, inspects: bool = False, expires: bool = False
+    ) -> None:
         self._chance = chance
+        self._inspects, self._expires = inspects, expires
+        self._inspector, self._expirer = Inspector(chance), Expirer(chance)
         self._parameters: dict[str, Any] = {}
         self._receipts: list[str] = []
         self._publisher = publisher = Publisher(chance)
@@ -289,6 +304,11 @@ class Author:
         chance, self._parameters, self._answered = self._chance, {}, False
         if chance.random() < 0.04:
             return self._administer()
+        if self._inspects and chance.random() < 0.5:
+            return Script(self._inspecting(), self._parameters)
+        if self._expires and chance.random() < 0.5:
+            steps = (Step(*said, may=REFUSALS) for said in self._expirer.story())
+            return Script(tuple(Part((step,)) for step in steps), {})
         parts = tuple(self._part() for _ in range(chance.choice((1, 1, 1, 1, 2, 3))))
         timeout_us = chance.choice((1_000, 20_000, 100_000)) if chance.random() < 0.05 else None
         return Script(parts, self._parameters, timeout_us)
@@ -326,6 +346,17 @@ class Author:
         if chance.random() < 0.08:
             steps.append(Step("THROW 'no'", _throw))
         return Part(tuple(steps), "CANCEL" if chance.random() < 0.1 else "COMMIT")
+
+    def _inspecting(self) -> tuple[Part, ...]:
+        """Statements, among them such as tell of the node, which may come behind a commit of the
+        script's own."""
+        chance, inspector = self._chance, self._inspector
+        made = chance.choice((inspector.entries, inspector.entries, inspector.store))
+        tells = Part((Step(*made()),))
+        before = [Part((self._step(),)) for _ in range(chance.choice((0, 1, 1, 2)))]
+        behind = [Part((self._step(),)) for _ in range(chance.choice((0, 0, 1)))]
+        works = [Part((_work(chance.randrange(1, 20)),))] if chance.random() < 0.5 else []
+        return (*before, *works, tells, *behind)
 
     def _step(self) -> Step:
         (_, make), *_ = self._chance.choices(
@@ -628,7 +659,7 @@ class Author:
 
     def _fleeting(self) -> Step:
         """What expires, is locked, is large: swept by the node while all this goes on."""
-        key = f"'{FLEETING_KEY} {self._chance.randrange(4)}'"
+        key = f"'{EXPIRING_KEY} {self._chance.randrange(4)}'"
         lasts = self._chance.choice(("1ms", "5ms", "40ms", "1h"))
         large = self._parameter("v" * self._chance.choice((1, 100, 20_000)))
 
@@ -645,7 +676,7 @@ class Author:
             f"PERSIST {key} IN {SPACE}",
             f"DELETE {key} FROM {SPACE}",
             f"GET {key} FROM {SPACE}",
-            f"KEYS FROM {SPACE} PREFIX '{FLEETING_KEY}'",
+            f"KEYS FROM {SPACE} PREFIX '{EXPIRING_KEY}'",
         ))  # fmt: skip
         return Step(text, run)
 

@@ -1,4 +1,5 @@
-"""A range of seeds of the simulated node, one after another: `make seeds FROM=10000 TO=11000`.
+"""A range of seeds of the simulated node, one after another: `make seeds FROM=10000 TO=11000`, and
+`OF=feeds` for worlds in which more is asked for: `world.BESIDE` names them.
 
 Each hundred is a line. A seed that breaks a promise, or has the node log a warning that its
 world does not explain, is a line of its own; the rest goes on, and the command ends with 1.
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 from tests.logbook import Logbook
 from tests.simulation.history import Broken
-from tests.simulation.world import Figures, World
+from tests.simulation.world import BESIDE, Figures, Shape, World
 
 EXPECTED = (
     "LogActor.*Input/output error",
@@ -27,14 +28,14 @@ EXPECTED = (
 TOLD_EVERY = 100
 
 
-def one(seed: int, figures: Figures) -> str | None:
+def one(seed: int, figures: Figures, shape: Shape | None = None) -> str | None:
     """Live one world. Answers what it has found, if anything."""
     book = Logbook()
     for pattern in EXPECTED:
         book.allow(pattern)
     book.install()
     try:
-        world = World(seed)
+        world = World(seed, shape)
         world.run()
     except Broken as broken:
         return str(broken)
@@ -45,11 +46,11 @@ def one(seed: int, figures: Figures) -> str | None:
     return f"seed {seed}: logged {'; '.join(unexpected)}" if unexpected else None
 
 
-def found(seeds: range) -> Iterator[str]:
+def found(seeds: range, shape: Shape | None = None) -> Iterator[str]:
     """What seeds find; in between what they went through goes to standard error."""
     figures = Figures()
     for count, seed in enumerate(seeds, 1):
-        if what := one(seed, figures):
+        if what := one(seed, figures, shape):
             yield what
         if count % TOLD_EVERY == 0 or seed == seeds[-1]:
             print(f"to {seed}: {figures}", file=sys.stderr, flush=True)
@@ -60,9 +61,10 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.simulation.seeds", description=__doc__)
     parser.add_argument("first", type=int)
     parser.add_argument("behind", type=int, help="the first that is left out")
+    parser.add_argument("--of", choices=BESIDE, help="what is asked for beside tables")
     told = parser.parse_args(words)
     broken = 0
-    for what in found(range(told.first, told.behind)):
+    for what in found(range(told.first, told.behind), BESIDE.get(told.of)):
         print(what, flush=True)
         broken += 1
     return min(broken, 1)

@@ -9,13 +9,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import storage.ledger
 from actors.commits import Committer
+from actors.feeds.feed import Feed, State
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import SUBJECTS
 from actors.scripts.transactions import ScriptRun
+from actors.sessions import Sessions
+from actors.spaces.sweeping import Sweepers
+from actors.topics import Topics
 from storage import conflicts, effects, forwarded, indexes, keys, records, replay
 from storage.appends import Append
 from storage.derived import Kept
@@ -31,7 +38,7 @@ from storage.transactions import Transaction
 from tests.logbook import Logbook
 from tests.simulation.history import Broken
 from tests.simulation.seeds import EXPECTED
-from tests.simulation.world import Figures, Shape, SmallLog, World
+from tests.simulation.world import BESIDE, Figures, Shape, SmallLog, World
 from tests.storage.backups.held import KEY
 from tests.storage.seals import counted
 from tests.sweeps import parts, some_of
@@ -114,6 +121,56 @@ def test_log_that_goes_before_its_image_is_there_is_caught(
     with pytest.raises(Broken, match="the log begins at"):
         for seed in range(30_000, 30_050):
             World(seed, Shape(key=KEY)).run()
+
+
+FOUND: dict[str, dict[int, str]] = {
+    "inspects": {
+        50_000: "INFO FOR STORE told a sequence that was not durable",
+        50_004: "an entry of what was taken back was told",
+        50_125: "an answer waited for a commit that was taken back",
+        50_127: "a commit that was taken back was answered as done",
+    },
+    "expires": {
+        60_001: "expired keys stayed in a space that got the id of one taken back",
+        60_007: "messages stayed in a topic that got the id of one taken back",
+    },
+    "feeds": {
+        50_013: "a feed was told a commit behind a later one",
+        80_006: "a feed was told a commit twice",
+    },
+    "guests": {
+        50_002: "a message that was queued was published behind the end of its session",
+        50_006: "a script in the mailbox ran behind the end of its session",
+    },
+}
+"""Seeds that found something in worlds in which more is asked for, and what it was."""
+
+
+@pytest.mark.parametrize("kind", FOUND)
+def test_what_is_told_beside_tables_is_true(kind: str, logbook: Logbook) -> None:
+    for pattern in EXPECTED:
+        logbook.allow(pattern)
+    for seed in FOUND[kind]:
+        World(seed, BESIDE[kind]).run()
+
+
+BESIDE_SEEDS = 400
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("kind", BESIDE)
+def test_what_is_told_beside_tables_is_true_for_many_seeds(
+    kind: str, part: int, logbook: Logbook, figure: Callable[[str, object], None]
+) -> None:
+    for pattern in EXPECTED:
+        logbook.allow(pattern)
+    figures, each = Figures(), BESIDE_SEEDS // PARTS
+    for seed in range(50_000 + part * each, 50_000 + (part + 1) * each):
+        world = World(seed, BESIDE[kind])
+        world.run()
+        figures.add(world.figures)
+    figure(f"D {kind}, part {part + 1} of {PARTS}", f"{each}: {figures}; 0 broken")
 
 
 BROKEN_ONCE = {10_999: "a wait was over before its turn came, and nobody had looked"}
@@ -345,3 +402,81 @@ def _assert_caught(logbook: Logbook, first: int = 0) -> None:
     with pytest.raises(Broken, match="seed "):
         for seed in (first, *range(60)):
             World(seed).run()
+
+
+def _tells_what_is_committed(_statement: Any) -> Any:
+    return lambda run: {"sequence": run.services.committer.committed}
+
+
+def _waits_for_nothing(_run: Any, _sequence: int) -> None:
+    pass
+
+
+def _sweeps_nothing(_sweepers: Any, _space: Any, _at_us: int) -> None:
+    pass
+
+
+def _expects_nothing(_topics: Any, _topic: Any, _at_us: int, *, exact: bool = False) -> None:
+    pass
+
+
+_fine_tell = Feed.tell
+
+
+def _tells_twice(feed: Feed, data: bytes, place: Any) -> None:
+    _fine_tell(feed, data, place)
+    if place.sequence % 7 == 0 and feed.state is State.LIVE:
+        _fine_tell(feed, data, place)
+
+
+def _tells_not_all(feed: Feed, data: bytes, place: Any) -> None:
+    if place.sequence % 7:
+        _fine_tell(feed, data, place)
+
+
+def _is_always_good(_sessions: Sessions, _caller: Any) -> bool:
+    return True
+
+
+Patches = list[tuple[Any, str, Any]]
+PLANTED_BESIDE: dict[str, tuple[str, Patches, str]] = {
+    "a sequence is told that is not durable": (
+        "inspects",
+        [(SUBJECTS, "STORE", replace(SUBJECTS["STORE"], make=_tells_what_is_committed))],
+        "is durable",
+    ),
+    "entries are told that are not durable": (
+        "inspects",
+        [(Execution, "depends_on", _waits_for_nothing)],
+        "an entry of|not yet durable|was shown, and|shows the state at",
+    ),
+    "a space is not swept": (
+        "expires", [(Sweepers, "expiring", _sweeps_nothing)], "has expired and is there",
+    ),
+    "a topic is not looked after": (
+        "expires", [(Topics, "expects", _expects_nothing)], "longer than KEEP|behind its deadline",
+    ),
+    "a feed is told twice": ("feeds", [(Feed, "tell", _tells_twice)], "is told . behind|is told"),
+    "a feed is not told all": ("feeds", [(Feed, "tell", _tells_not_all)], "not .*told all"),
+    "what is cut goes on": (
+        "guests",
+        [(Sessions, "is_authenticated", _is_always_good)],
+        "and what it was let in by was good until",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED_BESIDE)
+def test_a_planted_fault_is_caught_beside_tables(
+    planted: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("")
+    kind, patches, what = PLANTED_BESIDE[planted]
+    for target, name, value in patches:
+        if target is SUBJECTS:
+            monkeypatch.setitem(target, name, value)
+        else:
+            monkeypatch.setattr(target, name, value)
+    with pytest.raises(Broken, match=what):
+        for seed in range(50_000, 50_030):
+            World(seed, BESIDE[kind]).run()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -26,6 +26,7 @@ import actors.log
 import actors.store
 import storage.directory
 import storage.ledger
+import storage.memory
 from actors.checkpoints import CheckpointNow
 from actors.commits import Committer
 from actors.doors import Doors, SystemNet
@@ -34,7 +35,7 @@ from actors.runtime import ask
 from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import Refusal
-from protocol.requests import Caller, CancelScript, RunScript
+from protocol.requests import Caller, CancelScript, RunScript, ScriptAnswer
 from storage import sealed_state
 from storage.directory import StoreDirectory
 from storage.engine import Batch
@@ -50,16 +51,21 @@ from tests.receipts import STORE
 from tests.simulation import loop as stepped
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
+from tests.simulation.feed_readers import Feeds
+from tests.simulation.guests import ENDED, Guests
 from tests.simulation.history import Broken, History, Request
 from tests.simulation.scripts import PREPARE, Author, Script
 from tests.storage.index_entries import all_differences, wrong_entries
 
 ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000")
-HOUR_US = 3_600_000_000
+SECOND_US = 1_000_000
+HOUR_US = 3600 * SECOND_US
 STEPS_US = (-HOUR_US, HOUR_US, 10 * 365 * 24 * HOUR_US)
 FOREVER = 1 << 60
 PATIENCE_SECONDS = 60
 """Virtual ones; no life takes as long."""
+EXPIRES_SECONDS = 100
+"""Virtual ones, in which what should be gone is: what was refused is tried again for a minute."""
 
 
 class SmallLog(Log):
@@ -117,6 +123,23 @@ class Shape:
     """Whether the state is deleted between two lives now and then."""
     key: Key | None = None
     """What the store is sealed with: its state is in memory then, and on the disk as an image."""
+    inspects: bool = False
+    """Whether clients ask what the node tells of itself, and the disk is full for moments."""
+    expires: bool = False
+    """Whether clients declare and drop what does not last, and the disk is full for moments."""
+    feeds: bool = False
+    """Whether some follow a table, and what they may know of its commits changes."""
+    guests: bool = False
+    """Whether there are clients that bring a session or a password, which somebody ends."""
+
+
+BESIDE: Final = {
+    "inspects": Shape(inspects=True),
+    "expires": Shape(expires=True),
+    "feeds": Shape(feeds=True),
+    "guests": Shape(guests=True),
+}
+"""Worlds in which more is asked for than what is in tables, keys and topics."""
 
 
 @dataclass
@@ -187,6 +210,10 @@ class World:
         )
         return self._trace.hexdigest()
 
+    def new_name(self, kind: str) -> str:
+        """The name of a request."""
+        return f"{kind}{next(self._names)}"
+
     def note(self, *what: object) -> None:
         """Into the trace."""
         self._trace.update(repr(what).encode())
@@ -222,6 +249,11 @@ def surroundings(world: World) -> Iterator[None]:
             (limits, "LOG_FRAMES_KEPT", 30 if world.shape.pruned else FOREVER),
             (storage.ledger, "SETTLE_KEYS", world.shape.settle_keys),
             (actors.log, "SPARE_BYTES", 200),
+            (
+                storage.memory,
+                "CHUNK_KEYS",
+                4 if world.shape.inspects else storage.memory.CHUNK_KEYS,
+            ),
             (Committer, "hand_over", seen),
             (Committer, "withdraw", seen_back),
         ):
@@ -250,8 +282,12 @@ class Life:
         """Codes that requests may be refused with now."""
         self.lasting: set[str] = set()
         """Those of them that stay to the end of this life."""
-        self.author = Author(chance)
+        self.author = Author(chance, world.shape.inspects, world.shape.expires)
         self.node: Node
+        self.guests = Guests(self, random.Random(chance.random())) if world.shape.guests else None
+        self.feeds = Feeds(self, random.Random(chance.random())) if world.shape.feeds else None
+        self.guesting: list[asyncio.Future[Any]] = []
+        """What guests have sent."""
         self.found_at = 0
         """Where the state stood that this life began with."""
 
@@ -339,11 +375,16 @@ class Life:
         if self.over:
             return
         self._check_start()
-        await self._send(self.author.all_roles())
-        await self._send(PREPARE)
+        await self.send(self.author.all_roles())
+        await self.send(PREPARE)
         for script in self.author.reads():
-            await self._send(script)
+            await self.send(script)
         work = [asyncio.ensure_future(self._client()) for _ in range(world.shape.clients)]
+        if self.feeds is not None:
+            await self.feeds.prepare()
+        if self.guests is not None:
+            await self.guests.prepare()
+            work += [asyncio.ensure_future(self._guest(self.guests)) for _ in range(2)]
         helpers = [] if self.quiet else [asyncio.ensure_future(self._trouble(clock))]
         failing = asyncio.ensure_future(node.failed.wait())
         clients = asyncio.gather(*work)
@@ -372,6 +413,10 @@ class Life:
             world.disk.plan = None
             await asyncio.sleep(0.05)  # a sync that was told to fail may be on its way back
         world.disk.capacity = NO_LIMIT
+        if self.feeds is not None:
+            await self.feeds.end()
+        if world.shape.expires and not self.over:
+            await self._expire(clock)
         if self.ending != "stop" or self.node.failure is not None:
             self.crash()
             return
@@ -402,12 +447,29 @@ class Life:
         world.roles = {self.node.roles.words}
         self._limit()
 
+    async def _expire(self, clock: LoopClock) -> None:
+        """Nothing keeps the node from its work any more: what should be gone goes."""
+        await self.send(self.author.all_roles())
+        loop, committer = asyncio.get_running_loop(), self.node.committer
+        now_us = committer.ledger.log_time()
+        clock.step_wall(max(0, now_us - clock.wall_us()))
+        until = loop.time() + EXPIRES_SECONDS
+        while not self.over and self.node.failure is None:
+            await asyncio.sleep(1)
+            wrong = self.world.history.folded(committer.released_upto).overdue(
+                committer.ledger.log_time() - SECOND_US
+            )
+            if not wrong:
+                return
+            if loop.time() > until:
+                raise Broken(f"{'; '.join(wrong)}: it does not go")
+
     async def _stop(self) -> None:
         world = self.world
         if wrong := await wrong_entries(self.node, "b", "a"):
             raise Broken(f"an index is not that of its records: {wrong}")
         self._allow_to_the_end("Draining", "Cancelled", "UnknownOutcome")
-        late = [asyncio.ensure_future(self._send(self.author.script())) for _ in range(3)]
+        late = [asyncio.ensure_future(self.send(self.author.script())) for _ in range(3)]
         await asyncio.sleep(self.chance.choice((0, 0.001)))
         await self.node.stop()
         await asyncio.gather(*late)
@@ -425,18 +487,34 @@ class Life:
         for _ in range(self.world.shape.scripts):
             if self.chance.random() < 0.5:
                 await asyncio.sleep(self.chance.choice((0, 0.0005, 0.003, 0.02)))
-            await self._send(self.author.script())
+            await self.send(self.author.script())
 
-    async def _send(self, script: Script) -> None:
-        world = self.world
+    def send_soon(self, script: Script, caller: Caller, let_in_by: str) -> None:
+        """Send a script in this turn of the loop, for somebody who was let in by a token or a
+        password. Nobody waits for the answer but the end of this life."""
         if self.over:
             return
-        name = f"r{next(world._names)}"
+        name = self.world.new_name("r")
+        self.world.history.guests[name] = let_in_by
+        self.guesting.append(asyncio.ensure_future(self._sent(name, script, caller, ENDED)))
+
+    async def send(self, script: Script) -> bool:
+        """Send a script, and have its answer judged. Answers whether there is one, without a
+        refusal."""
+        if self.over:
+            return False
+        return await self._sent(self.world.new_name("r"), script, ANA, ())
+
+    def _sent(
+        self, name: str, script: Script, caller: Caller, may: Sequence[str]
+    ) -> Coroutine[Any, Any, bool]:
+        world = self.world
         request = Request(name, script, world.history.shown, set(self.may))
-        request.may.add("Conflict")
+        request.may.update(("Conflict", *may))
         if script.timeout_us is not None:
             # The other, when its own commit was on its way to the disk.
             request.may.update(("StatementTimeout", "UnknownOutcome"))
+        request.may |= script.may
         world.history.requests[name] = request
         self.running.add(request)
         if script.roles is not None:
@@ -444,19 +522,23 @@ class Life:
             self._limit()
         world.note("send", name, script.text)
         asked = RunScript(
-            ANA, script.text, name, script.parameters, "a", "b", script.timeout_us, reason=name
+            caller, script.text, name, script.parameters, "a", "b", script.timeout_us, reason=name
         )
+        return self._answered(request, ask(self.node.scripts, asked))
+
+    async def _answered(self, request: Request, asked: Awaitable[ScriptAnswer]) -> bool:
+        world, script = self.world, request.script
         try:
-            answer = await ask(self.node.scripts, asked)
+            answer = await asked
         except Refusal as refusal:
             if not self.over:
                 request.error = refusal.code
                 self._heard(request, refusal.code)
-            return
+            return False
         finally:
             self.running.discard(request)
         if self._is_over():
-            return
+            return False
         request.answer = answer
         for result in answer.results:
             self.author.hear(result.value)
@@ -469,6 +551,11 @@ class Life:
                     raise Broken(f"roles {script.roles} were set and are {world.roles}")
                 self._limit()
         self._heard(request, answer.results, answer.sequence, request.refusal())
+        return answer.refusal is None
+
+    async def _guest(self, guests: Guests) -> None:
+        await guests.live()
+        await asyncio.gather(*self.guesting)
 
     def _is_over(self) -> bool:
         return self.over
@@ -508,16 +595,25 @@ class Life:
             self._cancel,
             self._checkpoint,
             lambda: self._set_clock(clock),
-            lambda: self._send(self.author.all_roles()),
-            lambda: self._send(self.author.all_roles()),
+            self._take_all_roles,
+            self._take_all_roles,
         ]
         if self.world.shape.troubles:
             kinds += [self._fill, self._empty, self._fill]
             if self.chance.random() < 0.25:
                 kinds.append(self._fail)
+            if self.feeds is not None:
+                kinds += [self.feeds.change_rights] * 12
+            if self.guests is not None:
+                kinds += [self.guests.cut] * 6
+            if self.world.shape.inspects or self.world.shape.expires:
+                kinds += [self._fill_for_a_moment] * 8
         while True:
             await asyncio.sleep(self.chance.choice((0.001, 0.004, 0.02, 0.1)))
             await self.chance.choice(kinds)()
+
+    async def _take_all_roles(self) -> None:
+        await self.send(self.author.all_roles())
 
     async def _cancel(self) -> None:
         running = [each for each in self.running if each.script.roles is None]
@@ -545,6 +641,22 @@ class Life:
         await asyncio.sleep(0.05)  # what was on its way may still go with what was refused
         if disk.capacity == NO_LIMIT:
             self.may.discard("DiskFull")
+
+    async def _fill_for_a_moment(self) -> None:
+        """The log finds no room for what it was handed, whatever there seemed to be, and soon there
+        is some again."""
+        disk = self.world.disk
+        if disk.plan is not None:
+            return
+        self.allow("DiskFull")
+
+        def plan(kind: str, path: str) -> Fault | None:
+            return Fault(errno.ENOSPC) if kind == "append" and "/log/" in path else None
+
+        disk.plan = plan
+        await asyncio.sleep(self.chance.choice((0.001, 0.004, 0.02)))
+        if disk.plan is plan:
+            disk.plan = None
 
     async def _fail(self) -> None:
         """The log's next sync fails: the node's end."""

@@ -1,0 +1,194 @@
+"""Readers of a table's feed, each with a copy of the table that it keeps by what it is told.
+
+All have a filter, so a line tells them; some are slow to be told, so that others have their turns
+in the midst of that. Meanwhile it changes what their users may know of a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.feeds import Change, Feed, Head, Opened, OpenFeed, Part, Place
+from actors.runtime import ask
+from protocol.binary import unpack_object
+from protocol.errors import Refusal
+from protocol.requests import Caller
+from protocol.values import NONE
+from tests.simulation.loop import SteppedLoop
+from tests.simulation.scripts import Draft, Script, Step
+from tests.simulation.scripts import Part as Transaction
+
+if TYPE_CHECKING:
+    from tests.simulation.scripts import Rows
+    from tests.simulation.world import Life
+
+TABLE: Final = "t"
+NAMES: Final = ("fay", "ned")
+EACH: Final = 12
+"""Feeds of each of them."""
+SLOW_SECONDS: Final = 0.002
+"""A slice."""
+CATCHES_UP_SECONDS: Final = 5.0
+"""Virtual ones, from when nothing is committed any more."""
+
+
+class _Pickled:
+    """The form in which readers are told."""
+
+    def change(self, change: Change) -> bytes:
+        fields = None if change.fields is None else unpack_object(change.fields)
+        return pickle.dumps((change.id.id, fields))
+
+    def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+        assert part is None, "commits of these tables are short"
+        return pickle.dumps((head.place.sequence, list(map(pickle.loads, changes))))
+
+    def caught_up(self, place: Place) -> bytes:
+        return b""
+
+    def beat(self, place: Place) -> bytes:
+        return b""
+
+
+class Reader:
+    """One of them.
+
+    :param slow: whether it takes long to tell it something
+    """
+
+    form = _Pickled()
+    waiting = 0
+    ready = True
+
+    def __init__(self, name: str, life: Life, slow: bool) -> None:
+        self.name = name
+        self._life = life
+        self._slow = slow
+        self.start = 0
+        self.commits: list[tuple[int, list[tuple[Any, Any]]]] = []
+        """What it was told: the sequences of commits, and the records that each has changed."""
+        self.upto: int | None = None
+        """All up to here it must have been told; None: it was ended, or its node has died."""
+        self.is_over = False
+
+    def opened(self, opened: Opened) -> None:
+        self.start = opened.start
+
+    def send(self, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        if self._slow and isinstance(loop, SteppedLoop):
+            loop.advance(SLOW_SECONDS)
+        if data and not self._life.over:
+            self.commits.append(pickle.loads(data))
+
+    def when_ready(self, call: Callable[[], None]) -> None:
+        raise AssertionError("it is always ready")
+
+    def ended(self, why: Refusal, place: Place) -> None:
+        self.is_over = True
+
+    # --- the verdict ------------------------------------------------------------------------------
+
+    def wrong(self, tables: Sequence[Rows]) -> str | None:
+        """What is wrong with what it was told, if anything.
+
+        :param tables: the table by the sequences of commits
+        """
+        copy, last = dict(tables[self.start]), self.start
+        for at, changes in self.commits:
+            if at <= last:
+                return f"{self.name} is told {at} behind {last}"
+            if wrong := _differs(copy, tables[at - 1]):
+                return f"{self.name} was not told all before {at}: {wrong}"
+            for id, fields in changes:
+                if fields is None:
+                    copy.pop(id, None)
+                else:
+                    copy[id] = fields
+            if wrong := _differs(copy, tables[at]):
+                return f"{self.name} has another copy at {at}: {wrong}"
+            last = at
+        if (
+            self.upto is not None
+            and last <= self.upto
+            and (wrong := _differs(copy, tables[self.upto]))
+        ):
+            return f"{self.name} has not been told all up to {self.upto}: {wrong}"
+        return None
+
+
+def _differs(copy: Rows, table: Rows) -> str | None:
+    if copy == table:
+        return None
+    ids = [id for id in {**copy, **table} if copy.get(id) != table.get(id)]
+    return "; ".join(f"{id}: {copy.get(id)}, and it is {table.get(id)}" for id in ids)
+
+
+class Feeds:
+    """Those of one life."""
+
+    def __init__(self, life: Life, chance: random.Random) -> None:
+        self._life = life
+        self._chance = chance
+        self._readers: list[Reader] = []
+
+    async def prepare(self) -> None:
+        """They are declared, and begin to read."""
+        for name in NAMES:
+            await self._life.send(_defined(name))
+            await self._life.send(_changes(f"GRANT READ ON TABLE a.b.{TABLE} TO {name}"))
+        for number in range(EACH * len(NAMES)):
+            await self._open(NAMES[number % len(NAMES)])
+
+    async def _open(self, name: str) -> None:
+        life = self._life
+        reader = Reader(life.world.new_name(f"{name} "), life, self._chance.random() < 0.7)
+        caller = Caller(name, "member", None, None, "wire", "192.0.2.8:5000")
+        asked = OpenFeed(caller, reader.name, "a", "b", TABLE, reader, where="n >= 0")
+        try:
+            feed = await ask(life.node.feeds, asked)
+        except Refusal:
+            return
+        if not life.over:
+            assert isinstance(feed, Feed)
+            self._readers.append(reader)
+            life.world.history.readers.append(reader)
+
+    async def change_rights(self) -> None:
+        """Somebody is to be told more of commits, or less."""
+        name, word = self._chance.choice(NAMES), self._chance.choice(("GRANT", "REVOKE"))
+        to = "TO" if word == "GRANT" else "FROM"
+        await self._life.send(_changes(f"{word} INFO ON TABLE a.b.{TABLE} {to} {name}"))
+
+    async def end(self) -> None:
+        """Nothing is committed any more: all catch up."""
+        committer = self._life.node.committer
+        await asyncio.sleep(CATCHES_UP_SECONDS)
+        if not self._life.over and self._life.node.failure is None:
+            for reader in self._readers:
+                if not reader.is_over:
+                    reader.upto = committer.released_upto
+
+
+def _defined(name: str) -> Script:
+    def run(draft: Draft) -> Any:
+        if name not in draft.users:
+            draft.users.add(name)
+            draft.wrote = True
+        return NONE
+
+    text = f"DEFINE USER IF NOT EXISTS {name} ROLE member PASSWORD 'correct horse'"
+    return Script((Transaction((Step(text, run),)),), {})
+
+
+def _changes(text: str) -> Script:
+    def run(draft: Draft) -> Any:
+        draft.perhaps = True
+        return NONE
+
+    may = frozenset({"Unknown"})  # where nobody has come to define the user
+    return Script((Transaction((Step(text, run, may=may),)),), {})
