@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,9 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+def node(shared_path: Path) -> Iterator[NodeProcess]:
     """A node that nobody may kill."""
-    with serving(tmp_path_factory.mktemp("shell") / "store") as node:
+    with serving(shared_path / "shell") as node:
         node.script("DEFINE NAMESPACE shop")
         yield node
 
