@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from actors import node as actors_node
 from actors.doors import system_doors
 from actors.node import Node
 from actors.settings import FirstOwner, NodeSettings
+from surfaces.http import surface as surface_module
 from surfaces.http.shared import Deadlines, HttpSettings
 from surfaces.http.surface import HttpSurface
 from surfaces.turns import LongWork
 from tests.nodes import CHEAP
 from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.served import Clock
 
 PASSWORD = "correct horse"
 
@@ -28,18 +31,25 @@ Serve = Callable[..., Awaitable[HttpSurface]]
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     """A node on a store of its own, whose owner is root; passwords cost little to hash."""
     settings = NodeSettings(
-        str(tmp_path / "store"),
-        first_owner=FirstOwner("root", PASSWORD),
-        password_cost=CHEAP,
+        str(tmp_path / "store"), first_owner=FirstOwner("root", PASSWORD), password_cost=CHEAP
     )
-    started = await actors_node.start(settings, system_doors())
+    started = await actors_node.start(settings, replace(system_doors(), clock=Clock()))
     yield started
     await started.stop()
 
 
 @pytest.fixture
-async def serve(node: Node) -> AsyncIterator[Serve]:
-    """Starts surfaces on the node; keywords are settings. A last answer lingers only shortly."""
+def clock(node: Node) -> Clock:
+    """Clock of the node."""
+    assert isinstance(node.doors.clock, Clock)
+    return node.doors.clock
+
+
+@pytest.fixture
+async def serve(node: Node, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    """Starts surfaces on the node; keywords are settings. A last answer lingers only shortly, and
+    deadlines are checked often."""
+    monkeypatch.setattr(surface_module, "CHECKS_A_SECOND", 20)
     started: list[HttpSurface] = []
 
     async def start(**settings: Any) -> HttpSurface:

@@ -93,14 +93,7 @@ class Raw:
                     found += data
         return bytes(found)
 
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        /,
-        **fields: str,
-    ) -> Answer:
+    async def ask(self, method: str, path: str, body: bytes = b"", /, **fields: str) -> Answer:
         """Send a well-formed request and read its answer. Fields: `content_type="…"`."""
         await self.send(request(method, path, body, **fields))
         return await self.answer(method)

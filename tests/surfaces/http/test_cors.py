@@ -14,6 +14,7 @@ from surfaces.http.openapi import OPERATIONS
 from tests.nodes import running
 from tests.surfaces.http.conftest import PASSWORD, script
 from tests.surfaces.http.raw import Answer, Raw
+from tests.tables import case
 
 APP = "https://app.example"
 BASIC = "Basic cm9vdDpjb3JyZWN0IGhvcnNl"
@@ -132,14 +133,14 @@ async def test_the_nodes_own_pages_may(raw: Raw, bearer: str) -> None:
     assert (await raw.answer()).status == 200
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["*", "null", "https://*.example", "app.example", "https://app.example/", "ftp://a", "https://",
-     "https://a b", "https://a:99999999", "https://a, https://b"],
-)  # fmt: skip
-async def test_what_is_no_origin(node: Node, raw: Raw, bearer: str, wrong: str) -> None:
-    assert (await declare(raw, bearer, f"'{wrong}'")).error["code"] == "BadRequest"
-    assert node.status().origins == ()
+async def test_what_is_no_origin(node: Node, raw: Raw, bearer: str) -> None:
+    for wrong in [
+        "*", "null", "https://*.example", "app.example", "https://app.example/", "ftp://a",
+        "https://", "https://a b", "https://a:99999999", "https://a, https://b",
+    ]:  # fmt: skip
+        with case(wrong):
+            assert (await declare(raw, bearer, f"'{wrong}'")).error["code"] == "BadRequest"
+            assert node.status().origins == ()
 
 
 async def test_origins_stay_over_a_restart(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from actors.node import Node
 from surfaces.http.shared import Deadlines
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.test_socket_life import by_hand
+from tests.surfaces.served import Clock
 
-SHORT = 0.3
+SHORT = 0.1
 KEPT = 3_600.0
 
 
@@ -89,21 +91,29 @@ async def test_idle_between_requests(serve: Serve) -> None:
 
 
 async def test_a_connection_in_use_is_not_idle(serve: Serve) -> None:
-    surface = await serve(deadlines=only(idle_s=1.2))
+    surface = await serve(deadlines=only())
     async with await Raw.connect(surface.address[1]) as raw:
-        enough = surface.loop.time() + 3
-        while surface.loop.time() < enough:  # many times over what an idle one would live
+        await until(lambda: surface.connections)
+        (connection,), now = surface.connections, by_hand(surface)
+        for times in range(5):
             assert (await raw.ask("GET", "/health")).status == 200
+            connection.check(now + times * 2 * KEPT)  # far behind what an idle one would live
+        connection.check(now + 9 * KEPT)
+        assert await raw.rest() == b""
 
 
 async def test_a_running_script_has_none_of_these_deadlines(
-    serve: Serve, node: Node, bearer: str
+    serve: Serve, node: Node, bearer: str, clock: Clock
 ) -> None:
-    deadlines = only(head_s=SHORT, body_s=SHORT, write_s=SHORT, idle_s=SHORT)
-    surface = await serve(deadlines=deadlines)
+    surface = await serve(deadlines=only())
     async with await Raw.connect(surface.address[1]) as raw:
-        body = json.dumps({"script": LONG, "timeout": "2s"})
+        body = json.dumps({"script": LONG, "timeout": "1m"})
         await raw.send(script(body, bearer, content_type="application/json"))
+        await until(lambda: len(node.running))
+        (connection,) = surface.connections
+        for times in (2, 4, 6):
+            connection.check(surface.loop.time() + times * KEPT)
+        clock.ahead_us = 60_000_000
         answer = await raw.answer()
         assert answer.error["code"] == "StatementTimeout"
 

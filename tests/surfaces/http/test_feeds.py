@@ -19,6 +19,7 @@ from tests.surfaces.http import sockets
 from tests.surfaces.http.conftest import PASSWORD, Serve
 from tests.surfaces.http.raw import Raw
 from tests.surfaces.http.sockets import Peer
+from tests.tables import case
 
 BASIC = "Basic " + b64encode(f"root:{PASSWORD}".encode()).decode()
 PAGE = Path(__file__).parents[3] / "docs" / "feeds.md"
@@ -127,9 +128,8 @@ async def test_what_was_before_and_a_filter_are_asked_for_in_the_query(
         assert left["changes"][0]["value"] is None
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "code"),
-    [
+async def test_what_is_wrong_with_the_request_is_its_answer(surface: HttpSurface) -> None:
+    for query, status, code in [
         ("ns=a&db=b", 400, "BadRequest"),
         ("ns=a&db=b&table=t&x=1", 400, "BadRequest"),
         ("ns=a&db=b&table=t&from=-1", 400, "BadRequest"),
@@ -137,16 +137,15 @@ async def test_what_was_before_and_a_filter_are_asked_for_in_the_query(
         ("ns=a&db=b&table=t&from=1&from=2", 400, "BadRequest"),
         ("ns=a&db=b&table=t&before=yes", 400, "BadRequest"),
         ("ns=a&db=b&table=t&epoch=1.5", 400, "BadRequest"),
-    ],
-)
-async def test_what_is_wrong_with_the_request_is_its_answer(
-    surface: HttpSurface, query: str, status: int, code: str
-) -> None:
-    asks = sockets.asks(Authorization=BASIC).replace(b"/echo", b"/watch?" + query.encode(), 1)
-    async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(asks)
-        answer = await raw.answer()
-        assert (answer.status, answer.json["error"]["code"]) == (status, code)
+    ]:
+        with case(query, status, code):
+            asks = sockets.asks(Authorization=BASIC).replace(
+                b"/echo", b"/watch?" + query.encode(), 1
+            )
+            async with await Raw.connect(surface.address[1]) as raw:
+                await raw.send(asks)
+                answer = await raw.answer()
+                assert (answer.status, answer.json["error"]["code"]) == (status, code)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tests.surfaces.http.raw import Raw
 from tests.surfaces.http.test_spaces import BASE, OWNER, run
 
 SEED = 20261121
-CASES = 500
+CASES = 250
 MANY_CASES = 2_000
 PORT = 40_000
 

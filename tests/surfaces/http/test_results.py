@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ from protocol.values import NONE, RecordId
 from surfaces.http import results
 from surfaces.http.results import JSON, MSGPACK, SMALL, Form, in_turns, whole
 from surfaces.turns import LongWork
+from tests.tables import case
 
 ROW = {
     "id": RecordId("t", 1),
@@ -54,23 +56,22 @@ def expected(found: tuple[Result, ...], plain: Any) -> dict[str, Any]:
     return {"results": shown, **OTHERS}
 
 
-@pytest.mark.parametrize("count", [0, 1, SMALL, SMALL + 1, 4 * SMALL, 70_000])
-async def test_both_ways_give_the_same_json(count: int) -> None:
-    found = answered([ROW] * count)
-    body = await in_turns(JSON, found, OTHERS, work())
-    assert body == whole(JSON, found, OTHERS)
-    assert json.loads(body) == expected(found, jsonvalues.to_json)
+FORMS = pytest.mark.parametrize("form", [JSON, MSGPACK], ids=["json", "msgpack"])
 
 
-@pytest.mark.parametrize("count", [0, 1, SMALL, SMALL + 1, 4 * SMALL, 70_000])
-async def test_both_ways_give_the_same_msgpack(count: int) -> None:
-    found = answered([ROW] * count)
-    body = await in_turns(MSGPACK, found, OTHERS, work())
-    assert body == whole(MSGPACK, found, OTHERS)
-    assert binary.unpack(body) == expected(found, lambda value: value)
+@FORMS
+async def test_both_ways_give_the_same(form: Form) -> None:
+    read: Callable[[bytes], Any] = json.loads if form is JSON else binary.unpack
+    plain: Callable[[Any], Any] = jsonvalues.to_json if form is JSON else lambda value: value
+    for count in (0, 1, SMALL, SMALL + 1, 4 * SMALL, 20_000):
+        with case(count):
+            found = answered([ROW] * count)
+            body = await in_turns(form, found, OTHERS, work())
+            assert body == whole(form, found, OTHERS)
+            assert read(body) == expected(found, plain)
 
 
-@pytest.mark.parametrize("form", [JSON, MSGPACK], ids=["json", "msgpack"])
+@FORMS
 async def test_others_get_their_turn_while_a_long_answer_is_encoded(form: Form) -> None:
     turns = 0
 

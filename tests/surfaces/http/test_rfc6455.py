@@ -239,23 +239,8 @@ def unicode() -> Iterator[Case]:
 
 
 FIT = (
-    1000,
-    1001,
-    1002,
-    1003,
-    1007,
-    1008,
-    1009,
-    1010,
-    1011,
-    1012,
-    1013,
-    1014,
-    3000,
-    3999,
-    4000,
-    4999,
-)
+    1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999,
+)  # fmt: skip
 UNFIT = (0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 1999, 2000, 2999, 5000, 65_535)
 
 
@@ -293,7 +278,7 @@ GROUPS = {
     "unicode": unicode, "closes": closes,
 }  # fmt: skip
 PIECES = ("whole", "in two", "in bytes")
-TRICKLED = 3_000
+TRICKLED = 700
 """Bytes up to which a case is sent byte by byte."""
 
 

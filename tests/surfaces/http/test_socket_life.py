@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket as sockets
 import ssl
 import struct
@@ -57,13 +58,9 @@ async def standing(number: int = 1) -> list[Echo]:
 
 def test_frames_take_the_fewest_bytes() -> None:
     for size, head in (
-        (0, b"\x81\x00"),
-        (1, b"\x81\x01"),
-        (125, b"\x81\x7d"),
-        (126, b"\x81\x7e\x00\x7e"),
-        (65_535, b"\x81\x7e\xff\xff"),
-        (65_536, b"\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"),
-    ):
+        (0, b"\x81\x00"), (1, b"\x81\x01"), (125, b"\x81\x7d"), (126, b"\x81\x7e\x00\x7e"),
+        (65_535, b"\x81\x7e\xff\xff"), (65_536, b"\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"),
+    ):  # fmt: skip
         assert text_frame(b"*" * size) == head + b"*" * size
     assert frames.close_frame(None) == b"\x88\x00"
     assert frames.close_frame(1000) == b"\x88\x02\x03\xe8"
@@ -157,11 +154,7 @@ async def test_what_a_route_raises_ends_its_socket_alone(
 
 
 async def test_a_route_that_fails_at_the_end(
-    surface: HttpSurface,
-    port: int,
-    bearer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    logbook: Logbook,
+    surface: HttpSurface, port: int, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("request failed")
     monkeypatch.setattr(Echo, "opened", lambda _one: None)
@@ -232,7 +225,7 @@ def by_hand(surface: HttpSurface) -> float:
     """From here on a test alone looks at deadlines, at times of its own. Answers the present."""
     assert surface._timer is not None
     surface._timer.cancel()
-    return surface.loop.time()
+    return math.ceil(surface.loop.time() * 1024) / 1024  # so that sums with it are exact
 
 
 def connection_of(one: Echo) -> Connection:
@@ -337,9 +330,12 @@ async def test_room_that_others_make_is_told(surface: HttpSurface, port: int, be
     await until(lambda: not Echo.standing)
 
 
-async def test_pings_of_who_reads_no_pongs_cost_nothing(port: int, bearer: str) -> None:
+async def test_pings_of_who_reads_no_pongs_cost_nothing(
+    surface: HttpSurface, port: int, bearer: str
+) -> None:
     peer = await Peer.connect(port, None, authorization=bearer)
     (one,) = await standing()
+    by_hand(surface)  # each look gives a pong its chance
     sent = fill(one, MIB)
     waits, before = one.buffered, Echo.echoed
     for number in range(2_000):

@@ -300,13 +300,9 @@ async def test_a_browser_with_a_bad_token_is_told_on_the_socket(port: int) -> No
 
 
 REFUSALS = [
-    errors.BadRequest("no"),
-    NotAllowed("no", needs="SELECT"),
-    errors.Unknown("no"),
-    LogPruned("no", begins=7),
-    errors.TooManyTries("no"),
-    errors.Draining("no"),
-]
+    errors.BadRequest("no"), NotAllowed("no", needs="SELECT"), errors.Unknown("no"),
+    LogPruned("no", begins=7), errors.TooManyTries("no"), errors.Draining("no"),
+]  # fmt: skip
 
 
 async def test_a_refusal_is_told_where_it_can_be_heard(port: int, bearer: str, token: str) -> None:

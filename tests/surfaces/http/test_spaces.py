@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import PASSWORD, script, until
 from tests.surfaces.http.raw import Answer, Raw, request
 from tests.surfaces.http.test_errors import check_common, check_error
+from tests.tables import case
 
 BASE = "/kv/shop/main/c"
 OWNER = Caller("root", "owner", None, None, "http", "127.0.0.1:1")
@@ -88,26 +90,24 @@ async def test_get(tell: Tell) -> None:
     assert (await tell("HEAD", "key/none")).status == 404
 
 
-@pytest.mark.parametrize("present", [False, True])
-@pytest.mark.parametrize("when", [None, "absent", "present"])
-@pytest.mark.parametrize("expire", [None, "30s"])
-async def test_put(tell: Tell, present: bool, when: str | None, expire: str | None) -> None:
-    if present:
-        await tell("PUT", "key/k?expire=9h", b"'old'")
-    query = [f"if={when}"] if when else []
-    query += [f"expire={expire}"] if expire else []
-    answer = await tell("PUT", f"key/k?{'&'.join(query)}", b"'new'")
-    written = when is None or present == (when == "present")
-    says(answer, written=written)
-    found = await tell("GET", "key/k")
-    if not written and not present:
-        assert found.status == 404
-    elif not written:
-        assert found.json["value"] == "old"
-    else:
-        assert found.json["value"] == "new"
-        ttl = found.json["ttl"]
-        assert (ttl is None) if expire is None else ttl.startswith(("29s", "30s"))
+async def test_put(tell: Tell) -> None:
+    for present, when, expire in product((False, True), (None, "absent", "present"), (None, "30s")):
+        with case(present, when, expire):
+            await (tell("PUT", "key/k?expire=9h", b"'old'") if present else tell("DELETE", "key/k"))
+            query = [f"if={when}"] if when else []
+            query += [f"expire={expire}"] if expire else []
+            answer = await tell("PUT", f"key/k?{'&'.join(query)}", b"'new'")
+            written = when is None or present == (when == "present")
+            says(answer, written=written)
+            found = await tell("GET", "key/k")
+            if not written and not present:
+                assert found.status == 404
+            elif not written:
+                assert found.json["value"] == "old"
+            else:
+                assert found.json["value"] == "new"
+                ttl = found.json["ttl"]
+                assert (ttl is None) if expire is None else ttl.startswith(("29s", "30s"))
 
 
 async def test_delete(tell: Tell) -> None:
@@ -216,21 +216,20 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text,plain", VALUES)
-async def test_values_keep_their_types_on_every_way(
-    tell: Tell, node: Node, text: str, plain: Any
-) -> None:
-    says(await tell("PUT", "key/text", text.encode()), written=True)
-    says(await tell("PUT", "key/json", json.dumps(plain).encode(), **JSON), written=True)
-    exact = (await run(node, "GET 'text' FROM c"))["value"]
-    says(await tell("PUT", "key/msgpack", pack(exact), **MSGPACK), written=True)
-    for key in ("text", "json", "msgpack"):
-        says(await tell("GET", f"key/{key}"), value=plain, ttl=None)
-        found = (await run(node, f"GET '{key}' FROM c"))["value"]
-        assert (type(found), repr(found)) == (type(exact), repr(exact))
-        packed = await tell("GET", f"key/{key}", accept="application/msgpack")
-        assert packed.fields["content-type"] == "application/msgpack"
-        assert unpack(packed.body) == {"value": exact, "ttl": None}
+async def test_values_keep_their_types_on_every_way(tell: Tell, node: Node) -> None:
+    for text, plain in VALUES:
+        with case(text, plain):
+            says(await tell("PUT", "key/text", text.encode()), written=True)
+            says(await tell("PUT", "key/json", json.dumps(plain).encode(), **JSON), written=True)
+            exact = (await run(node, "GET 'text' FROM c"))["value"]
+            says(await tell("PUT", "key/msgpack", pack(exact), **MSGPACK), written=True)
+            for key in ("text", "json", "msgpack"):
+                says(await tell("GET", f"key/{key}"), value=plain, ttl=None)
+                found = (await run(node, f"GET '{key}' FROM c"))["value"]
+                assert (type(found), repr(found)) == (type(exact), repr(exact))
+                packed = await tell("GET", f"key/{key}", accept="application/msgpack")
+                assert packed.fields["content-type"] == "application/msgpack"
+                assert unpack(packed.body) == {"value": exact, "ttl": None}
 
 
 async def test_msgpack_answers_have_the_same_fields(tell: Tell) -> None:
@@ -327,29 +326,24 @@ async def test_only_some_long_values_wait_for_their_turn(
 # --- paths ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("raw_key", "key"),
-    [
+async def test_a_key_is_the_rest_of_the_path_decoded_once(tell: Tell) -> None:
+    for raw_key, key in [
         ("plain", "plain"), ("a/b/c", "a/b/c"), ("a%2Fb", "a/b"), ("a%252Fb", "a%2Fb"),
         ("a+b", "a+b"), ("a%20b", "a b"), ("%C3%A9", "é"), ("%e2%98%83", "☃"), ("..", ".."),
         ("../../x", "../../x"), ("a//b/", "a//b/"), ("%27%22", "'\""), ("%0a", "\n"),
         ("key", "key"), ("%3F%23", "?#"), ("a:b;c,d@e!$&()*", "a:b;c,d@e!$&()*"),
         ("%F0%9F%98%80", "😀"),
         ("x" * 1024, "x" * 1024), ("%C3%A9" * 512, "é" * 512), ("%7f%01", "\x7f\x01"),
-    ],
-)  # fmt: skip
-async def test_a_key_is_the_rest_of_the_path_decoded_once(
-    tell: Tell, raw_key: str, key: str
-) -> None:
-    says(await tell("PUT", f"key/{raw_key}", b"1"), written=True)
-    says(await tell("GET", BASE), keys=[key])
-    says(await tell("GET", f"key/{raw_key}"), value=1, ttl=None)
-    says(await tell("DELETE", f"key/{raw_key}"), deleted=True)
+    ]:  # fmt: skip
+        with case(raw_key, key):
+            says(await tell("PUT", f"key/{raw_key}", b"1"), written=True)
+            says(await tell("GET", BASE), keys=[key])
+            says(await tell("GET", f"key/{raw_key}"), value=1, ttl=None)
+            says(await tell("DELETE", f"key/{raw_key}"), deleted=True)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "code"),
-    [
+async def test_a_path_that_names_nothing_is_404(tell: Tell) -> None:
+    for method, path, code in [
         ("GET", "/kv/shop/main/none/key/k", "NotASpace"),
         ("GET", "/kv/shop/main/t/key/k", "NotASpace"),
         ("GET", "/kv/shop/none/c/key/k", "NotASpace"),
@@ -368,12 +362,9 @@ async def test_a_key_is_the_rest_of_the_path_decoded_once(
         ("POST", "/kv/shop/main/c/decr/k", "NoSuchRoute"),
         ("POST", "/kv/shop/main/c/Incr/k", "NoSuchRoute"),
         ("GET", "/KV/shop/main/c", "NoSuchRoute"),
-    ],
-)
-async def test_a_path_that_names_nothing_is_404(
-    tell: Tell, method: str, path: str, code: str
-) -> None:
-    check_error(await tell(method, path, b"1" if method == "PUT" else b""), code)
+    ]:
+        with case(method, path, code):
+            check_error(await tell(method, path, b"1" if method == "PUT" else b""), code)
 
 
 WRONG = [
@@ -384,16 +375,15 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path,methods,allow", WRONG)
-async def test_a_right_operation_with_a_wrong_method_is_405(
-    tell: Tell, path: str, methods: tuple[str, ...], allow: str
-) -> None:
-    for method in methods:
-        answer = await tell(method, f"{BASE}/{path}" if path else BASE)
-        assert answer.status == 405
-        assert set(answer.fields["allow"].split(", ")) == set(allow.split(", "))
-        if method != "HEAD":
-            check_error(answer, "WrongMethod")
+async def test_a_right_operation_with_a_wrong_method_is_405(tell: Tell) -> None:
+    for path, methods, allow in WRONG:
+        with case(path, methods, allow):
+            for method in methods:
+                answer = await tell(method, f"{BASE}/{path}" if path else BASE)
+                assert answer.status == 405
+                assert set(answer.fields["allow"].split(", ")) == set(allow.split(", "))
+                if method != "HEAD":
+                    check_error(answer, "WrongMethod")
 
 
 # --- what is refused ------------------------------------------------------------------------------

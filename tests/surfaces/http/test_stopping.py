@@ -12,11 +12,14 @@ from surfaces.http.shared import HttpSettings
 from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.served import Clock
 
-FINISHES = json.dumps({"script": LONG, "timeout": "1500ms"})
+FINISHES = json.dumps({"script": LONG, "timeout": "1m"})
+TIMEOUT_US = 60_000_000
+"""Time after which that script ends."""
 
 
-async def test_stages(serve: Serve, node: Node, bearer: str) -> None:
+async def test_stages(serve: Serve, node: Node, bearer: str, clock: Clock) -> None:
     surface = await serve()
     port = surface.address[1]
     async with await Raw.connect(port) as busy, await Raw.connect(port) as idle:
@@ -30,6 +33,7 @@ async def test_stages(serve: Serve, node: Node, bearer: str) -> None:
         await idle.send(script("RETURN 1;", bearer))
         refused = await idle.answer()
         assert (refused.status, refused.error["code"]) == (503, "Draining")
+        clock.ahead_us = TIMEOUT_US
         finished = await busy.answer()
         assert finished.error["code"] == "StatementTimeout"  # its own end, not the node's
         assert finished.fields["connection"] == "close"
@@ -39,7 +43,7 @@ async def test_stages(serve: Serve, node: Node, bearer: str) -> None:
 
 
 async def test_pipelined_requests_that_were_there_are_answered(
-    serve: Serve, node: Node, bearer: str
+    serve: Serve, node: Node, bearer: str, clock: Clock
 ) -> None:
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
@@ -49,6 +53,7 @@ async def test_pipelined_requests_that_were_there_are_answered(
         await until(lambda: len(node.running))
         surface.stop_accepting()
         draining = asyncio.create_task(surface.drain())
+        clock.ahead_us = TIMEOUT_US
         assert (await raw.answer()).error["code"] == "StatementTimeout"
         last = await raw.answer()
         assert last.json["results"][0]["value"] == 2
@@ -59,7 +64,7 @@ async def test_pipelined_requests_that_were_there_are_answered(
 @pytest.mark.parametrize("comes", ["before", "meanwhile"])
 @pytest.mark.parametrize("who", ["nobody", "somebody"])
 async def test_a_request_that_has_not_come_whole_is_not_waited_for(
-    serve: Serve, node: Node, bearer: str, comes: str, who: str
+    serve: Serve, node: Node, bearer: str, clock: Clock, comes: str, who: str
 ) -> None:
     """Half a body, of nobody even, held up every stop for as long as a body may take."""
     surface = await serve()
@@ -84,6 +89,7 @@ async def test_a_request_that_has_not_come_whole_is_not_waited_for(
             refused = await raw.answer()
             assert (refused.status, refused.error["code"]) == (503, "Draining")
             assert refused.fields["connection"] == "close"
+        clock.ahead_us = TIMEOUT_US
         assert (await busy.answer()).error["code"] == "StatementTimeout"
         assert await draining == 0
         await surface.close()
@@ -91,7 +97,7 @@ async def test_a_request_that_has_not_come_whole_is_not_waited_for(
 
 @pytest.mark.parametrize("runs", [False, True], ids=["alone", "behind one that runs"])
 async def test_half_a_head_is_told_as_half_a_body_is(
-    serve: Serve, node: Node, bearer: str, runs: bool
+    serve: Serve, node: Node, bearer: str, clock: Clock, runs: bool
 ) -> None:
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
@@ -102,6 +108,7 @@ async def test_half_a_head_is_told_as_half_a_body_is(
         surface.stop_accepting()
         draining = asyncio.create_task(surface.drain(seconds=3600))
         if runs:
+            clock.ahead_us = TIMEOUT_US
             assert (await raw.answer()).error["code"] == "StatementTimeout"
         assert await draining == 0
         await surface.close()
@@ -111,7 +118,7 @@ async def test_half_a_head_is_told_as_half_a_body_is(
 
 
 async def test_half_a_request_behind_one_that_runs_is_told_behind_its_answer(
-    serve: Serve, node: Node, bearer: str
+    serve: Serve, node: Node, bearer: str, clock: Clock
 ) -> None:
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
@@ -123,6 +130,7 @@ async def test_half_a_request_behind_one_that_runs_is_told_behind_its_answer(
         await until(lambda: any(one.receiving for one in surface.connections))
         surface.stop_accepting()
         draining = asyncio.create_task(surface.drain(seconds=3600))
+        clock.ahead_us = TIMEOUT_US
         assert (await raw.answer()).error["code"] == "StatementTimeout"
         assert (await raw.answer()).error["code"] == "Draining"
         assert await draining == 0
