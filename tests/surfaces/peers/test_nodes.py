@@ -43,14 +43,7 @@ from storage.transactions import Transaction
 from surfaces.peers.surface import PeerSettings, PeerSurface
 from tests.logbook import Logbook
 from tests.nodes import Running, running
-from tests.surfaces.peers.parts import (
-    Bare,
-    FakePeering,
-    abandon,
-    at,
-    identity,
-    listening,
-)
+from tests.surfaces.peers.parts import Bare, FakePeering, abandon, at, identity, listening
 from tests.surfaces.test_secrets_on_disk import held
 
 ATTACH = Attach([], 0, 0, 0)

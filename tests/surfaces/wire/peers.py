@@ -26,14 +26,7 @@ from protocol.errors import (
 )
 from protocol.frames import FrameReader, Kind, Message, encode
 from protocol.messages import MessageOperation, TakeMessages
-from protocol.requests import (
-    Caller,
-    NodeStatus,
-    Result,
-    RunScript,
-    ScriptAnswer,
-    Session,
-)
+from protocol.requests import Caller, NodeStatus, Result, RunScript, ScriptAnswer, Session
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, Room
 from surfaces.wire import WireSettings, WireSurface
 from surfaces.wire.gate import Gate

@@ -139,7 +139,7 @@ class TestGreetingLimits:
     async def test_who_does_not_sign_in_in_time_is_told_and_closed(
         self, surface: WireSurface, monkeypatch: pytest.MonkeyPatch, before: str
     ) -> None:
-        monkeypatch.setattr(limits, "GREETING_SECONDS", 1)
+        monkeypatch.setattr(limits, "GREETING_SECONDS", 0.5)
         async with connected(surface) as peer:
             if before == "sign-out":
                 await peer.sign_in()

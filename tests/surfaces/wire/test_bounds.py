@@ -14,15 +14,7 @@ from protocol.frames import Kind, encode
 from surfaces.wire import WireSurface
 from surfaces.wire.connection import WireConnection
 from surfaces.wire.link import DECODING
-from tests.surfaces.wire.peers import (
-    OTHER,
-    PASSWORD,
-    USER,
-    FakeNode,
-    Peer,
-    connected,
-    until,
-)
+from tests.surfaces.wire.peers import OTHER, PASSWORD, USER, FakeNode, Peer, connected, until
 from tests.surfaces.wire.test_surface import assert_error
 
 MIB = limits.MIB

@@ -20,6 +20,7 @@ from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
 from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import Peer, connected, until
+from tests.tables import case
 
 PLACE = {"ns": "shop", "db": "main"}
 PAD = "x" * 60_000
@@ -547,6 +548,7 @@ class TestTheEnd:
         assert heard[1].body is not None
         assert heard[1].body["error"]["code"] == "Draining"
         assert heard[1].body["error"]["detail"]["seq"] == last
+        await peer.close()
         await draining
 
     async def test_a_feed_ends_with_the_session_that_opened_it(self, hall: Hall) -> None:
@@ -607,9 +609,8 @@ class TestTheEnd:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
-        ("asked", "code"),
-        [
+    async def test_what_is_asked_wrongly(self, hall: Hall) -> None:
+        cases: list[tuple[dict[str, Any], str]] = [
             ({"table": None}, "BadRequest"),
             ({"ns": 1}, "BadRequest"),
             ({"from": -1}, "BadRequest"),
@@ -630,15 +631,13 @@ class TestRefusals:
             ({"after": -1}, "BadRequest"),
             ({"after": 2**53}, "BadRequest"),
             ({"after": "1"}, "BadRequest"),
-        ],
-    )
-    async def test_what_is_asked_wrongly(
-        self, hall: Hall, asked: dict[str, Any], code: str
-    ) -> None:
-        peer = await hall.peer()
-        watch(peer, **asked)
-        assert (await refused(peer))["code"] == code
-        assert hall.feeds == 0
+        ]
+        for asked, code in cases:
+            with case(asked, code):
+                peer = await hall.peer()
+                watch(peer, **asked)
+                assert (await refused(peer))["code"] == code
+                assert hall.feeds == 0
 
     async def test_a_body_that_is_none_is_answered(self, hall: Hall) -> None:
         peer = await hall.peer()

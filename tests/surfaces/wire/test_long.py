@@ -15,7 +15,7 @@ from tests.logbook import Logbook
 from tests.surfaces.wire.peers import OTHER, USER, FakeNode, Peer, connected, until
 from tests.surfaces.wire.test_surface import assert_error
 
-ROWS = [{"n": n, "name": f"row {n}", "tags": ["a"]} for n in range(60_000)]
+ROWS = [{"n": n, "name": f"row {n}", "tags": ["a"]} for n in range(15_000)]
 
 
 def long_work(surface: WireSurface) -> Any:
@@ -135,7 +135,7 @@ def test_a_reader_takes_more_bytes_while_it_decodes() -> None:
 
     first = reader.next(tick)
     second = reader.next()
-    assert first is not None and first.body is not None and len(first.body["params"]["v"]) == 60_000
+    assert first is not None and first.body is not None and first.body["params"]["v"] == ROWS
     assert second is not None and second.kind is Kind.PING
 
 
@@ -155,5 +155,5 @@ async def test_what_fails_behind_a_long_answer_leaves_the_next_request_alone(
 
 async def test_five_hundred_vectors_are_answered_and_let_go(peer: Peer) -> None:
     rows = [[0.5] * 1536] * 500
-    for id in (1, 2):
-        assert (await peer.run(id, "RETURN", params={"v": rows})).kind is Kind.ANSWER
+    assert (await peer.run(1, "RETURN", params={"v": rows})).kind is Kind.ANSWER
+    assert (await peer.run(2, "RETURN", params={"v": 5})).kind is Kind.ANSWER

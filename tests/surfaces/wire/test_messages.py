@@ -537,6 +537,7 @@ async def test_a_drain_answers_who_waits(hall: Hall) -> None:
     assert await hall.hear(late) == "Draining"
     hall.peer.say(Kind.BYE)
     assert await hall.peer.closed()
+    await hall.peer.close()
     await draining
 
 

@@ -33,6 +33,7 @@ from tests.surfaces.wire.peers import (
     serving,
     until,
 )
+from tests.tables import case
 
 
 def assert_error(body: dict[str, Any], code: str) -> dict[str, Any]:
@@ -172,18 +173,12 @@ class TestRun:
     @pytest.mark.parametrize(
         "body",
         [
-            None,
-            {},
-            {"script": 5},
-            {"script": "RETURN", "params": []},
-            {"script": "RETURN", "ns": 1},
-            {"script": "RETURN", "timeout": 5},
-            {"script": "RETURN", "timeout": timedelta(0)},
-            {"script": "RETURN", "stream": "yes"},
-            {"script": "RETURN", "reason": "x" * 501},
-            {"script": "RETURN", "paramz": {}},
+            None, {}, {"script": 5}, {"script": "RETURN", "params": []},
+            {"script": "RETURN", "ns": 1}, {"script": "RETURN", "timeout": 5},
+            {"script": "RETURN", "timeout": timedelta(0)}, {"script": "RETURN", "stream": "yes"},
+            {"script": "RETURN", "reason": "x" * 501}, {"script": "RETURN", "paramz": {}},
         ],
-    )
+    )  # fmt: skip
     async def test_a_wrong_body_is_refused_and_the_connection_goes_on(
         self, peer: Peer, body: dict[str, Any] | None
     ) -> None:
@@ -343,16 +338,16 @@ class TestAfter:
                 assert (await peer.run(id, "RETURN", after=after)).kind is Kind.ANSWER
             assert [one.after for one in node.requests] == [None, 0, 8123, limits.SEQUENCE_MAX]
 
-    @pytest.mark.parametrize("after", [-1, 2**53, -(2**63), 2**63 - 1, True, 1.0, "1", [1], {}])
-    async def test_what_is_no_sequence(
-        self, surface: WireSurface, node: FakeNode, after: object
-    ) -> None:
-        async with connected(surface) as peer:
-            await peer.greet(user=USER, password=PASSWORD, minor=[0, 7])
-            heard = await peer.run(1, "RETURN", after=after)
-            assert_error(heard.body or {}, "BadRequest")
-            assert not node.requests
-            assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
+    async def test_what_is_no_sequence(self, surface: WireSurface, node: FakeNode) -> None:
+        for after in [-1, 2**53, -(2**63), 2**63 - 1, True, 1.0, "1", [1], {}]:
+            with case(after):
+                node.requests.clear()
+                async with connected(surface) as peer:
+                    await peer.greet(user=USER, password=PASSWORD, minor=[0, 7])
+                    heard = await peer.run(1, "RETURN", after=after)
+                    assert_error(heard.body or {}, "BadRequest")
+                    assert not node.requests
+                    assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
 
     async def test_a_client_of_before(self, peer: Peer, node: FakeNode) -> None:
         assert_error((await peer.run(1, "RETURN", after=1)).body or {}, "BadRequest")
@@ -526,11 +521,7 @@ class TestCeilings:
     ) -> None:
         logbook.allow("wire surface is full")
         monkeypatch.setattr(limits, "CONNECTIONS", 3)
-        async with (
-            serving(node) as surface,
-            connected(surface) as one,
-            connected(surface) as two,
-        ):
+        async with serving(node) as surface, connected(surface) as one, connected(surface) as two:
             async with connected(surface) as three:
                 for peer in (one, two, three):
                     await peer.sign_in()
@@ -546,11 +537,7 @@ class TestCeilings:
                 await third.sign_in()
 
     async def test_out_of_descriptors_is_told_and_ends_with_room(
-        self,
-        surface: WireSurface,
-        peer: Peer,
-        monkeypatch: pytest.MonkeyPatch,
-        logbook: Logbook,
+        self, surface: WireSurface, peer: Peer, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
     ) -> None:
         """The accept call fails as it does at the limit, as long as the spare is held."""
         logbook.allow("out of file descriptors")
@@ -761,10 +748,7 @@ class TestTls:
     ) -> None:
         logbook.allow("wire surface is full")
         monkeypatch.setattr(limits, "CONNECTIONS", 1)
-        async with (
-            serving(node, contexts[0]) as surface,
-            connected(surface, contexts[1]) as peer,
-        ):
+        async with serving(node, contexts[0]) as surface, connected(surface, contexts[1]) as peer:
             await peer.sign_in()
             async with connected(surface, contexts[1]) as second:
                 assert_error(await second.must_hear(Kind.REFUSED), "Full")
