@@ -127,8 +127,9 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    made = Story(tmp_path_factory.mktemp("backups"))
+def story(shared_path: Path) -> Story:
+    made = Story(shared_path / "backups")
+    made.here.mkdir()
     made.write()
     return made
 
@@ -136,7 +137,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 WAYS = pytest.mark.parametrize("way", some_of(["wire", "statement", "alone", "route"], 2))
 
 
-@WAYS
+@pytest.mark.parametrize("way", some_of(["wire", "statement", "alone", "route"], 4))
 def test_a_snapshot_is_the_state_that_its_log_makes(story: Story, tmp_path: Path, way: str) -> None:
     made = restored(tmp_path / "a", story.snapshots[way])
     upto = made["sequence"]
@@ -151,7 +152,7 @@ def test_a_snapshot_is_the_state_that_its_log_makes(story: Story, tmp_path: Path
     assert whole["store"] == made["store"]
 
 
-@pytest.mark.parametrize("way", some_of(["statement", "route", "alone"], 2))
+@pytest.mark.parametrize("way", some_of(["statement", "route", "alone"], 3))
 def test_a_log_makes_the_store(story: Story, tmp_path: Path, way: str) -> None:
     made = restored(tmp_path / "a", story.logs[way])
     upto = made["sequence"]
@@ -159,7 +160,7 @@ def test_a_log_makes_the_store(story: Story, tmp_path: Path, way: str) -> None:
     assert made["hash"] == restored(tmp_path / "b", story.log, "--upto", upto)["hash"]
 
 
-@pytest.mark.parametrize("way", some_of(["route", "statement", "alone"], 2))
+@pytest.mark.parametrize("way", some_of(["route", "statement", "alone"], 3))
 def test_a_script_makes_what_makes_the_same_script(story: Story, tmp_path: Path, way: str) -> None:
     """Its records, that is: it is another store, with ids and times of its own."""
     file, again = story.scripts[way], tmp_path / "again.storeql"

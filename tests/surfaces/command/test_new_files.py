@@ -82,10 +82,7 @@ def test_what_is_somebodys_own_stays(tmp_path: Path, kind: str) -> None:
 def test_a_block_that_fails_leaves_nothing(
     tmp_path: Path, problem: BaseException | type[BaseException]
 ) -> None:
-    with (
-        pytest.raises((KeyboardInterrupt, NotOpened)),
-        made(FS, str(tmp_path / "x"), DB) as file,
-    ):
+    with pytest.raises((KeyboardInterrupt, NotOpened)), made(FS, str(tmp_path / "x"), DB) as file:
         file.write(b"half")
         raise problem
     assert os.listdir(tmp_path) == []
@@ -102,10 +99,7 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_what_got_the_name_meanwhile_stays(tmp_path: Path) -> None:
-    with (
-        pytest.raises(NotOpened, match="File exists"),
-        made(FS, str(tmp_path / "x"), DB) as file,
-    ):
+    with pytest.raises(NotOpened, match="File exists"), made(FS, str(tmp_path / "x"), DB) as file:
         file.write(b"late")
         (tmp_path / "x").write_text("mine")
     assert (tmp_path / "x").read_text() == "mine"

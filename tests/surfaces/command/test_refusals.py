@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,24 +19,31 @@ from actors.doors import SystemClock
 from storage.directory import StoreDirectory
 from storage.disk import Disk
 from tests.certificates import self_signed
-from tests.processes import PASSWORD, command_line, environment, run, said, serving, tree
+from tests.processes import PASSWORD, begin, environment, run, said, serving, tree
 from tests.simulation.doors import ManualClock, SeededRng
 
 SERVE = ("--http", "127.0.0.1:0")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """A store that holds something and that nobody serves."""
-    directory = tmp_path / "store"
-    script = tmp_path / "fill.storeql"
+@pytest.fixture(scope="module")
+def filled(shared_path: Path) -> Path:
+    """A store that holds something, to be copied."""
+    directory = shared_path / "filled"
+    script = shared_path / "fill.storeql"
     script.write_text(
         "DEFINE NAMESPACE a; USE NAMESPACE a; DEFINE DATABASE b; USE a.b; DEFINE TABLE t;"
         + "".join(f"CREATE t:{number} SET text = '{'x' * 100}';" for number in range(20))
     )
-    filled = run(str(directory), "-f", str(script))
-    assert (filled.returncode, filled.stderr) == (0, "")
+    ended = run(str(directory), "-f", str(script))
+    assert (ended.returncode, ended.stderr) == (0, "")
     return directory
+
+
+@pytest.fixture
+def store(filled: Path, tmp_path: Path) -> Path:
+    """A store that holds something and that nobody serves."""
+    shutil.copytree(filled, tmp_path / "store")
+    return tmp_path / "store"
 
 
 def refused(*words: str, code: int, says: str) -> None:
@@ -128,22 +137,28 @@ def test_health_makes_no_store(tmp_path: Path) -> None:
     assert tree(tmp_path) == {"empty": None}
 
 
-@pytest.mark.parametrize("form", [SERVE, ("--health",)], ids=["serve", "health"])
-def test_unreadable_directory(store: Path, form: tuple[str, ...]) -> None:
-    words = command_line(str(store), *form)
-    if os.geteuid() == 0:  # root reads everything, unless it gives that up
-        words = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", *words]
+def test_unreadable_directory(store: Path) -> None:
+    # Root reads everything, unless it gives that up.
+    bare = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
+    streams: dict[str, Any] = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
     store.chmod(0)
     try:
-        ended = subprocess.run(
-            words, env=environment(), capture_output=True, text=True, check=False
-        )
+        both = [
+            begin(str(store), *form, more={}, under=bare, cold=True, **streams)
+            for form in (SERVE, ("--health",))
+        ]
+        for ended in both:
+            with ended:
+                line = said(ended.communicate(timeout=60)[1])
+            assert ended.returncode == 1
+            assert line.startswith(f"storenode: {store}")
+            assert "Permission denied" in line
     finally:
         store.chmod(0o700)
-    assert ended.returncode == 1
-    line = said(ended.stderr)
-    assert line.startswith(f"storenode: {store}")
-    assert "Permission denied" in line
 
 
 @pytest.mark.parametrize("form", [SERVE, ("--health",), ("-f", os.devnull)], ids=lambda f: f[0])
@@ -165,7 +180,8 @@ def test_newer_format(store: Path, form: tuple[str, ...]) -> None:
     checksum = blake2b(line, digest_size=8).hexdigest().encode()
     (store / "STORE").write_bytes(line + b"\n" + checksum + b"\n")
     before = tree(store)
-    refused(str(store), *form, code=1, says="newer")
+    says = f"STORE has format {facts['format'] + 1}; this version reads {facts['format']}"
+    refused(str(store), *form, code=1, says=says)
     assert tree(store) == before
 
 

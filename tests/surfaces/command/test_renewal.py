@@ -34,14 +34,7 @@ from surfaces.wire.surface import WireSettings, WireSurface
 from tests.certificates import self_signed
 from tests.logbook import Logbook
 from tests.nodes import running
-from tests.processes import (
-    PASSWORD,
-    USER,
-    NodeProcess,
-    command_line,
-    environment,
-    serving,
-)
+from tests.processes import PASSWORD, USER, NodeProcess, command_line, environment, serving
 from tests.surfaces.http.raw import Raw
 from tests.surfaces.http.test_metrics import samples
 from tests.surfaces.wire.peers import connected

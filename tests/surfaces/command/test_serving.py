@@ -11,6 +11,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 
@@ -21,14 +22,7 @@ from surfaces.command.serving import _warn_in_the_clear
 from surfaces.command.stopping import STAGES
 from tests.certificates import self_signed
 from tests.logbook import Logbook
-from tests.processes import (
-    PASSWORD,
-    NodeProcess,
-    command_line,
-    environment,
-    run,
-    serving,
-)
+from tests.processes import PASSWORD, NodeProcess, begin, command_line, environment, run, serving
 
 
 def stages(node: NodeProcess) -> list[tuple[int, str]]:
@@ -163,9 +157,7 @@ def test_off_a_terminal_every_line_is_one_json_object(tmp_path: Path) -> None:
         assert "canary" not in json.dumps(node.lines)
 
 
-def test_owner_of_the_environment_signs_in_and_its_password_is_never_logged(
-    tmp_path: Path,
-) -> None:
+def test_owner_of_the_environment_signs_in_and_its_password_is_never_logged(tmp_path: Path) -> None:
     with serving(tmp_path / "store", STORE_USER="ana") as node:
         body = {"user": "ana", "password": PASSWORD}
         token = node.request("POST", "/session", body, user=None).json["token"]
@@ -232,14 +224,8 @@ def test_service_manager_is_told(tmp_path: Path) -> None:
 
 
 def start_with_stderr(directory: Path, port: int, stderr: int) -> subprocess.Popen[bytes]:
-    words = command_line(str(directory), "--http", f"127.0.0.1:{port}")
-    return subprocess.Popen(
-        words,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=stderr,
-    )
+    words = (str(directory), "--http", f"127.0.0.1:{port}")
+    return begin(*words, more={}, stdout=subprocess.DEVNULL, stderr=stderr)
 
 
 def wait_ready(process: subprocess.Popen[bytes], port: int) -> None:
@@ -249,7 +235,7 @@ def wait_ready(process: subprocess.Popen[bytes], port: int) -> None:
                 assert answer.status == 200
                 return
         except OSError:
-            continue
+            time.sleep(0.01)  # tried without a rest, it would take the processor from the node
     raise AssertionError(f"ended with {process.returncode}")
 
 

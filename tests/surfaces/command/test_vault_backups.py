@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.runtime import ask
+from protocol.vaults import ChangePassphrase, Unseal
+from tests.nodes import OWNER, running
 from tests.processes import NodeProcess, run, serving
 
 OLD, NEW, OTHER = "the old passphrase", "the new passphrase", "a passphrase of its own"
@@ -28,34 +32,37 @@ def revealed(node: NodeProcess, vault: str) -> Any:
     return asked(node, f"/vault/{vault}/reveal", {"id": "k"})["value"]
 
 
-@pytest.fixture(scope="module")
-def backups(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Of a store with a vault that hangs on it in `a.one`, and one of its own in `a.two`; taken
-    before its passphrase was changed, but for the log."""
-    here = tmp_path_factory.mktemp("vaults")
-    folder = here / "backups"
-    folder.mkdir()
-    with serving(here / "store", *WORDS, "--backup-dir", str(folder)) as node:
-        node.script(
+async def fill(store: Path, folder: Path) -> None:
+    """Make a store with a vault that hangs on it in `a.one`, and one of its own in `a.two`, and its
+    backups: before its passphrase was changed, but for the log."""
+    async with running(store, settings={"backup_dir": str(folder)}) as here:
+        await here.values(
             "DEFINE NAMESPACE a; DEFINE DATABASE a.one; DEFINE DATABASE a.two; USE a.one;"
             "DEFINE VAULT v; USE a.two; DEFINE VAULT own PASSPHRASE $p",
-            params={"p": OTHER},
+            {"p": OTHER},
         )
-        asked(node, "/vault/passphrase", {"new": OLD})
-        asked(node, "/vault/unseal", {"passphrase": OLD})
-        asked(node, "/vault/a/two/own/unseal", {"passphrase": OTHER})
-        for vault in ("a/one/v", "a/two/own"):
-            asked(node, f"/vault/{vault}/write", {"id": "k", "value": CANARY})
+        vaults, own = here.node.vaults, ("a", "two", "own")
+        await ask(vaults, ChangePassphrase(OWNER, None, None, OLD))
+        await ask(vaults, Unseal(OWNER, None, OLD))
+        await ask(vaults, Unseal(OWNER, own, OTHER))
+        for place, vault in (("one", "v"), ("two", "own")):
+            await here.value(f"USE a.{place}; WRITE 'k' IN VAULT {vault} VALUE $v", {"v": CANARY})
         for name, text in (("all", ""), ("one", " OF a.one"), ("two", " OF a.two")):
-            assert "error" not in node.script(f"BACKUP STATE{text} TO '{name}'")
-        asked(node, "/vault/passphrase", {"old": OLD, "new": NEW})
-        assert "error" not in node.script("BACKUP LOG TO 'log'")
+            await here.value(f"BACKUP STATE{text} TO '{name}'")
+        await ask(vaults, ChangePassphrase(OWNER, None, OLD, NEW))
+        await here.value("BACKUP LOG TO 'log'")
+
+
+@pytest.fixture(scope="module")
+def backups(shared_path: Path) -> dict[str, Path]:
+    folder = shared_path / "vault-backups"
+    folder.mkdir()
+    asyncio.run(fill(shared_path / "vault-store", folder))
     return {name: folder / name for name in ("all", "one", "two", "log")}
 
 
 @pytest.mark.parametrize(
-    ("name", "passphrase", "wrong"),
-    [("all", OLD, NEW), ("log", NEW, OLD), ("one", OLD, NEW)],
+    ("name", "passphrase", "wrong"), [("all", OLD, NEW), ("log", NEW, OLD), ("one", OLD, NEW)]
 )
 def test_what_hangs_on_the_store_opens_again(
     backups: dict[str, Path], tmp_path: Path, name: str, passphrase: str, wrong: str
@@ -87,11 +94,15 @@ def test_of_a_place_without_it_no_key_of_the_store_comes(
         assert revealed(node, "a/two/own") == CANARY
 
 
+async def give_passphrase(store: Path) -> None:
+    async with running(store) as here:
+        await ask(here.node.vaults, ChangePassphrase(OWNER, None, None, OLD))
+
+
 def test_the_flag_and_the_variable(tmp_path: Path) -> None:
-    for more, variable in ((("--unseal-for", "1s"), {}), ((), {"STORE_UNSEAL_FOR": "1s"})):
+    asyncio.run(give_passphrase(tmp_path / "store"))
+    for more, variable in ((("--unseal-for", "100ms"), {}), ((), {"STORE_UNSEAL_FOR": "100ms"})):
         with serving(tmp_path / "store", *WORDS, *more, **variable) as node:
-            if not node.request("GET", "/vault").json["store"]["set"]:
-                asked(node, "/vault/passphrase", {"new": OLD})
             asked(node, "/vault/unseal", {"passphrase": OLD})
             while not node.request("GET", "/vault").json["store"]["sealed"]:
                 pass  # it ends by itself, or the test by its timeout

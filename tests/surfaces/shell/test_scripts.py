@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,9 +29,10 @@ from surfaces.shell.statements import is_complete, may_hold_secret, places
 from tests.architecture.sources import ROOT
 from tests.cases.format import read as read_cases
 from tests.certificates import self_signed
-from tests.processes import PASSWORD, NodeProcess, command_line, environment, serving
+from tests.processes import PASSWORD, NodeProcess, begin, serving
 from tests.surfaces.shell.conftest import Here
 from tests.surfaces.shell.terminal import Terminal
+from tests.tables import case
 
 FILL = """
     DEFINE TABLE person;
@@ -184,9 +186,7 @@ def test_a_connection_that_breaks_under_a_script(
 def test_an_interrupt_cancels_the_statement_at_the_node(here: Here) -> None:
     here.script("DEFINE TOPIC t")
     words = ("shell", here.address, "--use", here.place, "-c", WAITING)
-    shell = subprocess.Popen(
-        command_line(*words), env=environment(), stderr=subprocess.PIPE, text=True
-    )
+    shell = begin(*words, more={}, stderr=subprocess.PIPE, text=True)
     _wait_running(here.node)
     shell.send_signal(signal.SIGINT)
     _, err = shell.communicate(timeout=60)
@@ -240,20 +240,25 @@ def test_what_would_order_a_terminal_about_is_written_out(here: Here) -> None:
 HOSTILE = "\x1b]0;pwn\x07\x9b31m\u202e\x7f\r"
 
 
-@pytest.mark.parametrize("form", ["--json", "--csv", "export jsonl", "export csv"])
-def test_no_form_orders_a_terminal_about(here: Here, tmp_path: Path, form: str) -> None:
+def test_no_form_orders_a_terminal_about(here: Here, tmp_path: Path) -> None:
     """Also what is meant for programs, when a person lets it be shown."""
     fill = "DEFINE TABLE h; CREATE h:1 SET v = $v, o = { in: $v }; CREATE h:2 SET `k\\u{9b}` = 1"
     here.script(fill, v=HOSTILE)
-    kind = form.partition(" ")[2]
-    words = ["shell", here.address, "--use", here.place, form, "-c", "SELECT * FROM h"]
-    if kind:
-        words = ["export", f"{here.place}.h", "-", "--at", here.address, "--format", kind]
-    with Terminal(*words, home=tmp_path, STORE_PASSWORD=PASSWORD) as terminal:
-        raw = terminal.rest()
-    assert terminal.process.returncode == 0
-    shown = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", raw).decode()  # the bar of an export
-    assert "pwn" in shown and not re.search("[\x07\x1b\x7f-\x9f\u202e]", shown)
+    asks = ("shell", here.address, "--use", here.place)
+    moves = ("export", f"{here.place}.h", "-", "--at", here.address, "--format")
+    forms = [(*asks, "--json", "-c", "SELECT * FROM h"), (*asks, "--csv", "-c", "SELECT * FROM h"),
+             (*moves, "jsonl"), (*moves, "csv")]  # fmt: skip
+    with ExitStack() as stack:
+        terminals = [
+            stack.enter_context(Terminal(*words, home=tmp_path, STORE_PASSWORD=PASSWORD))
+            for words in forms
+        ]
+        for words, terminal in zip(forms, terminals, strict=True):
+            with case(words):
+                raw = terminal.rest()
+                assert terminal.process.returncode == 0
+                shown = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", raw).decode()  # an export's bar
+                assert "pwn" in shown and not re.search("[\x07\x1b\x7f-\x9f\u202e]", shown)
 
 
 def test_json_is_the_same_value_whatever_is_written_out(here: Here) -> None:
@@ -283,23 +288,14 @@ def test_a_row_is_a_line_for_a_program(here: Here) -> None:
 
 
 SHORTCUTS = [
-    ("\\d", ["tables of", "person", "2"]),
-    ("\\d person", ["fields of person", "age", "by_age"]),
-    ("\\d `person`", ["fields of `person`"]),
-    ("\\t", ["jobs"]),
-    ("\\t jobs", ["workers", "lag"]),
-    ("\\s", ["sessions"]),
-    ("\\s sessions", ["1h", "keys"]),
-    ("\\l", ["namespace", "shop"]),
-    ("\\u", ["root", "owner"]),
-    ("\\n", ["version", "serving"]),
-    ("\\r", ["INFO FOR RUNNING"]),
-    ("\\log", ["DEFINE FUNCTION greet", "refused"]),
-    ("\\log root", ["DEFINE INDEX by_age"]),
+    ("\\d", ["tables of", "person", "2"]), ("\\d person", ["fields of person", "age", "by_age"]),
+    ("\\d `person`", ["fields of `person`"]), ("\\t", ["jobs"]), ("\\t jobs", ["workers", "lag"]),
+    ("\\s", ["sessions"]), ("\\s sessions", ["1h", "keys"]), ("\\l", ["namespace", "shop"]),
+    ("\\u", ["root", "owner"]), ("\\n", ["version", "serving"]), ("\\r", ["INFO FOR RUNNING"]),
+    ("\\log", ["DEFINE FUNCTION greet", "refused"]), ("\\log root", ["DEFINE INDEX by_age"]),
     ("\\f string::up", ["string::upper("]),
-    ("\\f fn::", ["fn::greet($name: string) -> string", "says hello"]),
-    ("\\?", ["\\use <ns.db>"]),
-]
+    ("\\f fn::", ["fn::greet($name: string) -> string", "says hello"]), ("\\?", ["\\use <ns.db>"]),
+]  # fmt: skip
 
 
 def test_shortcuts(here: Here) -> None:
@@ -342,9 +338,7 @@ def test_shortcuts_refused(here: Here, line: str, code: int, said: str) -> None:
     assert (ended, out) == (code, "") and said in err
 
 
-def test_rows_that_are_none_are_shown_as_what_they_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_rows_that_are_none_are_shown_as_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     tables = Tables(sys.stdout, terminal=False)
     tables.result(Result(7, "rows", 1, timedelta()))
     assert capsys.readouterr().out == "7\n"
@@ -447,10 +441,10 @@ def test_every_text_of_the_language_is_complete() -> None:
     there: every case of the language that parses is asked for."""
     texts = []
     for path in sorted((ROOT / "tests" / "cases").rglob("*.case")):
-        for case in read_cases(path).cases:
+        for one in read_cases(path).cases:
             with contextlib.suppress(Refusal):
-                parse(case.script)
-                texts.append(case.script)
+                parse(one.script)
+                texts.append(one.script)
     texts = [text for text in texts if " BEGIN" not in f" {text}".upper()]  # some never commit
     assert len(texts) > 500 and unfinished(texts) == []
 
