@@ -22,6 +22,7 @@ from tests.surfaces.http.raw import Answer, Raw, request
 from tests.surfaces.http.test_errors import check_common, check_error
 from tests.surfaces.served import Served, served
 from tests.surfaces.wire.peers import Peer, until
+from tests.tables import case
 
 BASIC = "Basic " + b64encode(f"root:{PASSWORD}".encode()).decode()
 FEW = "DEFINE TABLE t; CREATE t; CREATE t"
@@ -109,30 +110,22 @@ async def test_head_tells_of_it(both: Served) -> None:
     assert (await raw.ask("GET", "/health")).status == 200
 
 
-@pytest.mark.parametrize(
-    ("query", "code"),
-    [
-        ("?from=3", "BadRequest"),
-        ("?as=script&from=3", "BadRequest"),
-        ("?as=snapshot&from=3", "BadRequest"),
-        ("?as=log&from=x", "BadRequest"),
-        ("?as=log&from=0", "BadRequest"),
-        ("?as=log&from=-1", "BadRequest"),
-        ("?as=log&from=99999999999999999999", "BadRequest"),
-        ("?as=log&from=99999", "BadRequest"),
-        ("?as=everything", "BadRequest"),
-        ("?to=x", "BadRequest"),
-        ("?as=log&as=log", "BadRequest"),
-    ],
-)
-async def test_refusals(both: Served, query: str, code: str) -> None:
-    raw = await both.raw()
-    answer = await get(raw, query)
-    check_error(answer, code)
-    assert "statement" not in answer.error
-    assert "store-backup-form" not in answer.fields
-    nobody = await raw.ask("GET", f"/backup{query}")
-    check_error(nobody, "SignInRefused")
+async def test_refusals(both: Served) -> None:
+    for query, code in [
+        ("?from=3", "BadRequest"), ("?as=script&from=3", "BadRequest"),
+        ("?as=snapshot&from=3", "BadRequest"), ("?as=log&from=x", "BadRequest"),
+        ("?as=log&from=0", "BadRequest"), ("?as=log&from=-1", "BadRequest"),
+        ("?as=log&from=99999999999999999999", "BadRequest"), ("?as=log&from=99999", "BadRequest"),
+        ("?as=everything", "BadRequest"), ("?to=x", "BadRequest"), ("?as=log&as=log", "BadRequest"),
+    ]:  # fmt: skip
+        with case(query, code):
+            raw = await both.raw()
+            answer = await get(raw, query)
+            check_error(answer, code)
+            assert "statement" not in answer.error
+            assert "store-backup-form" not in answer.fields
+            nobody = await raw.ask("GET", f"/backup{query}")
+            check_error(nobody, "SignInRefused")
 
 
 async def test_what_was_pruned_and_what_has_no_room(
@@ -283,26 +276,20 @@ async def test_of_a_place(both: Served, tmp_path: Path) -> None:
     assert str(facts.place) == "shop.main"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "BACKUP LOG",
-        "BACKUP SCRIPT",
-        "BACKUP TO 'x'",
-        "RETURN 1",
-        "BACKUP; RETURN 1",
+async def test_only_one_snapshot_streams(both: Served, folder: Path) -> None:
+    for script in [
+        "BACKUP LOG", "BACKUP SCRIPT", "BACKUP TO 'x'", "RETURN 1", "BACKUP; RETURN 1",
         "BACKUP;BACKUP",
-    ],
-)
-async def test_only_one_snapshot_streams(both: Served, folder: Path, script: str) -> None:
-    peer = await signed_in(both)
-    peer.say(Kind.RUN, 1, {"script": script, "stream": True})
-    found, answer = await parts(peer, 1)
-    assert found == []
-    assert answer.kind is Kind.ERROR
-    assert answer.body["error"]["code"] == "BadRequest"
-    assert list(folder.iterdir()) == []
-    assert (await peer.run(2, "RETURN 1")).kind is Kind.ANSWER
+    ]:  # fmt: skip
+        with case(script):
+            peer = await signed_in(both)
+            peer.say(Kind.RUN, 1, {"script": script, "stream": True})
+            found, answer = await parts(peer, 1)
+            assert found == []
+            assert answer.kind is Kind.ERROR
+            assert answer.body["error"]["code"] == "BadRequest"
+            assert list(folder.iterdir()) == []
+            assert (await peer.run(2, "RETURN 1")).kind is Kind.ANSWER
 
 
 async def test_below_minor_5_nothing_streams(both: Served) -> None:

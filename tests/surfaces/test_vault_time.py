@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(300)
 CLIENTS: Final = 12
 RECORDS: Final = 20
 ENOUGH: Final = 60
-UNSEALED: Final = timedelta(seconds=1)
+UNSEALED: Final = timedelta(milliseconds=400)
 TOLD: Final = VaultSettings(unseal_us=UNSEALED // MICROSECOND, stretch=VAULTS.stretch)
 PAGE: Final = 1_000
 
@@ -163,7 +163,7 @@ async def test_the_end_of_an_unseal_under_load(
 async def test_a_seal_that_comes_late_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late_us = 2_000_000
+    late_us = 600_000
 
     def until_us(self: Keyring, of: int) -> int | None:
         found = self._open.get(of)
