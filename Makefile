@@ -19,12 +19,16 @@ COMPILED ?=
 TREE := $(if $(COMPILED),build/compiled,.)
 PYTHON_THERE := cd $(TREE) && $(CURDIR)/$(BIN)/python
 # The shell alone is not to be had everywhere: there chromium does, for twice the processor.
-FOR_TESTS := .ci/packages curl faketime chromium etcd-server; .ci/packages chromium-headless-shell
+FOR_TESTS := .ci/packages curl faketime 'chromium-headless-shell|chromium' etcd-server
+# What is compiled of sources and tests is kept for the other workers and the next run, also where the environment says
+# not to: it is most of what collecting them takes.
+KEPT := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache PYTHONUNBUFFERED=1
+PYTEST = cd $(TREE) && $(KEPT) $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(WORKERS)
 SOURCES := protocol language storage actors surfaces bench compiling tests examples
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
 
-.PHONY: help run compiled test check test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel cases-accept clean
+.PHONY: help run compiled test test-profile check test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -74,7 +78,11 @@ compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/
 
 test: .venv/.test $(if $(COMPILED),compiled) ## the suite; COMPILED=1: of the compiled tree
 	@$(FOR_TESTS)
-	$(PYTHON_THERE) -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	@echo "$(WORKERS) workers collect the tests, which takes each of them some seconds"
+	$(PYTEST) --dist loadfile $(PYTEST_ARGS)
+
+test-profile: override PYTEST_ARGS += --record-durations
+test-profile: test ## the suite, and what it takes: seconds and starts by folder and test; keeps the seconds by file, which order the next run
 
 check: .venv/.test ## format, lint, types, import directions
 	$(BIN)/ruff format --check .
@@ -89,7 +97,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@$(FOR_TESTS)
 	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl
-	$(PYTHON_THERE) -m pytest -m hard --timeout 1800 --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(PYTEST) -m hard --timeout 1800 --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))

@@ -2,7 +2,7 @@
 
 The checkout itself stays plain: an extension module beside a source is imported in its place, and
 would silently be what runs after the source was changed. What was compiled before is taken over
-when nothing has changed that it was made of. `--can` only asks whether this machine can compile.
+when nothing has changed that it was made of.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ def main() -> int:
     if lacks := lacking():
         print(NO_COMPILER.format(lacks=lacks), file=sys.stderr)
         return 1
-    if sys.argv[1:] == ["--can"]:
-        return 0
     TREE.parent.mkdir(exist_ok=True)
     with TREE.with_name("compiled.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)  # two at once took each other's files away

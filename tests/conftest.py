@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from bench import ports
-from tests import bound, canaries, durations, leaks
+from tests import bound, canaries, durations, leaks, scheduling
 from tests.logbook import Logbook
 
 settings.register_profile(
@@ -22,6 +23,34 @@ FIGURE = "figure"
 bound.guard()
 ports.claim()  # before tests are asked what they opened
 gc.disable()  # while tests are collected, which makes a million objects and no garbage
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of `make test-profile`."""
+    parser.addoption(
+        "--record-durations", action="store_true",
+        help="print what tests took and started, and record the seconds of files for the schedule",
+    )  # fmt: skip
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Schedule groups of files where `--dist loadfile` asks for files."""
+    return scheduling.WholeGroups(config, log) if config.option.dist == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests that workers share."""
+    if hasattr(config, "workerinput"):
+        scheduling.longest_first(items, durations.recorded())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Add to a report what its phase started."""
+    report = yield
+    report.started = durations.take_starts()
+    return report
 
 
 def pytest_collection_finish() -> None:
@@ -84,7 +113,9 @@ def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
     return record
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """Print the figures that tests recorded, and how long each rig took."""
     reports = [
         report
@@ -100,7 +131,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if name == FIGURE
     )
     hard = [report for report in reports if "hard" in report.keywords]
-    for title, lines in (("figures", figures), ("rigs", hard and durations.by_rig(hard))):
+    profile = durations.profile(reports) if config.option.record_durations else []
+    if profile:
+        durations.record(reports)
+    for title, lines in (
+        ("figures", figures), ("rigs", hard and durations.by_rig(hard)), ("profile", profile),
+    ):  # fmt: skip
         if lines:
             terminalreporter.section(title)
             for line in lines:

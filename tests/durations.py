@@ -1,30 +1,122 @@
-"""How long each rig took: a module of tests, its fixtures included."""
+"""Seconds of tests and what they start: by rig, by folder, and by file for the schedule."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from typing import Protocol
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+RECORDED: Final = Path(__file__).with_name("durations.txt")
+"""Seconds of each file in the last recorded run, which order the next one."""
+KINDS: Final = ("nodes", "processes", "interpreters", "browsers")
+"""Counted starts: a node in the test's process, a process of the command by a fork or with an
+interpreter of its own, a browser."""
+SHOWN: Final = 60
+"""Tests of a profile that are listed."""
+
+starts: Counter[str] = Counter()
+"""Starts since they were last taken."""
 
 
 class Report(Protocol):
-    """What pytest says of one phase of a test."""
+    """One phase of a test, as pytest reports it."""
 
     nodeid: str
     duration: float
 
+    @property
+    def when(self) -> str | None:
+        """`setup`, `call` or `teardown`."""
+
+
+def take_starts() -> dict[str, int]:
+    """Return the starts counted since the last call."""
+    found = dict(starts)
+    starts.clear()
+    return found
+
+
+@dataclass
+class Row:
+    """Sums over some tests."""
+
+    tests: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+    set_up: float = 0.0
+    started: Counter[str] = field(default_factory=Counter)
+
+    def add(self, report: Report) -> None:
+        """Add one phase of a test."""
+        self.tests.add(report.nodeid)
+        self.seconds += report.duration
+        self.set_up += report.duration * (report.when == "setup")
+        self.started.update(getattr(report, "started", {}))
+
 
 def by_rig(reports: Iterable[Report]) -> list[str]:
-    """A line for each module, the longest first, and one for all. Where several processes ran them
+    """Return a line for each module, the longest first, and one for all. Where processes ran them
     beside each other, the sum is more than the time that passed."""
-    seconds: Counter[str] = Counter()
-    tests: dict[str, set[str]] = {}
+    rows = _rows(reports, file_of)
+    lines = [_line(row.seconds, len(row.tests), rig) for rig, row in _longest(rows)]
+    tests = sum(len(row.tests) for row in rows.values())
+    return [*lines, _line(sum(row.seconds for row in rows.values()), tests, "all of them")]
+
+
+def profile(reports: Sequence[Report], shown: int | None = SHOWN) -> list[str]:
+    """Return a table by folder, and one of the functions that start something."""
+    folders = _rows(reports, folder_of)
+    functions = _rows(reports, lambda nodeid: nodeid.partition("[")[0])
+    starting = [(name, row) for name, row in _longest(functions) if row.started]
+    total = Row()
     for report in reports:
-        rig = report.nodeid.partition("::")[0]
-        seconds[rig] += report.duration  # type: ignore[assignment]
-        tests.setdefault(rig, set()).add(report.nodeid)
-    lines = [_line(took, len(tests[rig]), rig) for rig, took in seconds.most_common()]
-    return [*lines, _line(sum(seconds.values()), sum(map(len, tests.values())), "all of them")]
+        total.add(report)
+    head = f"{'tests':>6} {'seconds':>8} {'set-up':>7} " + " ".join(f"{one:>12}" for one in KINDS)
+    listed = [*_longest(folders), ("all of them", total)]
+    lines = [head, *(_columns(name, row) for name, row in listed), "", "tests that start something"]
+    return [*lines, head, *(_columns(name, row) for name, row in starting[:shown])]
+
+
+def file_of(nodeid: str) -> str:
+    """Return the path of a test's module."""
+    return nodeid.partition("::")[0]
+
+
+def folder_of(nodeid: str) -> str:
+    """Return the folder below tests/, of two levels at most, that a test's module lies in."""
+    folders = file_of(nodeid).split("/")[:-1]
+    return "/".join(folders[:3])
+
+
+def record(reports: Iterable[Report], path: Path = RECORDED) -> None:
+    """Write the seconds of each file. Keep those of files that were not run and still exist."""
+    seconds = {file: row.seconds for file, row in _rows(reports, file_of).items()}
+    kept = {file: old for file, old in recorded(path).items() if Path(file).exists()}
+    lines = (f"{took:.1f} {file}\n" for file, took in sorted({**kept, **seconds}.items()))
+    path.write_text("".join(lines))
+
+
+def recorded(path: Path = RECORDED) -> dict[str, float]:
+    """Return the seconds of each file that `record` wrote."""
+    pairs = (line.split(" ", 1) for line in path.read_text().splitlines())
+    return {name: float(seconds) for seconds, name in pairs}
+
+
+def _rows(reports: Iterable[Report], key: Callable[[str], str]) -> dict[str, Row]:
+    rows: defaultdict[str, Row] = defaultdict(Row)
+    for report in reports:
+        rows[key(report.nodeid)].add(report)
+    return dict(rows)
+
+
+def _longest(rows: Mapping[str, Row]) -> list[tuple[str, Row]]:
+    return sorted(rows.items(), key=lambda item: -item[1].seconds)
+
+
+def _columns(name: str, row: Row) -> str:
+    counts = " ".join(f"{row.started[kind]:12d}" for kind in KINDS)
+    return f"{len(row.tests):6d} {row.seconds:8.1f} {row.set_up:7.1f} {counts}  {name}"
 
 
 def _line(seconds: float, tests: int, rig: str) -> str:

@@ -36,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
+from tests import durations
 from tests.reliability import faulty
 
 COMMAND: Final = "surfaces.command.main"
@@ -126,6 +127,7 @@ def _begin(variables: Mapping[str, str], faults: str) -> None:
 def _started(variables: Mapping[str, str], faults: str) -> subprocess.Popen[bytes]:
     _prctl(_SUBREAPER, 1)
     plain = {name: value for name, value in variables.items() if not name.startswith(OWN)}
+    durations.starts["interpreters"] += 1
     mother = subprocess.Popen(
         [sys.executable, "-m", __name__],
         env={**plain, faulty.FAULTS: faults},

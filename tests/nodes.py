@@ -18,7 +18,7 @@ from actors.vaults import VaultSettings
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
 from storage.vault_seals import Stretch
-from tests import canaries
+from tests import canaries, durations
 
 CHECKED_NOW: Final = 1 << 62
 """The `credential_version` of a caller whose password is checked for each request of a test."""
@@ -95,6 +95,7 @@ async def running(
     owner = FirstOwner("root", PASSWORD)
     more = {"password_cost": CHEAP, "vaults": VAULTS, **(settings or {})}
     told = NodeSettings(str(directory), first_owner=owner, **more)
+    durations.starts["nodes"] += 1
     node = await start(told, doors or system_doors())
     try:
         here = Running(node)

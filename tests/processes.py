@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bench import processes
-from tests import canaries
+from tests import canaries, durations
 from tests.architecture.sources import ROOT
 from tests.forks import MODULES, Forked
 
@@ -45,8 +45,8 @@ def environment(**more: str) -> dict[str, str]:
     found = processes.environment(ROOT, STORE_USER=USER, STORE_PASSWORD=PASSWORD)
     # Compiled once for all the processes of a run, and not into the source tree.
     found.pop("PYTHONDONTWRITEBYTECODE", None)
-    cache = {"PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/storenode-pycache"}
-    return {**found, **cache, **more}
+    found.setdefault("PYTHONPYCACHEPREFIX", f"{tempfile.gettempdir()}/storenode-pycache")
+    return {**found, **more}
 
 
 def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -78,7 +78,9 @@ def begin(
     """
     about = {"env": environment(**more), "cwd": ROOT, "stdin": subprocess.DEVNULL, **streams}
     if cold or under or module not in MODULES or not Forked.may(more):
+        durations.starts["interpreters"] += 1
         return subprocess.Popen([*under, *command_line(*words, module=module)], **about)
+    durations.starts["processes"] += 1
     return Forked(words, module, **about)
 
 

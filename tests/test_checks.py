@@ -6,12 +6,13 @@ import logging
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pykka
 import pytest
 import structlog
 
-from tests import durations, leaks
+from tests import durations, leaks, scheduling
 from tests.logbook import Logbook
 
 
@@ -35,18 +36,52 @@ def test_actor_left_alive_is_seen() -> None:
     assert leaks.leaked_actors() == []
 
 
+def report(nodeid: str, duration: float, when: str = "call", **started: int) -> SimpleNamespace:
+    return SimpleNamespace(nodeid=nodeid, duration=duration, when=when, started=started)
+
+
+REPORTS = [
+    report("tests/a.py::test_one", 20.0, "setup", browsers=1, nodes=1),
+    report("tests/a.py::test_one", 50.4, nodes=2),
+    report("tests/a.py::test_two[x::y]", 0.0),
+    report("tests/b/c/d/test_e.py::TestC::test_three[1]", 400.0, processes=1),
+    report("tests/b/c/d/test_e.py::TestC::test_three[2]", 200.0, processes=1),
+]
+
+
 def test_how_long_each_rig_took_is_said() -> None:
-    reports = [
-        SimpleNamespace(nodeid="tests/a.py::test_one", duration=20.0),
-        SimpleNamespace(nodeid="tests/a.py::test_one", duration=50.4),
-        SimpleNamespace(nodeid="tests/a.py::test_two[x::y]", duration=0.0),
-        SimpleNamespace(nodeid="tests/b.py::TestC::test_three", duration=600.0),
-    ]
-    assert durations.by_rig(reports) == [
-        "  10 min 00 s     1 tests  tests/b.py",
+    assert durations.by_rig(REPORTS) == [
+        "  10 min 00 s     2 tests  tests/b/c/d/test_e.py",
         "   1 min 10 s     2 tests  tests/a.py",
-        "  11 min 10 s     3 tests  all of them",
+        "  11 min 10 s     4 tests  all of them",
     ]
+
+
+def test_a_profile_sums_folders_and_names_what_starts_something() -> None:
+    head, *folders, _, _, _, three, one = map(str.split, durations.profile(REPORTS))
+    assert head == ["tests", "seconds", "set-up", *durations.KINDS]
+    assert folders == [
+        ["2", "600.0", "0.0", "0", "2", "0", "0", "tests/b/c"],
+        ["2", "70.4", "20.0", "3", "0", "0", "1", "tests"],
+        ["4", "670.4", "20.0", "3", "2", "0", "1", "all", "of", "them"],
+    ]
+    assert three == [*folders[0][:-1], "tests/b/c/d/test_e.py::TestC::test_three"]
+    assert one == ["1", *folders[1][1:-1], "tests/a.py::test_one"]
+
+
+def test_recorded_seconds_order_the_files_that_workers_take(tmp_path: Path) -> None:
+    path = tmp_path / "durations.txt"
+    path.write_text("7.0 tests/gone.py\n30.0 tests/test_checks.py\n8.0 tests/a.py\n")
+    durations.record(REPORTS[2:], path)
+    recorded = {"tests/a.py": 0.0, "tests/b/c/d/test_e.py": 600.0, "tests/test_checks.py": 30.0}
+    assert durations.recorded(path) == recorded
+    wanted = [
+        "tests/console/test_b.py::test", "tests/console/test_a.py::test",  # never recorded
+        REPORTS[3].nodeid, "tests/test_checks.py::z", "tests/test_checks.py::a",
+    ]  # fmt: skip
+    items: list[Any] = [SimpleNamespace(nodeid=wanted[number]) for number in (3, 0, 2, 4, 1)]
+    scheduling.longest_first(items, recorded)
+    assert [item.nodeid for item in items] == wanted
 
 
 @pytest.mark.parametrize("level", ["warning", "error", "critical"])

@@ -15,10 +15,9 @@ from playwright.sync_api import (
     ViewportSize,
     WebError,
     expect,
-    sync_playwright,
 )
 
-from tests.browsers import CHROMIUM
+from tests.browsers import CHROMIUM, launched
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
 ELSEWHERE = "console.example"
@@ -39,11 +38,8 @@ def browser() -> Iterator[Browser]:
     coroutine could run."""
     if CHROMIUM is None:
         pytest.skip("not installed: chromium")
-    with sync_playwright() as play:
-        words = ["--no-sandbox", f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1"]
-        found = play.chromium.launch(executable_path=CHROMIUM, args=words)
+    with launched(f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1") as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

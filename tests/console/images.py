@@ -11,13 +11,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from bench import geonames
 from storeclient import Client
 from tests.actors.agreement.etcds import etcd_process
 from tests.architecture.sources import ROOT
-from tests.browsers import CHROMIUM
+from tests.browsers import launched
 from tests.console.conftest import origin, sign_in
 from tests.console.machines import built, machines_in
 from tests.processes import PASSWORD, USER, NodeProcess, serving
@@ -98,12 +98,10 @@ def fill(node: NodeProcess) -> None:
 def main() -> int:
     """Take them all, or with the word `cluster` those of several nodes."""
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with tempfile.TemporaryDirectory() as folder, launched() as browser:
         if sys.argv[1:] != ["cluster"]:
             of_one(Path(folder), browser)
         of_several(Path(folder), browser)
-        browser.close()
     return 0
 
 

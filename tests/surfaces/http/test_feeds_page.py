@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from bench.ports import free_port
-from tests.browsers import CHROMIUM
+from tests.browsers import CHROMIUM, launched
 from tests.processes import PASSWORD, USER, NodeProcess
 
 HERE = Path(__file__).parent
@@ -43,10 +43,8 @@ def pages() -> Iterator[str]:
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with launched() as found:
         yield found
-        found.close()
 
 
 def signed_in(page: Page, address: str, pages: str) -> None:
