@@ -13,13 +13,14 @@ from tests import durations
 
 APART = {
     "browsers": ("tests/console/", "tests/surfaces/http/test_feeds_page.py"),
+    "sources": ("tests/architecture/", "tests/docs/test_pages.py"),
     "clusters": (
         "tests/reliability/test_cluster", "tests/clients/test_real_nodes.py",
         "tests/bench/test_cluster.py", "tests/examples/test_cluster.py",
     ),
 }  # fmt: skip
-"""Files that one worker runs one after the other: they share a browser, or need several processes
-at once. By the beginnings of their paths."""
+"""Files that one worker runs one after the other, by the beginnings of their paths: they share a
+browser or the parsed sources, or need several processes at once."""
 
 
 def group_of(nodeid: str) -> str:

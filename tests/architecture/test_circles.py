@@ -38,7 +38,7 @@ def _from_folder(source: Source, folder: str) -> set[str]:
     """What a file takes by `from folder import name`."""
     return {
         alias.name
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ImportFrom) and node.module == folder
         for alias in node.names
     }

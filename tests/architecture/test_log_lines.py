@@ -128,7 +128,7 @@ def found(sources: Iterable[Source]) -> set[str]:
     """What is said by lines that are not limited."""
     lines = set()
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.Call) or not node.args:
                 continue
             if isinstance(node.func, ast.Attribute):

@@ -103,7 +103,7 @@ def violations(source: Source) -> list[str]:
 def _names(source: Source, line: int) -> set[str]:
     return {
         alias.name
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ImportFrom) and node.lineno == line
         for alias in node.names
     }
@@ -115,7 +115,7 @@ def _reads_role(source: Source) -> list[int]:
         return []
     return [
         node.lineno
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Compare) and "WRITABLE" in ast.dump(node)
     ]
 

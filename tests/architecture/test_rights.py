@@ -81,7 +81,7 @@ def violations(source: Source) -> list[str]:
 
 def _by_role(source: Source) -> Iterator[int]:
     """Lines that compare a role with a word."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             words = [side for side in sides if not _is_no_word(side)]

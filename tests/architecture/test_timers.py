@@ -12,7 +12,7 @@ TIMED = {"call_later", "call_at"}
 def violations(source: Source) -> list[str]:
     """Timers that a loop actor sets past `after`."""
     found = []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef) and _is_loop_actor(node):
             inside = Source(source.path, ast.unparse(node))
             for _, name in called(inside):

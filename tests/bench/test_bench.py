@@ -155,14 +155,9 @@ def test_two_builds_are_measured_in_turns(tmp_path: Path) -> None:
             assert all(figure > 0 for figures in row.sides.values() for figure in figures)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["create-1", "topic-take-32"],
-        pytest.param(sorted(set(builds.ROWS) - builds.NOT_OF_THE_FLOOR), marks=pytest.mark.hard),
-    ],
-)
-def test_the_floor_answers_what_it_is_measured_with(tmp_path: Path, names: list[str]) -> None:
+@pytest.mark.hard
+def test_the_floor_answers_what_it_is_measured_with(tmp_path: Path) -> None:
+    names = sorted(set(builds.ROWS) - builds.NOT_OF_THE_FLOOR)
     settings = Settings(tmp_path, rounds=1, scale=0.01)
     found = builds.measured(settings, names, {NODE: ROOT, FLOOR: None})
     assert [row.name for row in found] == names

@@ -34,6 +34,7 @@ def test_a_short_run_is_not_judged() -> None:
         judge("short", LEAK[:40], 4)
 
 
+@pytest.mark.hard
 def test_everybody_works_and_all_is_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,7 +193,7 @@ async def test_a_slow_disk_holds_little_in_memory(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has come and is not written is bounded: the connection is not read meanwhile."""
-    await fill(house, 40)
+    await fill(house, 20)
     most = 0
     take = backups.Parts.take
 
@@ -205,7 +205,7 @@ async def test_a_slow_disk_holds_little_in_memory(
     monkeypatch.setattr(backups.Parts, "take", counting)
     async with house.client() as client:
         taken = await client.backup(tmp_path / "x")
-    assert taken.bytes > 40 * limits.MIB
+    assert taken.bytes > 20 * limits.MIB
     assert most <= backups.AHEAD_BYTES + 2 * limits.MIB
 
 

@@ -26,6 +26,11 @@ SECONDS = 30
 """How long something that was done may take to be seen: a limit on the wait, nothing to reach."""
 IMPORT = "(name) => import(new URL(name, document.querySelector('script[type=module]').src).href)"
 """In a page: a module of the console, by its path."""
+POLICY = (
+    "addEventListener('securitypolicyviolation', (e) => console.error("
+    "`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))"
+)
+"""Has a page complain on its console of what the policy forbade."""
 
 expect.set_options(timeout=SECONDS * 1000)
 
@@ -71,14 +76,11 @@ class Watch:
 
     def follow(self, context: BrowserContext) -> None:
         """Hear what the pages of a context complain of."""
-        context.add_init_script(
-            "addEventListener('securitypolicyviolation', (e) => console.error("
-            "`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))"
-        )
+        context.add_init_script(POLICY)
         self._hear(context)
 
     def listen(self, context: BrowserContext) -> Callable[[], None]:
-        """The same of a context that others have followed; what is answered ends it."""
+        """Hear it of a context that has `POLICY` already, until what is returned is called."""
         heard = self._hear(context)
 
         def end() -> None:
@@ -158,7 +160,7 @@ def kept(browser: Browser, node: NodeProcess) -> Iterator[Page]:
     anew: to begin a browser's context and to sign in takes ten times as long."""
     found = browser.new_context(viewport=SIZE)
     found.set_default_timeout(SECONDS * 1000)
-    Watch(origin(node)).follow(found)
+    found.add_init_script(POLICY)
     yield found.new_page()
     found.close()
 
@@ -186,13 +188,29 @@ def console(
         other.close()
 
 
+@pytest.fixture
+def modules(kept: Page, node: NodeProcess, watch: Watch) -> Iterator[Page]:
+    """The page that tests share, as the last one left it: for its modules, which see nothing of
+    what it shows."""
+    if not kept.url.startswith(origin(node)):
+        loaded(kept, f"{origin(node)}/#/run/shop/main")
+    end = watch.listen(kept.context)
+    yield kept
+    end()
+
+
 def loaded(page: Page, address: str) -> None:
     """Load a page that is shared, so that nothing is left in it but its session."""
-    page.goto("about:blank")
     page.set_viewport_size(SIZE)
     page.emulate_media(color_scheme="null", reduced_motion="null")
-    page.goto(address)
-    page.evaluate("localStorage.clear()")
+    if page.url.startswith(address.partition("#")[0]):  # what is compiled is compiled for this page
+        page.evaluate(
+            "(address) => { localStorage.clear(); history.replaceState(null, '', address); }",
+            address,
+        )
+        page.reload(wait_until="commit")
+    else:
+        page.goto(address, wait_until="commit")
     tabs, password = page.get_by_role("navigation", name="Tabs"), page.get_by_label("Password")
     expect(tabs.or_(password).first).to_be_visible()
     if page.evaluate("sessionStorage.length") == 0:

@@ -280,7 +280,7 @@ def test_building_says_what_is_missing(opened: Opened, node: NodeProcess) -> Non
     node.script("DEFINE NODE ROLES serving, writable")
 
 
-def test_a_command_says_what_the_node_was_told(console: Page) -> None:
+def test_a_command_says_what_the_node_was_told(modules: Page) -> None:
     """One that keeps less log than before would drop what it has."""
     usual = {
         "directory": "/var/lib/my store", "http": ":8000", "keep_log": None, "slow": {"$dur": "1s"},
@@ -292,7 +292,7 @@ def test_a_command_says_what_the_node_was_told(console: Page) -> None:
     }  # fmt: skip
 
     def reachable(settings: dict[str, Any]) -> str:
-        found: str = console.evaluate(
+        found: str = modules.evaluate(
             f"""async (told) => {{
               const {{ parse }} = await ({IMPORT})('values.js');
               const {{ reachable }} = await ({IMPORT})('tabs/cluster/commands.js');
@@ -312,36 +312,35 @@ def test_a_command_says_what_the_node_was_told(console: Page) -> None:
     assert "--keep-statements 0 " in reachable(usual | {"keep_statements": 0})
 
 
-@pytest.mark.parametrize(
-    ("wire", "endpoints", "serves"),
-    [
-        ("0.0.0.0:8001", ["n2.example:8001"], " --serve 0.0.0.0:8001"),
-        ("10.0.0.1:9001", ["n2.example:9001"], " --serve 0.0.0.0:9001"),
-        ("10.0.0.1:9001", ["n2.example"], " --serve 0.0.0.0:8001"),
-        ("127.0.0.1:8001", [], " --serve :8001"),
-        (None, ["n2.example:8001"], ""),
-        (None, ["n2.example"], ""),
-    ],
-)
-def test_who_joins_is_told_to_serve_what_this_node_serves(
-    console: Page, wire: str | None, endpoints: list[str], serves: str
-) -> None:
-    surfaces = [("http", "127.0.0.1:8000"), *([("wire", wire)] if wire else [])]
-    told = {
-        "row": {"peer": "n2.example:8002", "endpoints": endpoints},
-        "self": {
-            "settings": {},
-            "surfaces": [{"surface": name, "address": address} for name, address in surfaces],
-        },
-    }
-    command: str = console.evaluate(
-        f"""async ({{ row, self }}) => {{
-          const {{ joining }} = await ({IMPORT})('tabs/cluster/commands.js');
-          return joining(row, self, 'token');
-        }}""",
-        told,
-    )
-    assert command.endswith(f" storenode /var/lib/store --http :8000{serves} --peer 0.0.0.0:8002")
+JOINING: list[tuple[str | None, list[str], str]] = [
+    ("0.0.0.0:8001", ["n2.example:8001"], " --serve 0.0.0.0:8001"),
+    ("10.0.0.1:9001", ["n2.example:9001"], " --serve 0.0.0.0:9001"),
+    ("10.0.0.1:9001", ["n2.example"], " --serve 0.0.0.0:8001"),
+    ("127.0.0.1:8001", [], " --serve :8001"),
+    (None, ["n2.example:8001"], ""),
+    (None, ["n2.example"], ""),
+]
+
+
+def test_who_joins_is_told_to_serve_what_this_node_serves(modules: Page) -> None:
+    for wire, endpoints, serves in JOINING:
+        surfaces = [("http", "127.0.0.1:8000"), *([("wire", wire)] if wire else [])]
+        told = {
+            "row": {"peer": "n2.example:8002", "endpoints": endpoints},
+            "self": {
+                "settings": {},
+                "surfaces": [{"surface": name, "address": address} for name, address in surfaces],
+            },
+        }
+        command: str = modules.evaluate(
+            f"""async ({{ row, self }}) => {{
+              const {{ joining }} = await ({IMPORT})('tabs/cluster/commands.js');
+              return joining(row, self, 'token');
+            }}""",
+            told,
+        )
+        serving = f"--http :8000{serves} --peer 0.0.0.0:8002"
+        assert command.endswith(f" storenode /var/lib/store {serving}"), (wire, endpoints)
 
 
 def test_a_policy_is_said_in_words_before_it_is_composed(

@@ -350,16 +350,13 @@ def test_what_ran_is_for_everybody(console: Page) -> None:
     assert overflow(console) == []
 
 
-@pytest.mark.parametrize(
-    ("view", "there"),
-    [
+def test_views_beside_it_are_for_everybody(opened: Opened) -> None:
+    for view, there in (
         ("record/person%3A7", "History of person:7"),
         ("table/person", "Records of person"),
         ("running", "Running scripts"),
-    ],
-)
-def test_views_beside_it_are_for_everybody(opened: Opened, view: str, there: str) -> None:
-    page = opened(f"#/run/shop/main/{view}")
-    expect(page.get_by_role("region", name=there)).to_be_visible()
-    assert findings(page) == []
-    assert overflow(page) == []
+    ):
+        page = opened(f"#/run/shop/main/{view}")
+        expect(page.get_by_role("region", name=there)).to_be_visible()
+        assert findings(page) == []
+        assert overflow(page) == []

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page
 
 from tests.console.conftest import IMPORT
@@ -32,12 +31,6 @@ SCRIPTS = [
 ]
 
 
-@pytest.fixture
-def module(console: Page) -> Page:
-    """A page whose modules can be asked."""
-    return console
-
-
 def answered(node: NodeProcess, script: str, **fields: Any) -> Any:
     """The last value that a script answers, as JSON; NONE where it is refused is a failure."""
     answer = node.script(script, ns="shop", db="main", **fields)
@@ -45,10 +38,10 @@ def answered(node: NodeProcess, script: str, **fields: Any) -> Any:
     return json.dumps(answer["results"][-1]["value"])
 
 
-def test_a_value_goes_through_the_page_as_it_is(module: Page, node: NodeProcess) -> None:
+def test_a_value_goes_through_the_page_as_it_is(modules: Page, node: NodeProcess) -> None:
     for value in VALUES:
         told = answered(node, f"RETURN {value}")
-        written, literal, cut = module.evaluate(
+        written, literal, cut = modules.evaluate(
             f"""async (told) => {{
               const values = await ({IMPORT})('values.js');
               const value = values.parse(told);
@@ -61,7 +54,7 @@ def test_a_value_goes_through_the_page_as_it_is(module: Page, node: NodeProcess)
         assert len(cut) <= 4
 
 
-def test_values_sort_as_the_node_sorts_them(module: Page, node: NodeProcess) -> None:
+def test_values_sort_as_the_node_sorts_them(modules: Page, node: NodeProcess) -> None:
     mixed = [one for one in VALUES if not one.startswith("{ '$")] + [
         "2", "'b'", "'a'", "5m", "person:10", "person:9", "person:`9`", "a:1",
         "d'2026-01-02T03:04:05Z'", "d'2026-01-02T03:04:05.5Z'", "d'2026-01-02T03:04:06Z'",
@@ -70,7 +63,7 @@ def test_values_sort_as_the_node_sorts_them(module: Page, node: NodeProcess) -> 
         "{ b: 1, a: 2 }",
     ]  # fmt: skip
     told = answered(node, f"RETURN [{', '.join(mixed)}]")
-    mine = module.evaluate(
+    mine = modules.evaluate(
         f"""async (told) => {{
           const values = await ({IMPORT})('values.js');
           return values.parse(told).sort(values.compare).map((one) => values.literal(one));
@@ -82,13 +75,13 @@ def test_values_sort_as_the_node_sorts_them(module: Page, node: NodeProcess) -> 
     )
 
 
-def test_a_number_that_somebody_types_stays_that_number(module: Page, node: NodeProcess) -> None:
+def test_a_number_that_somebody_types_stays_that_number(modules: Page, node: NodeProcess) -> None:
     for typed, meant in {
         "9007199254740993": "9007199254740993", "-9223372036854775808": "-9223372036854775808",
         '{"$toString": 1}': "{ '$toString': 1 }",
         "12.00": "12.0", "[12.000, 1]": "[12.0, 1]", "120e-1": "12.0", "12.50": "12.5",
     }.items():  # fmt: skip
-        written = module.evaluate(
+        written = modules.evaluate(
             f"""async (typed) => {{
               const values = await ({IMPORT})('values.js');
               return values.written(values.parse(typed));
@@ -98,7 +91,7 @@ def test_a_number_that_somebody_types_stays_that_number(module: Page, node: Node
         told = answered(node, "RETURN $v", params={"v": json.loads(written)})
         assert told == answered(node, f"RETURN {meant}"), typed
     for beyond in ("12345678901234567890", "1e400"):
-        written = module.evaluate(
+        written = modules.evaluate(
             f"async (it) => (await ({IMPORT})('values.js')).written("
             f"(await ({IMPORT})('values.js')).parse(it))",
             beyond,
@@ -106,9 +99,9 @@ def test_a_number_that_somebody_types_stays_that_number(module: Page, node: Node
         assert written in (f'{{"$int":"{beyond}"}}', beyond)
 
 
-def test_statements_are_found_where_the_node_finds_them(module: Page, node: NodeProcess) -> None:
+def test_statements_are_found_where_the_node_finds_them(modules: Page, node: NodeProcess) -> None:
     for script in SCRIPTS:
-        found = module.evaluate(
+        found = modules.evaluate(
             f"async (text) => (await ({IMPORT})('storeql.js')).statements(text)", script
         )
         answer = node.script(script, params={"x": 1})

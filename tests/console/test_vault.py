@@ -92,7 +92,7 @@ def trail(node: NodeProcess, limit: int = 1) -> list[dict[str, Any]]:
 
 
 def test_the_first_passphrase(tmp_path: Path, page: Page, watch: Watch) -> None:
-    with serving(tmp_path / "store", *SERVES, "--unseal-for", "9s") as other:
+    with serving(tmp_path / "store", *SERVES, "--unseal-for", "5s") as other:
         watch.origin = origin(other)
         page.goto(f"{origin(other)}/#/vault")
         sign_in(page)

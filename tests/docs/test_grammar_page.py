@@ -287,16 +287,35 @@ def every(part: Any) -> Iterator[Any]:
             yield from every(one)
 
 
+def reached(author: Author) -> dict[str, set[str]]:
+    """Return the rules that are written with each rule, itself among them."""
+    named = {
+        name: {part.name for part in every(rule) if isinstance(part, GRAMMAR.Named)} & RULES.keys()
+        for name, rule in author.parts.items()
+    }
+    found = {name: {name} for name in named}
+    while True:
+        more = {name: one.union(*(found[n] for inner in one for n in named[inner]))
+                for name, one in found.items()}  # fmt: skip
+        if more == found:
+            return found
+        found = more
+
+
 def refused(rules: dict[str, str], rounds: int = 200) -> tuple[list[str], set[str], int]:
     """Texts by some rules that don't parse, rules of which a way was not taken, and how many texts
     were written."""
     author = Author(rules)
     wrong: list[str] = []
     written = 0
+    reach = reached(author)
     for number in range(rounds):
-        if number > LEAST_ROUNDS and not untaken(author):
+        left = untaken(author)
+        if number > LEAST_ROUNDS and not left:
             break
         for name, read in chosen(author):
+            if number > LEAST_ROUNDS and not left & reach[name]:
+                continue
             text = author.script(name, 3 + number % 5)
             written += 1
             try:
