@@ -92,27 +92,25 @@ async def test_what_fits_is_answered(client: AsyncClient) -> None:
     assert len(answer.results[1].value[0]["b"]) == LARGE
 
 
-@pytest.mark.parametrize(
-    "behind, code",
-    [
-        ("THROW 'no'", "Thrown"),
-        ("CREATE item:0", "AlreadyExists"),
-        ("RETURN 1 / 0", "DivisionByZero"),
-        ("SELECT * FROM nowhere", "Unknown"),
-        ("SELECT VALUE [b, b, b] FROM big", "AnswerTooLarge"),
-        ("BEGIN; UPDATE item:0 SET n = 9; THROW 'undone'; COMMIT", "Thrown"),
-    ],
-)
-async def test_a_refusal_behind_a_commit_says_so(
-    client: AsyncClient, behind: str, code: str
-) -> None:
-    with pytest.raises(errors.Refused) as refused:
-        await client.run(f"UPDATE item:0 SET n = n + 1; {behind}")
-    error = refused.value
-    assert error.code == code
-    assert error.committed is not None and error.detail["committed"] == error.committed
-    assert (await client.run("RETURN 1")).seq == error.committed
-    assert not error.retry and await applied(client) == 1
+REFUSED_BEHIND = [
+    ("THROW 'no'", "Thrown"),
+    ("CREATE item:0", "AlreadyExists"),
+    ("RETURN 1 / 0", "DivisionByZero"),
+    ("SELECT * FROM nowhere", "Unknown"),
+    ("SELECT VALUE [b, b, b] FROM big", "AnswerTooLarge"),
+    ("BEGIN; UPDATE item:0 SET n = 9; THROW 'undone'; COMMIT", "Thrown"),
+]
+
+
+async def test_a_refusal_behind_a_commit_says_so(client: AsyncClient) -> None:
+    for count, (behind, code) in enumerate(REFUSED_BEHIND, 1):
+        with pytest.raises(errors.Refused) as refused:
+            await client.run(f"UPDATE item:0 SET n = n + 1; {behind}")
+        error = refused.value
+        assert error.code == code
+        assert error.committed is not None and error.detail["committed"] == error.committed
+        assert (await client.run("RETURN 1")).seq == error.committed
+        assert not error.retry and await applied(client) == count
 
 
 async def test_nothing_is_said_of_what_was_not_committed(client: AsyncClient) -> None:
