@@ -1,8 +1,4 @@
-"""Small texts that would cost much: each is refused by name, having computed next to nothing.
-
-What is asserted is not time but that the costly step is never taken: the largest number, string or
-array that may come to be stays within the limits, and memory does not grow.
-"""
+"""Small texts that would cost much: each is refused by name, having computed next to nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +49,6 @@ TEXTS = {
     "paths to leave out": "SELECT * OMIT " + "a, " * 100_000 + "b FROM t",
     "sources": "SELECT * FROM " + "t, " * 100_000 + "t",
     "endpoints": "DEFINE NODE ENDPOINTS " + "'a', " * 100_000 + "'a'",
-    "tokens": "RETURN [" + "1," * 600_000 + "1]",
     "a chain of conditions": "RETURN true" + " AND true" * 100_000,
     "a chain of sums": "RETURN 1" + " + 1" * 100_000,
     "a path": "RETURN $a" + ".a" * 100_000,
@@ -70,20 +65,15 @@ VALUES = {
     "a power of floats": "math::pow(1e300, 1e300)",
     "a power of decimals": "math::pow(9e6143dec, 9e6143dec)",
     "a power of a decimal near one": "math::pow(1.000000000000000000001dec, 9e30dec)",
-    "an int of a decimal": "type::int(9e6143dec)",
-    "a floor of a decimal": "math::floor(9e6143dec)",
-    "an int of a text": f"type::int('{LONG}')",
-    "a float of a text": f"type::float('{LONG}')",
+    "an int of a decimal": "type::int(9e6143dec)", "a floor of a decimal": "math::floor(9e6143dec)",
+    "an int of a text": f"type::int('{LONG}')", "a float of a text": f"type::float('{LONG}')",
     "a decimal of a text": f"type::decimal('{LONG}')",
     "a duration of a text": f"type::duration('{LONG}s')",
     "a record of a text": f"type::record('t:{LONG}')",
-    "a product of decimals": "9e6143dec * 9e6143dec",
-    "a range": "0..9223372036854775807",
-    "a joined string": "string::join(0..3, $letters)",
-    "a join": "string::join($many, $letters)",
+    "a product of decimals": "9e6143dec * 9e6143dec", "a range": "0..9223372036854775807",
+    "a joined string": "string::join(0..3, $letters)", "a join": "string::join($many, $letters)",
     "a replacement": "string::replace($letters, 'a', $letters)",
-    "a split": "string::split($letters + $letters, 'a')",
-    "a doubled string": "$big + $big",
+    "a split": "string::split($letters + $letters, 'a')", "a doubled string": "$big + $big",
     "a pattern": f"'a' ~ '{'(' * 1000}'",
     "repetitions in a pattern": "'a' ~ '((a{1000}){1000}){1000}'",
     "a long pattern": f"'a' ~ '{'a?' * 600}'",
@@ -92,37 +82,33 @@ VALUES = {
     "a pattern of many steps on a long text of other letters": "$accents ~ '[^a]{200}x'",
     "a long format": f"time::format(time::now(), '{'%A' * 1000}')",
     "a long pad": "math::round(1.5dec, 9223372036854775807)",
-}
+}  # fmt: skip
 VARIABLES: dict[str, Any] = {
     "letters": "a" * MIB, "many": ["x"] * 1000, "big": "x" * (9 * MIB), "accents": "é" * MIB,
 }  # fmt: skip
 
 
-def grown(work: Callable[[], Any]) -> int:
-    """The most bytes held at once while some work was refused."""
+def grown(work: Callable[[], Any], match: str | None = None) -> tuple[int, Refusal]:
+    """The most bytes held at once while some work was refused, and the refusal."""
     tracemalloc.start()
     try:
-        with pytest.raises(Refusal):
+        with pytest.raises(Refusal, match=match) as caught:
             work()
-        return tracemalloc.get_traced_memory()[1]
+        return tracemalloc.get_traced_memory()[1], caught.value
     finally:
         tracemalloc.stop()
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 def test_a_text_that_would_cost_much_is_refused(text: str) -> None:
-    assert grown(lambda: parse(text)) < 32 * MIB + 40 * len(text)
+    assert grown(lambda: parse(text))[0] < 32 * MIB + 40 * len(text)
 
 
 @pytest.mark.parametrize("text", ["RETURN [" + "1," * 600_000 + "1]", "1;" * 300_000])
-def test_what_is_too_long_is_refused_before_much_is_made_of_it(
-    text: str,
-) -> None:
-    held = grown(lambda: parse(text))
-    assert held < 8 * MIB
-    with pytest.raises(TooLarge, match="a script has at most") as caught:
-        parse(text)
-    line, column = caught.value.detail["line"], caught.value.detail["column"]
+def test_what_is_too_long_is_refused_before_much_is_made_of_it(text: str) -> None:
+    held, refusal = grown(lambda: parse(text), match="a script has at most")
+    assert held < 8 * MIB and isinstance(refusal, TooLarge)
+    line, column = refusal.detail["line"], refusal.detail["column"]
     assert line == 1 and isinstance(column, int) and column > 500_000
 
 
@@ -149,7 +135,7 @@ def test_tokens_and_statements_are_counted_as_they_are_parsed(
 
 
 @pytest.mark.parametrize(
-    "text", ["'" * 300_001, "/*" * 300_000, "- /*;" * 100_000, "`" * 300_001, '"\\' * 300_000]
+    "text", ["'" * 100_001, "/*" * 100_000, "- /*;" * 30_000, "`" * 100_001, '"\\' * 100_000]
 )
 def test_counting_takes_linear_time_whatever_the_text_says(text: str) -> None:
     assert statement_past(text, 10**9, None) is token_past(text, 10**9, None) is None
@@ -158,7 +144,7 @@ def test_counting_takes_linear_time_whatever_the_text_says(text: str) -> None:
 @pytest.mark.parametrize("text", VALUES.values(), ids=VALUES.keys())
 def test_a_value_that_would_cost_much_is_refused(text: str) -> None:
     env = Tables()
-    assert grown(lambda: env.value(text, **VARIABLES)) < 32 * MIB
+    assert grown(lambda: env.value(text, **VARIABLES))[0] < 32 * MIB
 
 
 def test_the_rest_of_decimals_far_apart_takes_no_more_digits_than_theirs() -> None:

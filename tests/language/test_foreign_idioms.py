@@ -106,14 +106,10 @@ def test_other_names_of_functions_are_known(text: str, supposed: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT * FROM t WHERE a = 1 AN b = 2",
-        "XYZZY",
-        "SELECT * FROM t WHERE a =",
-        "DELETE t t",
-        "DEFINE USER u ROLE owner PASSWORD like",
-        "S" * 100_000,
+        "SELECT * FROM t WHERE a = 1 AN b = 2", "XYZZY", "SELECT * FROM t WHERE a =", "DELETE t t",
+        "DEFINE USER u ROLE owner PASSWORD like", "S" * 100_000,
     ],
-)
+)  # fmt: skip
 def test_otherwise_nothing_is_supposed(text: str) -> None:
     assert meant(text) is None
 

@@ -29,12 +29,9 @@ def test_a_refusal_says_what_was_found_and_expected_and_shows_where() -> None:
     found = refusal("SELECT *\n  FROM t WHERE a = 1 AN b = 2")
     assert isinstance(found, UnexpectedToken)
     assert found.detail == {
-        "found": "`AN`",
-        "expected": "`;` or the end of the statement",
-        "line": 2,
-        "column": 22,
+        "found": "`AN`", "expected": "`;` or the end of the statement", "line": 2, "column": 22,
         "near": "FROM t WHERE a = 1 AN b = 2\n" + " " * 19 + "^",
-    }
+    }  # fmt: skip
     assert found.message == (
         "found `AN`, expected `;` or the end of the statement (line 2, column 22)\n"
         "FROM t WHERE a = 1 AN b = 2\n                   ^"
@@ -44,43 +41,30 @@ def test_a_refusal_says_what_was_found_and_expected_and_shows_where() -> None:
 @pytest.mark.parametrize(
     "text, kind, line, column",
     [
-        ("", None, 0, 0),
-        ("SELECT FROM t", UnexpectedToken, 1, 8),
-        ("SELEC * FROM t", UnexpectedToken, 1, 1),
-        ("SELECT a, FROM t", UnexpectedToken, 1, 11),
-        ("RETURN 1 = 2 = 3", UnexpectedToken, 1, 14),
-        ("RETURN 1..2..3", UnexpectedToken, 1, 12),
-        ("RETURN 'abc", UnexpectedToken, 1, 8),
-        ("RETURN 1;\n/* no end", UnexpectedToken, 2, 1),
-        ("RETURN 12ab", UnexpectedToken, 1, 8),
-        ("RETURN d'yesterday'", UnexpectedToken, 1, 8),
-        ("RETURN u'short'", UnexpectedToken, 1, 8),
-        ("RETURN b'?'", UnexpectedToken, 1, 8),
+        ("", None, 0, 0), ("SELECT FROM t", UnexpectedToken, 1, 8),
+        ("SELEC * FROM t", UnexpectedToken, 1, 1), ("SELECT a, FROM t", UnexpectedToken, 1, 11),
+        ("RETURN 1 = 2 = 3", UnexpectedToken, 1, 14), ("RETURN 1..2..3", UnexpectedToken, 1, 12),
+        ("RETURN 'abc", UnexpectedToken, 1, 8), ("RETURN 1;\n/* no end", UnexpectedToken, 2, 1),
+        ("RETURN 12ab", UnexpectedToken, 1, 8), ("RETURN d'yesterday'", UnexpectedToken, 1, 8),
+        ("RETURN u'short'", UnexpectedToken, 1, 8), ("RETURN b'?'", UnexpectedToken, 1, 8),
         ("RETURN '\\u{110000}'", BadRequest, 1, 8),
         ("RETURN 9223372036854775808", NumberTooLarge, 1, 8),
-        ("RETURN 1e999", NumberTooLarge, 1, 8),
-        ("RETURN 1e9999dec", NumberTooLarge, 1, 8),
-        ("RETURN nothing::like(1)", Unknown, 1, 8),
-        ("RETURN string::len(1, 2)", BadRequest, 1, 8),
+        ("RETURN 1e999", NumberTooLarge, 1, 8), ("RETURN 1e9999dec", NumberTooLarge, 1, 8),
+        ("RETURN nothing::like(1)", Unknown, 1, 8), ("RETURN string::len(1, 2)", BadRequest, 1, 8),
         ("DEFINE TABLE " + "a" * 65, NameRefused, 1, 14),
-        ("DEFINE TABLE `a b`", NameRefused, 1, 14),
-        ("DEFINE NODE", UnexpectedToken, 1, 12),
+        ("DEFINE TABLE `a b`", NameRefused, 1, 14), ("DEFINE NODE", UnexpectedToken, 1, 12),
         ("DEFINE USER ana ROLE owner", UnexpectedToken, 1, 27),
         ("INFO FOR HISTORY t:1", UnexpectedToken, 1, 18),
         ("INFO FOR HISTORY OF", UnexpectedToken, 1, 20),
         ("INFO FOR HISTORY OF t:1..5", UnexpectedToken, 1, 27),
-        ("CREATE t:1..5", UnexpectedToken, 1, 8),
-        ("CREATE t: 1", UnexpectedToken, 1, 11),
+        ("CREATE t:1..5", UnexpectedToken, 1, 8), ("CREATE t: 1", UnexpectedToken, 1, 11),
         ("UPSERT t SET a = 1", UnexpectedToken, 1, 8),
-        ("UPDATE t:1 WHERE a", UnexpectedToken, 1, 12),
-        ("DELETE t:1..=", UnexpectedToken, 1, 14),
+        ("UPDATE t:1 WHERE a", UnexpectedToken, 1, 12), ("DELETE t:1..=", UnexpectedToken, 1, 14),
         ("SELECT * FROM t TIMEOUT 0s", UnexpectedToken, 1, 25),
         ("SELECT VALUE * FROM t", UnexpectedToken, 1, 14),
         ("SELECT VALUE a, b FROM t", UnexpectedToken, 1, 15),
-        ("IF true { RETURN 1", UnexpectedToken, 1, 19),
-        ("RETURN 1 }", UnexpectedToken, 1, 10),
-        ("RETURN 1,;", UnexpectedToken, 1, 9),
-        (";, RETURN 1", UnexpectedToken, 1, 2),
+        ("IF true { RETURN 1", UnexpectedToken, 1, 19), ("RETURN 1 }", UnexpectedToken, 1, 10),
+        ("RETURN 1,;", UnexpectedToken, 1, 9), (";, RETURN 1", UnexpectedToken, 1, 2),
         ("RETURN true OR , false", UnexpectedToken, 1, 16),
         ("RETURN " + "a::" * 1000 + "b()", UnexpectedToken, 1, 210),
         ("RETURN { a: 1 } RETURN 2", UnexpectedToken, 1, 17),
@@ -88,7 +72,7 @@ def test_a_refusal_says_what_was_found_and_expected_and_shows_where() -> None:
         ("DROP TABLE t REASON '" + "x" * 501 + "'", TooLarge, 1, 21),
         ("RETURN '\ud800'", TypeRefused, 1, 9),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_refused_where_it_stands(
     text: str, kind: type[Refusal] | None, line: int, column: int
 ) -> None:

@@ -1,9 +1,4 @@
-"""Patterns that mean the same in every Python 3.11.
-
-Up to 3.11.4, which Debian 12 has, a possessive repetition of a group whose last round fails goes on
-behind what that round has read (gh-106052): an unclosed comment took the rest of a script with it,
-without a word.
-"""
+"""Patterns that mean the same in every Python 3.11."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from protocol.values import NONE, RecordId, equal, identical
 from tests.language.surroundings import Tables
 from tests.language.trees import FIELD_PATHS, FIELD_TYPES, SCALARS
 
-SLOW = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALUES = st.recursive(
     st.one_of(SCALARS, st.builds(RecordId, st.sampled_from(["a", "order"]), st.integers(0, 9))),
     lambda inner: st.one_of(
@@ -251,21 +251,13 @@ def test_what_an_expression_is_refused_for_names_the_field() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "a int ASSERT $x = 1",
-        "a int ASSERT $value = (SELECT VALUE n FROM t)",
-        "a int ASSERT $value = t:1.n",
-        "a int DEFAULT { b: [t:1['n']] }",
-        "a any DEFAULT t:1.*",
-        "a record ASSERT $value.n = 1",
-        "a option<array<record<t>>> ASSERT $value[*].n = [1]",
-        "a record | int ASSERT a.n = 1",
-        "a record ASSERT $this.a.n = 1",
-        "a int DEFAULT $value",
-        "a int DEFAULT { b: [$this, $x] }",
-        "id int",
-        "id.x int",
+        "a int ASSERT $x = 1", "a int ASSERT $value = (SELECT VALUE n FROM t)",
+        "a int ASSERT $value = t:1.n", "a int DEFAULT { b: [t:1['n']] }", "a any DEFAULT t:1.*",
+        "a record ASSERT $value.n = 1", "a option<array<record<t>>> ASSERT $value[*].n = [1]",
+        "a record | int ASSERT a.n = 1", "a record ASSERT $this.a.n = 1", "a int DEFAULT $value",
+        "a int DEFAULT { b: [$this, $x] }", "id int", "id.x int",
     ],
-)
+)  # fmt: skip
 def test_a_definition_that_can_not_be(line: str) -> None:
     with pytest.raises(BadRequest):
         schema(line)
@@ -274,13 +266,10 @@ def test_a_definition_that_can_not_be(line: str) -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        ("a int", "a.b int"),
-        ("a 'x' | 'y'", "a.b int"),
-        ("a array<int>", "a.b int"),
-        ("a option<record<t>>", "a[*] int"),
-        ("a[*] int", "a[*].b int"),
+        ("a int", "a.b int"), ("a 'x' | 'y'", "a.b int"), ("a array<int>", "a.b int"),
+        ("a option<record<t>>", "a[*] int"), ("a[*] int", "a[*].b int"),
     ],
-)
+)  # fmt: skip
 def test_fields_that_contradict_each_other(lines: tuple[str, ...]) -> None:
     with pytest.raises(BadRequest, match="which has no"):
         schema(*lines)
@@ -302,20 +291,13 @@ def test_names_of_every_alphabet() -> None:
 @pytest.mark.parametrize(
     "text, refusal",
     [
-        ("option<" * 70 + "int" + ">" * 70, TooLarge),
-        ("array<" * 70 + "int" + ">" * 70, TooLarge),
-        (" | ".join(["1"] * 1001), UnexpectedToken),
-        ("array<int, 4000001>", Refusal),
-        ("array<int, -1>", UnexpectedToken),
-        ("1" * 1000 + "dec", Refusal),
-        ("- 'x'", UnexpectedToken),
-        ("option", UnexpectedToken),
-        ("record<>", UnexpectedToken),
-        ("int |", UnexpectedToken),
-        ("set<int>", UnexpectedToken),
-        ("none", UnexpectedToken),
+        ("option<" * 70 + "int" + ">" * 70, TooLarge), ("array<" * 70 + "int" + ">" * 70, TooLarge),
+        (" | ".join(["1"] * 1001), UnexpectedToken), ("array<int, 4000001>", Refusal),
+        ("array<int, -1>", UnexpectedToken), ("1" * 1000 + "dec", Refusal),
+        ("- 'x'", UnexpectedToken), ("option", UnexpectedToken), ("record<>", UnexpectedToken),
+        ("int |", UnexpectedToken), ("set<int>", UnexpectedToken), ("none", UnexpectedToken),
     ],
-)
+)  # fmt: skip
 def test_types_that_are_none(text: str, refusal: type[Refusal]) -> None:
     with pytest.raises(refusal):
         parse(f"DEFINE FIELD a ON t TYPE {text}")

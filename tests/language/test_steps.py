@@ -88,20 +88,14 @@ def test_split_ticks_and_goes_on_in_batches() -> None:
 @pytest.mark.parametrize(
     ("text", "times", "more"),
     [
-        ("SET a[*] += 1", 1, MANY // PACE),
-        ("SET a[*] += 1, a[*] = 0, a[*] -= 1", 3, MANY // PACE),
-        ("SET o[*].x = 1", 1, MANY // PACE),
-        ("SET o.x = 1", 1, MANY // PACE),
-        ("SET f.* = 1", 1, MANY // PACE),
-        ("SET f.n1 = 1, f.n2 = NONE", 2, 1),
-        ("SET a[0] = 1, a[1] = NONE", 2, 1),
-        ("SET a += 1, a += [2], s += 'y'", 3, 1),
-        ("UNSET a[*]", 1, MANY // PACE),
-        ("UNSET o[*].x, o.x", 2, MANY // PACE),
-        ("UNSET f.*", 1, MANY // PACE),
-        ("UNSET f.n1, a[0], o[1].x", 3, 1),
+        ("SET a[*] += 1", 1, MANY // PACE), ("SET a[*] += 1, a[*] = 0, a[*] -= 1", 3, MANY // PACE),
+        ("SET o[*].x = 1", 1, MANY // PACE), ("SET o.x = 1", 1, MANY // PACE),
+        ("SET f.* = 1", 1, MANY // PACE), ("SET f.n1 = 1, f.n2 = NONE", 2, 1),
+        ("SET a[0] = 1, a[1] = NONE", 2, 1), ("SET a += 1, a += [2], s += 'y'", 3, 1),
+        ("UNSET a[*]", 1, MANY // PACE), ("UNSET o[*].x, o.x", 2, MANY // PACE),
+        ("UNSET f.*", 1, MANY // PACE), ("UNSET f.n1, a[0], o[1].x", 3, 1),
     ],
-)
+)  # fmt: skip
 def test_what_writes_into_large_values_ticks(text: str, times: int, more: int) -> None:
     """Sixty assignments to the items of an array held the loop for a second and more, against
     TIMEOUT and KILL too."""

@@ -31,27 +31,22 @@ def applied(text: str, before: dict[str, Any] | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("SET a = 2", {"a": 2}),
-        ("SET a = a + 1, z = a", {"a": 2, "z": 1}),
-        ("SET a = a", {}),
+        ("SET a = 2", {"a": 2}), ("SET a = a + 1, z = a", {"a": 2, "z": 1}), ("SET a = a", {}),
         ("SET b.e = 'y'", {"b": {"c": [1, 2, {"d": 3}], "e": "y"}}),
         ("SET b.c[0] = 9", {"b": {"c": [9, 2, {"d": 3}], "e": "x"}}),
         ("SET b.c[-1].d = 9", {"b": {"c": [1, 2, {"d": 9}], "e": "x"}}),
         ("SET b.c[3] = 9", {"b": {"c": [1, 2, {"d": 3}, 9], "e": "x"}}),
         ("SET b.c[0] = NONE", {"b": {"c": [2, {"d": 3}], "e": "x"}}),
         ("SET b.c[*] = 0", {"b": {"c": [0, 0, 0], "e": "x"}}),
-        ("SET b.* = 0", {"b": {"c": 0, "e": 0}}),
-        ("SET x.y.z = 1", {"x": {"y": {"z": 1}}}),
-        ("SET x.y[0] = 1", {"x": {"y": [1]}}),
-        ("SET n.x = 1", {"n": {"x": 1}}),
-        ("SET x = 1, x.y = 2", None),
-        ("SET x = {}, x.y = 2", {"x": {"y": 2}}),
+        ("SET b.* = 0", {"b": {"c": 0, "e": 0}}), ("SET x.y.z = 1", {"x": {"y": {"z": 1}}}),
+        ("SET x.y[0] = 1", {"x": {"y": [1]}}), ("SET n.x = 1", {"n": {"x": 1}}),
+        ("SET x = 1, x.y = 2", None), ("SET x = {}, x.y = 2", {"x": {"y": 2}}),
         ("SET x.y = NONE", {"x": {}}),
         ("MERGE { a: 2, b: { e: NONE, f: 1 } }", {"a": 2, "b": {"c": [1, 2, {"d": 3}], "f": 1}}),
         ("MERGE { b: { c: [] } }", {"b": {"c": [], "e": "x"}}),
         ("MERGE { x: { y: 1 } }", {"x": {"y": 1}}),
     ],
-)
+)  # fmt: skip
 def test_set_and_merge(text: str, expected: dict[str, Any] | None) -> None:
     if expected is None:
         with pytest.raises(TypeRefused):
@@ -84,16 +79,11 @@ def test_a_constant_is_not_shared_between_records() -> None:
 @pytest.mark.parametrize(
     "text, kind",
     [
-        ("SET a.x = 1", TypeRefused),
-        ("SET a[0] = 1", TypeRefused),
-        ("SET b[0] = 1", TypeRefused),
-        ("SET a[*] = 1", TypeRefused),
-        ("SET b.c[4] = 1", BadRequest),
-        ("SET b.c[-4] = 1", BadRequest),
-        ("CONTENT [1]", TypeRefused),
-        ("MERGE 1", TypeRefused),
+        ("SET a.x = 1", TypeRefused), ("SET a[0] = 1", TypeRefused), ("SET b[0] = 1", TypeRefused),
+        ("SET a[*] = 1", TypeRefused), ("SET b.c[4] = 1", BadRequest),
+        ("SET b.c[-4] = 1", BadRequest), ("CONTENT [1]", TypeRefused), ("MERGE 1", TypeRefused),
     ],
-)
+)  # fmt: skip
 def test_what_can_not_be_set_is_refused(text: str, kind: type[Refusal]) -> None:
     with pytest.raises(kind):
         applied(text)

@@ -178,21 +178,13 @@ def selects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     maybe = st.none() | inner
     paths = st.lists(PATHS, max_size=2).map(tuple)
     rest: dict[str, Any] = {
-        "omit": paths,
-        "sources": st.lists(targets(inner), min_size=1, max_size=2).map(tuple),
-        "where": maybe,
-        "split": st.none() | PATHS,
-        "group": st.none() | st.lists(inner, max_size=2).map(tuple),
-        "having": maybe,
+        "omit": paths, "sources": st.lists(targets(inner), min_size=1, max_size=2).map(tuple),
+        "where": maybe, "split": st.none() | PATHS,
+        "group": st.none() | st.lists(inner, max_size=2).map(tuple), "having": maybe,
         "order": st.lists(st.builds(tree.Order, inner, st.booleans()), max_size=2).map(tuple),
-        "limit": maybe,
-        "start": maybe,
-        "fetch": paths,
-        "timeout": TIMEOUTS,
-        "only": st.booleans(),
-        "distinct": st.booleans(),
-        "current": st.booleans(),
-    }
+        "limit": maybe, "start": maybe, "fetch": paths, "timeout": TIMEOUTS, "only": st.booleans(),
+        "distinct": st.booleans(), "current": st.booleans(),
+    }  # fmt: skip
     one = st.builds(tree.Column, inner, st.none() | LABELS).map(lambda column: (column,))
     return st.one_of(
         st.builds(tree.Select, value=st.just(True), everything=st.just(False), columns=one, **rest),

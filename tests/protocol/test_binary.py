@@ -135,18 +135,13 @@ def test_the_quick_decoder_leaves_the_rest_to_the_strict_one(data: bytes) -> Non
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"\xc1",
-        pack(1) + b"\0",
-        msgpack.packb(msgpack.ExtType(99, b"")),
-        msgpack.packb(msgpack.ExtType(3, b"short")),
-        msgpack.packb(msgpack.ExtType(2, b"short")),
+        b"", b"\xc1", pack(1) + b"\0", msgpack.packb(msgpack.ExtType(99, b"")),
+        msgpack.packb(msgpack.ExtType(3, b"short")), msgpack.packb(msgpack.ExtType(2, b"short")),
         msgpack.packb(msgpack.ExtType(1, b"twelve")),
-        msgpack.packb(msgpack.ExtType(4, msgpack.packb([1, 2]))),
-        msgpack.packb({1: 2}),
+        msgpack.packb(msgpack.ExtType(4, msgpack.packb([1, 2]))), msgpack.packb({1: 2}),
         b"\xdd\xff\xff\xff\xff",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_value_is_refused_by_name(data: bytes) -> None:
     with pytest.raises(BadRequest):
         unpack_foreign(data)

@@ -31,16 +31,13 @@ def test_every_value_comes_back_as_it_was(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (2**53, "9007199254740992"),
-        (2**53 + 1, '{"$int":"9007199254740993"}'),
-        (Decimal("12.30"), '{"$dec":"12.30"}'),
-        (RecordId("person", 1), '{"$rec":"person:1"}'),
+        (2**53, "9007199254740992"), (2**53 + 1, '{"$int":"9007199254740993"}'),
+        (Decimal("12.30"), '{"$dec":"12.30"}'), (RecordId("person", 1), '{"$rec":"person:1"}'),
         (RecordId("person", "any text"), '{"$rec":"person:`any text`"}'),
-        ({"$dt": 1}, '{"$obj":{"$dt":1}}'),
-        ({"$a": 1, "b": 2}, '{"$a":1,"b":2}'),
+        ({"$dt": 1}, '{"$obj":{"$dt":1}}'), ({"$a": 1, "b": 2}, '{"$a":1,"b":2}'),
         (NONE, '{"$none":true}'),
     ],
-)
+)  # fmt: skip
 def test_the_form_on_the_wire(value: object, text: str) -> None:
     assert dump(value).decode() == text
     assert identical(load(text), value)

@@ -15,13 +15,13 @@ def sign(left: bytes, right: bytes) -> int:
     return (left > right) - (left < right)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(values, values)
 def test_bytes_sort_as_values_do(left: object, right: object) -> None:
     assert sign(encode(left), encode(right)) == compare(left, right)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(numbers, numbers)
 @example(Decimal("-3E+400"), Decimal("-4E+308"))
 @example(2**53 + 1, float(2**53))

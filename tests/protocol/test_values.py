@@ -73,24 +73,15 @@ def nested(depth: int) -> object:
 @pytest.mark.parametrize(
     ("value", "refusal"),
     [
-        (2**63, NumberTooLarge),
-        (-(2**63) - 1, NumberTooLarge),
-        (Decimal("1" * 35), NumberTooLarge),
-        (Decimal("1e7000"), NumberTooLarge),
-        (Decimal("NaN"), TypeRefused),
-        (float("nan"), TypeRefused),
-        (float("inf"), TypeRefused),
-        ("\ud800", TypeRefused),
-        ({"\udfff": 1}, TypeRefused),
-        ({1: 1}, TypeRefused),
-        (datetime(2026, 1, 1), TypeRefused),
-        (object(), TypeRefused),
-        (RecordId("t", 1.5), TypeRefused),
-        (RecordId("t", ""), TypeRefused),
-        (RecordId("t", "x" * 257), TooLarge),
-        (nested(limits.DEPTH + 1), TooLarge),
+        (2**63, NumberTooLarge), (-(2**63) - 1, NumberTooLarge),
+        (Decimal("1" * 35), NumberTooLarge), (Decimal("1e7000"), NumberTooLarge),
+        (Decimal("NaN"), TypeRefused), (float("nan"), TypeRefused), (float("inf"), TypeRefused),
+        ("\ud800", TypeRefused), ({"\udfff": 1}, TypeRefused), ({1: 1}, TypeRefused),
+        (datetime(2026, 1, 1), TypeRefused), (object(), TypeRefused),
+        (RecordId("t", 1.5), TypeRefused), (RecordId("t", ""), TypeRefused),
+        (RecordId("t", "x" * 257), TooLarge), (nested(limits.DEPTH + 1), TooLarge),
     ],
-)
+)  # fmt: skip
 def test_what_may_not_be_stored_is_refused(value: object, refusal: type[Refusal]) -> None:
     for place in (value, [value], {"a": value}):
         with pytest.raises(refusal):
