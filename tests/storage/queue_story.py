@@ -613,14 +613,10 @@ def meant_figures(model: Model, topic: str, now: int, released: int) -> dict[str
         for name, group in sorted(one.groups.items())
     ]  # fmt: skip
     return {
-        "messages": len(one.messages),
-        "first_position": one.trimmed + 1,
-        "last_position": one.last,
-        "bytes": one.size if one.max_bytes is not None else None,
-        "readers": readers,
-        "lag": max((one["lag"] for one in (*readers, *shared)), default=0),
-        "groups": shared,
-    }
+        "messages": len(one.messages), "first_position": one.trimmed + 1, "last_position": one.last,
+        "bytes": one.size if one.max_bytes is not None else None, "readers": readers,
+        "lag": max((one["lag"] for one in (*readers, *shared)), default=0), "groups": shared,
+    }  # fmt: skip
 
 
 def rows_of(tx: Transaction, group: Group) -> dict[int, Row]:

@@ -155,6 +155,14 @@ class Story:
         self._check_engine()
         self._check_replay()
 
+    def give_up(self) -> None:
+        """Release what is open."""
+        for running in self.open:
+            running.tx.release()
+        self._end_moments()
+        self.open.clear()
+        self.current = None
+
     # --- whose turn it is -----------------------------------------------------------------------
 
     def _take_turn(self, running: Running | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import limits
@@ -29,6 +29,7 @@ attributions = st.builds(
 )
 
 
+@settings(max_examples=40)
 @given(attribution=attributions, found=st.lists(one_effect, max_size=8))
 def test_comes_back_as_it_went(attribution: Attribution, found: list[Any]) -> None:
     commit = effects.decode(effects.encode(attribution, found))
@@ -57,21 +58,15 @@ def test_is_plain_msgpack() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        [],
-        ["ana"],
-        ["ana", "http", None, None],
-        [1, "http", None, None, []],
-        ["ana", "http", None, None, [[]]],
-        ["ana", "http", None, None, [[9, b"k"]]],
+        [], ["ana"], ["ana", "http", None, None], [1, "http", None, None, []],
+        ["ana", "http", None, None, [[]]], ["ana", "http", None, None, [[9, b"k"]]],
         ["ana", "http", None, None, [["put", b"k"]]],
-        ["ana", "http", None, None, [[True, b"k", b"v"]]],
-        ["ana", "http", None, None, [[1, b"k"]]],
+        ["ana", "http", None, None, [[True, b"k", b"v"]]], ["ana", "http", None, None, [[1, b"k"]]],
         ["ana", "http", None, None, [[1, b"k", b"v", b"w"]]],
         ["ana", "http", None, None, [[1, "k", b"v"]]],
-        ["ana", "http", None, None, [[4, b"k", b"v", "7"]]],
-        {"by": "ana"},
+        ["ana", "http", None, None, [[4, b"k", b"v", "7"]]], {"by": "ana"},
     ],
-)
+)  # fmt: skip
 def test_other_forms_are_damage(body: Any) -> None:
     with pytest.raises(EffectsDamaged):
         effects.decode(msgpack.packb(body))

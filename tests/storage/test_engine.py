@@ -165,7 +165,7 @@ def test_scan_once_begun_is_not_disturbed(engine: Engine, reverse: bool) -> None
 def test_scan_keeps_its_bound_while_memory_is_used_anew(engine: Engine, reverse: bool) -> None:
     model = {key(n): b"x" * 50 for n in range(4_000)}
     put(engine, model)
-    begun = [engine.scan(key(5), key(3_000), reverse) for _ in range(20)]
+    begun = [engine.scan(key(5), key(3_000), reverse) for _ in range(6)]
     churn = [bytes(n) * 2 for n in range(2_000)]
     del churn
     for scan in begun:
@@ -304,7 +304,7 @@ def test_memory_is_reported(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(random=st.randoms(use_true_random=False))
 def test_any_history(kind: str, random: random.Random) -> None:
     """Batches, scans, views, flushes and crashes in any order, against a dictionary."""

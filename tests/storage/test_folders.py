@@ -1,5 +1,4 @@
-"""A folder that is held open: one suite for the real one, with the newest calls and with their
-substitutes, and the simulated one; then what links and others' renames do to the real one."""
+"""A folder that is held open."""
 
 from __future__ import annotations
 

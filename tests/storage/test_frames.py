@@ -114,12 +114,9 @@ def test_the_digest_is_of_the_frame_and_not_of_where_it_stands() -> None:
         [found], _ = walk(FrameCodec(salt).encode(frame, durable, released), salt)
         assert found.digest() == frame.digest()
     others = [
-        frame._replace(sequence=1),
-        frame._replace(epoch=1),
-        frame._replace(time=1),
-        frame._replace(flags=1),
-        frame._replace(body=b"bodz"),
-    ]
+        frame._replace(sequence=1), frame._replace(epoch=1), frame._replace(time=1),
+        frame._replace(flags=1), frame._replace(body=b"bodz"),
+    ]  # fmt: skip
     assert len({other.digest() for other in [frame, *others]}) == 6
 
 

@@ -498,8 +498,7 @@ def test_a_dead_letter_says_what_became_of_its_last_hand_out(queues: Queues, top
 def test_dead_letters_that_fall_due_together_are_cut_by_their_bytes(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of one TAKE, which share an entry of the index of deadlines. With the cut they
-    once made a commit that was too large, again and again."""
+    """Also those of one TAKE, which share an entry of the index of deadlines."""
     monkeypatch.setattr(limits, "LAPSE_BYTES", 1_000)
     monkeypatch.setattr(limits, "TRANSACTION_BYTES", 4_000)
     topic, dead = queues.topic(), queues.topic("dead")

@@ -22,16 +22,8 @@ SPACE_TAGS = {
 }
 TOPIC_TAGS = {tag.to_bytes().hex(): tag for tag in keys.OF_TOPICS}
 PLACED = {
-    "table",
-    "field",
-    "count",
-    "record",
-    "space",
-    "topic",
-    "function",
-    *SPACE_TAGS,
-    *TOPIC_TAGS,
-}
+    "table", "field", "count", "record", "space", "topic", "function", *SPACE_TAGS, *TOPIC_TAGS,
+}  # fmt: skip
 
 
 def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str, bytes]:
@@ -70,16 +62,8 @@ def test_kinds_stay_apart(namespace: int, database: int, table: int, name: str) 
         assert keys.is_stamped(key) == (kind in ("record", "entry"))
         group = keys.GROUP.to_bytes().hex()
         declared = (
-            "namespace",
-            "database",
-            "table",
-            "field",
-            "space",
-            "user",
-            "topic",
-            "function",
-            group,
-        )
+            "namespace", "database", "table", "field", "space", "user", "topic", "function", group,
+        )  # fmt: skip
         assert keys.is_catalog(key) == (kind in declared)
     assert not low <= APPLIED_KEY < high
 

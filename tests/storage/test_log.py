@@ -86,6 +86,11 @@ class Store:
     def segments(self) -> list[str]:
         return [n for n in self.fs.names(f"{self.path}/log") if n.endswith(".storelog")]
 
+    def segment(self, first: int) -> tuple[Path, bytes]:
+        """The file of a segment, and its bytes."""
+        path = Path(self.path, "log", segment_name(first))
+        return path, path.read_bytes()
+
     def held(self) -> list[int]:
         return [frame.sequence for frame in self.log.read(self.log.first)]
 
@@ -238,8 +243,7 @@ def test_a_frame_that_became_zeros_is_missed(store: Store) -> None:
     for _ in range(4):
         store.append()
     store.close(clean=False)
-    path = Path(store.path, "log", segment_name(1))
-    whole = path.read_bytes()
+    path, whole = store.segment(1)
     at = SEGMENT_HEADER_BYTES + FRAME
     path.write_bytes(whole[:at] + bytes(FRAME) + whole[at + FRAME :])
     with pytest.raises(LogDamaged, match="acknowledged") as refusal:
@@ -252,8 +256,7 @@ def test_a_frame_that_became_zeros_is_missed(store: Store) -> None:
 def test_zeros_behind_a_closed_log_are_damage(store: Store) -> None:
     store.append(3)
     store.close()
-    path = Path(store.path, "log", segment_name(1))
-    whole = path.read_bytes()
+    path, whole = store.segment(1)
     path.write_bytes(whole + bytes(100))
     with pytest.raises(LogDamaged, match="closed"):
         store.open()
@@ -275,8 +278,7 @@ def test_damage_under_a_later_batch_is_refused(store: Store) -> None:
     store.append(2)
     store.append(1)
     store.close(clean=False)
-    path = Path(store.path, "log", segment_name(1))
-    whole = path.read_bytes()
+    path, whole = store.segment(1)
     at = SEGMENT_HEADER_BYTES + 60
     path.write_bytes(whole[:at] + b"?" + whole[at + 1 :])
     with pytest.raises(LogDamaged, match="acknowledged") as refusal:
@@ -307,8 +309,7 @@ def test_torn_header_of_the_newest_segment_is_damage(store: Store, size: int) ->
     store.append(10)
     store.append(1)
     store.close(clean=False)
-    path = Path(store.path, "log", segment_name(11))
-    whole = path.read_bytes()
+    path, whole = store.segment(11)
     path.write_bytes(whole[:size])
     with pytest.raises(LogDamaged) as refusal:
         store.open()
@@ -319,8 +320,7 @@ def test_torn_header_of_the_newest_segment_is_damage(store: Store, size: int) ->
 
 def test_store_without_a_segment_is_damage(store: Store) -> None:
     store.close()
-    path = Path(store.path, "log", segment_name(1))
-    whole = path.read_bytes()
+    path, whole = store.segment(1)
     path.unlink()
     with pytest.raises(LogDamaged, match="missing"):
         store.open()
@@ -356,8 +356,7 @@ def test_segment_of_another_format_is_refused(
     store.append(1)  # rolls
     monkeypatch.undo()
     store.close(clean=False)
-    path = Path(store.path, "log", segment_name(11))
-    theirs = path.read_bytes()
+    path, theirs = store.segment(11)
     with pytest.raises(fault, match=f"log format {other}"):
         store.open()
     assert path.read_bytes() == theirs
@@ -401,8 +400,7 @@ def test_newest_segment_missing_is_damage(store: Store, clean: bool) -> None:
     store.append(10)
     store.append(1)
     store.close(clean)
-    path = Path(store.path, "log", segment_name(11))
-    content = path.read_bytes()
+    path, content = store.segment(11)
     path.unlink()
     before = _files(store)
     with pytest.raises(LogDamaged) as refusal:
@@ -426,8 +424,7 @@ def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: Store) ->
     store.append(2)
     store.append(2)
     store.close(clean=False)
-    path = Path(store.path, "log", segment_name(1))
-    whole = path.read_bytes()
+    path, whole = store.segment(1)
     at = SEGMENT_HEADER_BYTES + 3 * FRAME
     for left in (whole[:at], whole[:at] + b"?" + whole[at + 1 :]):
         path.write_bytes(left)
@@ -516,8 +513,7 @@ def test_both_segments_hold_the_copied_frames(store: Store) -> None:
     store.append(2)
     written = list(store.log.read(1)) + store.append(3)
     store.close(clean=False)
-    old = Path(store.path, "log", segment_name(1))
-    uncut = old.read_bytes()
+    old, uncut = store.segment(1)
     store.open()
     store.close(clean=False)
     assert len(old.read_bytes()) < len(uncut)
@@ -552,8 +548,7 @@ def test_prune_removes_whole_segments(store: Store) -> None:
 def test_prune_cut_short_is_finished_at_open(store: Store) -> None:
     for _ in range(3):
         store.append(10)
-    one = Path(store.path, "log", segment_name(1))
-    content = one.read_bytes()
+    one, content = store.segment(1)
     store.log.prune(21)
     store.close()
     one.write_bytes(content)
@@ -566,8 +561,7 @@ def test_segment_missing_behind_the_beginning_is_damage(store: Store) -> None:
         store.append(10)
     store.log.prune(11)
     store.close()
-    path = Path(store.path, "log", segment_name(11))
-    content = path.read_bytes()
+    path, content = store.segment(11)
     path.unlink()
     with pytest.raises(LogDamaged) as refusal:
         store.open()
@@ -723,8 +717,7 @@ def test_large_frames(store: Store) -> None:
 def test_clean_close_is_noticed_when_undone(store: Store) -> None:
     store.append(3)
     store.close()
-    path = Path(store.path, "log", segment_name(1))
-    whole = path.read_bytes()
+    path, whole = store.segment(1)
     for damaged in (whole[:-1], whole[:SEGMENT_HEADER_BYTES], whole + b"x", whole + whole[-52:]):
         path.write_bytes(damaged)
         with pytest.raises(LogDamaged, match="closed"):
@@ -929,8 +922,7 @@ def test_one_write_and_one_sync_for_a_group(simulated: Store) -> None:
 
 
 def test_a_full_disk_after_a_recovery_that_was_cut_off(simulated: Store) -> None:
-    """Torn bytes stand where the recovery had no time to cut them. The segment that goes past them
-    is begun again because of the full disk, and still goes past them."""
+    """Torn bytes stand where the recovery had no time to cut them."""
     disk = simulated.fs
     assert isinstance(disk, SimulatedDisk)
     simulated.append()

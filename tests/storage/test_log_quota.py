@@ -1,5 +1,4 @@
-"""The log at the end of a quota where everything takes room but to remove a file: Btrfs copies what
-it changes, so that a file can't be made shorter there."""
+"""The log at the end of a quota where everything takes room but to remove a file."""
 
 from __future__ import annotations
 

@@ -23,15 +23,12 @@ Thing = tuple[str, ...]
 
 PLACES = [(ns, db) for ns in "mn" for db in "ab"]
 THINGS: list[Thing] = [
-    *(("namespace", ns) for ns in "mn"),
-    *(("database", *place) for place in PLACES),
+    *(("namespace", ns) for ns in "mn"), *(("database", *place) for place in PLACES),
     *(("table", *place, name) for place in PLACES for name in "tu"),
-    *(("space", *place, "s") for place in PLACES),
-    *(("topic", *place, "q") for place in PLACES),
+    *(("space", *place, "s") for place in PLACES), *(("topic", *place, "q") for place in PLACES),
     *(("group", *place, "q", name) for place in PLACES for name in "gh"),
-    *(("groups", *place, "q") for place in PLACES),
-    *(("user", name) for name in ("ana", "bob")),
-]
+    *(("groups", *place, "q") for place in PLACES), *(("user", name) for name in ("ana", "bob")),
+]  # fmt: skip
 
 
 def above(thing: Thing) -> list[Thing]:
@@ -248,16 +245,20 @@ class Story:
             del self.book.frames[self.book.ledger.committed :]
 
 
+SEEDS = range(24)
+"""Enough that every fault below is shown."""
+
+
 def test_any_story_finds_what_is_there_and_loses_only_for_what_it_looked_up(
     figure: Callable[[str, object], None],
 ) -> None:
     lost = kept = remembered = 0
-    for seed in range(120):
+    for seed in SEEDS:
         story = Story(seed)
         story.run(150)
         lost, kept = lost + story.lost, kept + story.kept
         remembered += story.remembered
-    assert lost > 100 and kept > 100 and remembered > 1_000
+    assert lost > 15 and kept > 15 and remembered > 150
     figure("look-ups", f"{lost} lost a race, {kept} kept beside other declarations")
 
 
@@ -312,7 +313,7 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[fault])
     with pytest.raises((AssertionError, Refusal, pytest.fail.Exception)):
-        for seed in range(120):
+        for seed in SEEDS:
             Story(seed).run(150)
 
 

@@ -209,19 +209,14 @@ def test_creating_side_by_side_does_not_conflict(book: Book, table: Table) -> No
 @pytest.mark.parametrize(
     "how, wanted",
     [
-        ({}, [1, 2, 3, 4, 5]),
-        ({"reverse": True}, [5, 4, 3, 2, 1]),
-        ({"low": 2, "high": 4}, [2, 3]),
-        ({"low": 2, "high": 4, "high_open": False}, [2, 3, 4]),
+        ({}, [1, 2, 3, 4, 5]), ({"reverse": True}, [5, 4, 3, 2, 1]),
+        ({"low": 2, "high": 4}, [2, 3]), ({"low": 2, "high": 4, "high_open": False}, [2, 3, 4]),
         ({"low": 2, "high": 4, "low_open": True}, [3]),
         ({"low": 2, "high": 4, "low_open": True, "high_open": False, "reverse": True}, [4, 3]),
-        ({"low": 3}, [3, 4, 5]),
-        ({"high": 3}, [1, 2]),
-        ({"low": 4, "high": 2}, []),
-        ({"low": "a"}, []),
-        ({"high": "a"}, [1, 2, 3, 4, 5]),
+        ({"low": 3}, [3, 4, 5]), ({"high": 3}, [1, 2]), ({"low": 4, "high": 2}, []),
+        ({"low": "a"}, []), ({"high": "a"}, [1, 2, 3, 4, 5]),
     ],
-)
+)  # fmt: skip
 def test_ranges(book: Book, table: Table, how: dict[str, Any], wanted: list[int]) -> None:
     create(book, table, 1, 3, 5)
     book.durable()

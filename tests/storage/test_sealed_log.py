@@ -1,5 +1,4 @@
-"""The log of a sealed store: only its key reads it, no nonce is used twice, and nothing in it can
-be swapped, cut, repeated or put together of two."""
+"""The log of a sealed store."""
 
 from __future__ import annotations
 
@@ -30,6 +29,8 @@ from tests.storage.seals import NonceUsedTwice, Seals, counted
 PATH = "/s"
 SIZES = LogSizes(2_000, 10, 4_096, 1_000)
 CANARY = b"canary in the log"
+SEED, STATES = 5, 400
+"""Crash states that show a log which counts on."""
 
 
 class Store:
@@ -256,27 +257,22 @@ def starts(count: int) -> Seals:
     return seals
 
 
-def test_no_nonce_twice_over_starts(figure: Callable[[str, object], None]) -> None:
-    seals = starts(300)
-    figure("sealed log: 300 starts", f"{seals.count} seals, {len(seals.keys)} keys, 0 nonces twice")
-
-
-@pytest.mark.hard
 @pytest.mark.timeout(900)
-def test_no_nonce_twice_over_ten_thousand_starts(figure: Callable[[str, object], None]) -> None:
-    seals = starts(10_000)
-    figure(
-        "sealed log: 10 000 starts", f"{seals.count} seals, {len(seals.keys)} keys, 0 nonces twice"
-    )
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.hard)])
+def test_no_nonce_twice_over_starts(count: int, figure: Callable[[str, object], None]) -> None:
+    seals = starts(count)
+    told = f"{seals.count} seals, {len(seals.keys)} keys, 0 nonces twice"
+    figure(f"sealed log: {count} starts", told)
 
 
+@pytest.mark.parametrize("states", [STATES, pytest.param(6_000, marks=pytest.mark.hard)])
 def test_no_nonce_twice_over_full_disks_and_recoveries(
-    figure: Callable[[str, object], None],
+    states: int, figure: Callable[[str, object], None]
 ) -> None:
     """R1's workload: full disks, kills, power cuts, recoveries that are cut, and from each crash
     state a store that goes on by itself."""
     with counted() as seals:
-        done = enumerate_crashes(seed=5, states=2_000, key=KEY)
+        done = enumerate_crashes(SEED, states, key=KEY)
     figure(
         "sealed log: crash states",
         f"{done.states}, {done.recoveries_cut} in a recovery; 0 lost; {seals.count} seals,"
@@ -301,8 +297,7 @@ class GoesOnWhereItWasOpened(Log):
 
 def test_a_log_that_counts_on_is_caught() -> None:
     with counted(), pytest.raises(NonceUsedTwice):
-        for seed in range(101, 200):
-            enumerate_crashes(seed, 200, GoesOnWhereItWasOpened, key=KEY)
+        enumerate_crashes(SEED, STATES, GoesOnWhereItWasOpened, key=KEY)
 
 
 def test_a_sequence_as_a_nonce_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

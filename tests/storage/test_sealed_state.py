@@ -1,7 +1,4 @@
-"""The image of a sealed state: what comes back of it is what a flush covered, or nothing does.
-
-That the engine does what any engine does is held by `test_engine.py`.
-"""
+"""The image of a sealed state: what comes back of it is what a flush covered, or nothing does."""
 
 from __future__ import annotations
 

@@ -195,25 +195,17 @@ def test_positions_are_dense(queues: Queues) -> None:
 
 
 REFUSED: list[tuple[type[Refusal], dict[str, Any]]] = [
-    (BadRequest, {"values": []}),
-    (BadRequest, {"values": [1] * (limits.MESSAGES_PUBLISHED + 1)}),
-    (BadRequest, {"values": [1, 2], "id": "i"}),
-    (BadRequest, {"key": ""}),
-    (BadRequest, {"key": "k" * 1025}),
-    (BadRequest, {"key": "é" * 513}),
-    (BadRequest, {"id": "a\0b"}),
-    (BadRequest, {"due_us": START_US + 1001 * 365 * 86_400 * SECOND}),
-    (TypeRefused, {"values": [NONE]}),
-    (TypeRefused, {"values": [1, float("nan")]}),
-    (TypeRefused, {"key": 1}),
-    (TypeRefused, {"id": "\ud800"}),
-    (TypeRefused, {"headers": {"h": 1}}),
-    (TypeRefused, {"headers": []}),
+    (BadRequest, {"values": []}), (BadRequest, {"values": [1] * (limits.MESSAGES_PUBLISHED + 1)}),
+    (BadRequest, {"values": [1, 2], "id": "i"}), (BadRequest, {"key": ""}),
+    (BadRequest, {"key": "k" * 1025}), (BadRequest, {"key": "é" * 513}),
+    (BadRequest, {"id": "a\0b"}), (BadRequest, {"due_us": START_US + 1001 * 365 * 86_400 * SECOND}),
+    (TypeRefused, {"values": [NONE]}), (TypeRefused, {"values": [1, float("nan")]}),
+    (TypeRefused, {"key": 1}), (TypeRefused, {"id": "\ud800"}),
+    (TypeRefused, {"headers": {"h": 1}}), (TypeRefused, {"headers": []}),
     (TooLarge, {"headers": {str(n): "" for n in range(65)}}),
-    (TooLarge, {"headers": {"h": "x" * 65_536}}),
-    (TooLarge, {"values": ["small", "x" * 1000]}),
+    (TooLarge, {"headers": {"h": "x" * 65_536}}), (TooLarge, {"values": ["small", "x" * 1000]}),
     (AssertFailed, {"expect": 1}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("error, arguments", REFUSED, ids=range(len(REFUSED)))

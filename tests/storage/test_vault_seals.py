@@ -76,14 +76,10 @@ def test_wrapping_key() -> None:
 @pytest.mark.parametrize(
     "stretch",
     [
-        Stretch(19 * 1024 - 1, 2, 1),
-        Stretch(256 * 1024 + 1, 2, 1),
-        Stretch(19 * 1024, 17, 1),
-        Stretch(19 * 1024, 0, 1),
-        Stretch(19 * 1024, 1, 9),
-        Stretch(19 * 1024, 1, 0),
+        Stretch(19 * 1024 - 1, 2, 1), Stretch(256 * 1024 + 1, 2, 1), Stretch(19 * 1024, 17, 1),
+        Stretch(19 * 1024, 0, 1), Stretch(19 * 1024, 1, 9), Stretch(19 * 1024, 1, 0),
     ],
-)
+)  # fmt: skip
 def test_unbearable_parameters(stretch: Stretch) -> None:
     with pytest.raises(WrongKey, match="bounds"):
         vault_seals.stretched(PASSPHRASE, SALT, stretch)
@@ -138,13 +134,10 @@ def test_nothing_opens_elsewhere() -> None:
     cipher = AESGCM(KEY)
     sealed = vault_seals.seal(cipher, SPOT, 2, b"sk_live_51", fixed)
     elsewhere = [
-        Spot(SALT, (7, 8, 9), b"stripe/live", 3),
-        Spot(DOMAIN, (1, 8, 9), b"stripe/live", 3),
-        Spot(DOMAIN, (7, 1, 9), b"stripe/live", 3),
-        Spot(DOMAIN, (7, 8, 1), b"stripe/live", 3),
-        Spot(DOMAIN, (7, 8, 9), b"stripe/test", 3),
-        Spot(DOMAIN, (7, 8, 9), b"stripe/live", 4),
-    ]
+        Spot(SALT, (7, 8, 9), b"stripe/live", 3), Spot(DOMAIN, (1, 8, 9), b"stripe/live", 3),
+        Spot(DOMAIN, (7, 1, 9), b"stripe/live", 3), Spot(DOMAIN, (7, 8, 1), b"stripe/live", 3),
+        Spot(DOMAIN, (7, 8, 9), b"stripe/test", 3), Spot(DOMAIN, (7, 8, 9), b"stripe/live", 4),
+    ]  # fmt: skip
     for spot in elsewhere:
         with pytest.raises(WrongKey):
             vault_seals.open_sealed(cipher, spot, 2, sealed)

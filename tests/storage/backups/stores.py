@@ -3,7 +3,9 @@ are made of them on a simulated disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from storage import catalog, groups, index_builds, keys, lineage, records, topics, users
@@ -339,3 +341,58 @@ class Opened:
 def everything(view: View | MemoryEngine) -> list[Pair]:
     """All pairs of a state."""
     return [pair for pairs in view.scan(*keys.EVERYTHING) for pair in pairs]
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+LAST = 4
+"""Operations at the end of a piece of work that every part of a sweep cuts: there it is decided
+whether it is done."""
+
+
+def after_cuts(
+    prepared: Callable[[], Machine],
+    work: Callable[[Machine], object],
+    per_point: int,
+    seed: object,
+    part: int = 0,
+    of: int = 1,
+) -> Iterator[Machine]:
+    """Cut a piece of work at its operations, and yield each different machine that a cut may leave.
+
+    :param per_point: crash states of each operation
+    :param of: one operation in so many is cut, and the last ones; `part` says which
+    """
+    chance, seen = random.Random(str(seed)), set[int]()
+
+    def done(machine: Machine, upto: int = -1) -> int:
+        """Do it up to an operation, or to its end; how many there were."""
+        count = 0
+
+        def watch(_kind: str, _path: str) -> None:
+            nonlocal count
+            count += 1
+            if count == upto:
+                raise Killed
+
+        machine.disk.watch = watch
+        with suppress(Killed):
+            work(machine)
+        machine.disk.watch = None
+        return count
+
+    total = done(prepared())
+    for at in range(1, total + 1):
+        if at % of == part or total - at < LAST:
+            machine = prepared()
+            done(machine, at)
+            for image in machine.disk.crash_point().images(per_point, chance):
+                after = machine.after_crash(image)
+                if (sign := after.signature()) not in seen:
+                    seen.add(sign)
+                    yield after

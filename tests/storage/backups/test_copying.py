@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage import cluster_file, index_steps
+from storage import cluster_file
 from storage.backups.copying import Copied, check_begins, make_copy
 from storage.backups.facts import Place
 from storage.cluster_file import Cluster, Upstream
@@ -34,21 +32,15 @@ from storage.sealing import Key
 from tests.simulation.disk import SimulatedDisk
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
-from tests.storage.backups.stores import PATH, History, Machine
+from tests.storage.backups.stores import PATH, History, Machine, after_cuts
+from tests.sweeps import parts
 
 KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+PARTS = 3
 STORE = UUID(held.STORE)
 LEADER = Source("a-node", ("n1.example:8002",), ("ab" * 32,))
 OLDER: Told = (0, 3, bytes(16))
 """A reign that ended long before."""
-
-
-@pytest.fixture(scope="module")
-def history() -> History:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "INDEX_AT_ONCE", 1)
-        patch.setattr(index_steps, "TOGETHER_BYTES", 1)
-        return History()
 
 
 def told(history: History, sequence: int) -> tuple[Told, ...]:
@@ -250,29 +242,21 @@ def test_what_stands_in_the_file(history: History) -> None:
 # --- crashes --------------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def _killing(at: int) -> Callable[[str, str], None]:
-    left = [at]
-
-    def watch(_kind: str, _path: str) -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise Killed
-
-    return watch
+def blank(history: History, key: Key | None = None) -> Machine:
+    disk = SimulatedDisk({"": None, "/data": None}, sector=64)
+    return Machine(disk, history.clock_at_end(), key=key)
 
 
 def sweep(
-    history: History, prepare: Callable[[Machine], object], key: Key | None, per_point: int
-) -> tuple[int, int, int]:
-    """Cut a copy at each of its operations; whatever a cut leaves is all of it, or no store, and is
-    gone on with. Answers points, different states, and how many of these were whole."""
-    chance = random.Random(4)
-    states = whole = at = 0
-    seen: set[int] = set()
+    history: History,
+    prepared: Callable[[History], Machine],
+    per_point: int,
+    part: int = 0,
+    of: int = 1,
+) -> tuple[int, int]:
+    """Cut a copy at its operations; whatever a cut leaves is all of it, or no store, and is gone on
+    with. Returns the states, and how many of these were whole."""
+    states = whole = 0
 
     def check(machine: Machine) -> bool:
         try:
@@ -287,101 +271,82 @@ def sweep(
         store.close()
         return True
 
-    while True:
-        at += 1
-        disk = SimulatedDisk({"": None, "/data": None}, sector=64)
-        machine = Machine(disk, history.clock_at_end(), key=key)
-        prepare(machine)
-        disk.watch = _killing(at)
-        try:
-            copy(machine, history, 25)
-        except Killed:
-            pass
-        else:
-            return at - 1, states, whole
-        disk.watch = None
-        for image in disk.crash_point().images(per_point, chance):
-            after = machine.after_crash(image)
-            if (sign := after.signature()) in seen:
-                continue
-            seen.add(sign)
-            states += 1
-            if check(after):
-                whole += 1
-                continue
-            copy(after, history, 25)
-            assert check(after)
+    cuts = after_cuts(
+        lambda: prepared(history), lambda m: copy(m, history, 25), per_point, 4, part, of
+    )
+    for after in cuts:
+        states += 1
+        if check(after):
+            whole += 1
+            continue
+        copy(after, history, 25)
+        assert check(after)
+    return states, whole
 
 
-def _nothing(_machine: Machine) -> None:
-    pass
-
-
-def _follower(history: History, machine: Machine) -> None:
+def _follower(history: History) -> Machine:
     """A store that is to be copied anew."""
+    machine = blank(history)
     copy(machine, history, 9)
     store = machine.opened()
     note_anew(store.directory, load_node(store.directory).node_id, (LEADER,))
     store.close()
+    return machine
 
 
-@KEYS
+CUT: dict[str, tuple[Callable[[History], Machine], int]] = {
+    "plain": (blank, 12),
+    "sealed": (lambda history: blank(history, KEY), 4),
+    "anew": (_follower, 8),
+}
+
+
+@pytest.mark.parametrize("part", parts(PARTS, always=1))
+@pytest.mark.parametrize("what", CUT)
 def test_a_copy_is_cut_anywhere(
-    history: History, key: Key | None, figure: Callable[[str, object], None]
+    history: History, what: str, part: int, figure: Callable[[str, object], None]
 ) -> None:
-    points, states, whole = sweep(history, _nothing, key, 12 if key is None else 4)
-    assert points > 20 and 0 < whole < states
-    figure(f"R1 copy, {'sealed' if key else 'plain'}", f"{points} points, {states} states; 0 half")
-
-
-def test_a_copy_anew_is_cut_anywhere(history: History) -> None:
-    points, states, whole = sweep(history, lambda m: _follower(history, m), None, 8)
-    assert points > 20 and 0 < whole < states
+    states, whole = sweep(history, *CUT[what], part, PARTS)
+    assert 0 < whole < states
+    figure(f"R1 copy, {what}, part {part + 1} of {PARTS}", f"{states} states; 0 half")
 
 
 def test_what_is_given_up_is_an_empty_directory_or_gone_on_with_by_its_key() -> None:
-    """Cut at each of its operations."""
-    chance = random.Random(4)
-    emptied = kept = at = 0
-    while True:
-        at += 1
+    emptied = kept = 0
+    joining: JoiningDirectory
+
+    def prepared() -> Machine:
+        nonlocal joining
         disk = SimulatedDisk({"": None, "/data": None}, sector=64)
         machine = Machine(disk, key=OTHER_KEY)
         joining = begun(machine)
         joining.directory.write(joining.directory.peer_file, {"certificate": "x"})
-        disk.watch = _killing(at)
-        try:
-            joining.give_up()
-        except Killed:
-            pass
+        return machine
+
+    for found in after_cuts(prepared, lambda _: joining.give_up(), 12, 4):
+        after = replace(found, key=KEY)
+        if is_joining(after.disk, PATH):
+            kept += 1
+            with pytest.raises(WrongKey, match="begin with an empty directory"):
+                begun(after)
+            again = begun(replace(after, key=OTHER_KEY))
+            assert again.now == joining.now
         else:
-            break
-        disk.watch = None
-        for image in disk.crash_point().images(12, chance):
-            after = replace(machine.after_crash(image), key=KEY)
-            if is_joining(after.disk, PATH):
-                kept += 1
-                with pytest.raises(WrongKey, match="begin with an empty directory"):
-                    begun(after)
-                again = begun(replace(after, key=OTHER_KEY))
-                assert again.now == joining.now
-            else:
-                emptied += 1
-                again = begun(after)
-                assert again.now.node != joining.now.node
-                assert not after.disk.exists(again.directory.peer_file)
-            again.close()
+            emptied += 1
+            again = begun(after)
+            assert again.now.node != joining.now.node
+            assert not after.disk.exists(again.directory.peer_file)
+        again.close()
     assert kept and emptied
-    disk.watch = None
+    machine = prepared()
+    joining.give_up()
     joining.close()
     begun(replace(machine, key=None)).close()
 
 
 def test_a_planted_bug_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `test_a_copy_anew_is_cut_anywhere` goes through."""
-
     def swept() -> None:
-        sweep(history, lambda m: _follower(history, m), None, 8)
+        sweep(history, *CUT["anew"], of=PARTS)
 
     with monkeypatch.context() as patch:  # it is a store before all of it is there
         ends = StoreDirectory.end_copy

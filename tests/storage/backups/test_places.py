@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import limits
 from protocol.errors import Unknown
-from storage import catalog, groups, index_steps, keys, records, topics, users
+from storage import catalog, groups, keys, records, topics, users
 from storage.backups import places
 from storage.backups.facts import Place
 from storage.catalog import Database
@@ -15,14 +14,6 @@ from storage.spaces import Keys
 from storage.transactions import Transaction
 from tests.storage.backups.stores import History, Machine, everything
 from tests.storage.queue_story import check_topic
-
-
-@pytest.fixture(scope="module")
-def history() -> History:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "INDEX_AT_ONCE", 1)
-        patch.setattr(index_steps, "TOGETHER_BYTES", 1)
-        return History()
 
 
 def database(tx: Transaction, name: str) -> Database:
@@ -60,14 +51,9 @@ def test_a_database_is_whole_and_its_siblings_are_declared(history: History) -> 
         last = Messages(tx, topics.topic(tx, database(tx, "other"), "mail")).last
         assert last > 0
         assert figures(tx, database(tx, "other")) == {
-            "records": [0, 0],
-            "counts": [0, 0],
-            "keys": 0,
-            "messages": (0, last + 1, last, 0),
-            "readers": [("r", last)],
-            "hand-outs": [0, 0],
-            "committed": [last, last],
-        }
+            "records": [0, 0], "counts": [0, 0], "keys": 0, "messages": (0, last + 1, last, 0),
+            "readers": [("r", last)], "hand-outs": [0, 0], "committed": [last, last],
+        }  # fmt: skip
         assert [user.name for user in users.everyone(tx)] == ["ana"]
         assert catalog.find_namespace(tx, "empty") is not None
         for name in ("main", "other"):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
 
-from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage import index_steps
 from storage.backups.facts import Place
 from storage.directory import StoreDirectory
 from storage.engine import EngineFailed
@@ -29,17 +26,19 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import ManualClock
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY
-from tests.storage.backups.stores import PATH, SECOND_US, History, Machine, everything
+from tests.storage.backups.stores import (
+    PATH,
+    SECOND_US,
+    History,
+    Machine,
+    after_cuts,
+    everything,
+)
 
 KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
-
-
-@pytest.fixture(scope="module")
-def history() -> History:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "INDEX_AT_ONCE", 1)
-        patch.setattr(index_steps, "TOGETHER_BYTES", 1)
-        return History()
+PARTS, SHOWS = 6, 2
+"""The part that shows every planted fault runs with every change."""
+REST = [n for n in range(PARTS) if n != SHOWS]
 
 
 def restored(history: History, sequence: int, key: Key | None = None) -> Machine:
@@ -326,52 +325,44 @@ def test_what_is_awaiting_is_told_and_nothing_is_done(history: History) -> None:
 # --- crashes --------------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def _killing(at: int) -> Callable[[str, str], None]:
-    left = [at]
-
-    def watch(_kind: str, _path: str) -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise Killed
-
-    return watch
+def blank(history: History, key: Key | None = None) -> Machine:
+    disk = SimulatedDisk({"": None, "/data": None}, sector=64)
+    return Machine(disk, history.clock_at_end(), key=key)
 
 
 def sweep(
     history: History,
-    prepare: Callable[[Machine], object],
-    restore: Callable[[Machine], object],
+    files: list[bytes],
     per_point: int,
-    figure: Callable[[str, object], None],
-    name: str,
-    key: Key | None = None,
-) -> None:
-    """Cut a restore at every operation; look at all the different things that a cut may leave;
-    restore again."""
-    chance = random.Random(name)
+    key: Key | None,
+    part: int = 0,
+    of: int = 1,
+) -> tuple[int, int]:
+    """Cut the restore of the last file at its operations; whatever a cut leaves is all of it, or no
+    store, and is restored again. Returns the states, and how many of these were whole."""
+    *before, last = files
     states = served = 0
-    seen: set[int] = set()
-    wanted = Machine(clock=history.clock_at_end(), key=key)
-    prepare(wanted)
-    restore(wanted)
+
+    def prepared() -> Machine:
+        machine = blank(history, key)
+        for data in before:
+            machine.restore(data)
+        return machine
+
+    wanted = prepared()
+    wanted.restore(last)
     store = wanted.opened()
     pairs, frames = store.everything(), list(store.log.read(store.log.first))
     store.close()
 
     def check(machine: Machine) -> bool:
-        """What is there is all of it, or no store."""
         try:
             store = machine.opened()
         except (StoreUnfinished, StoreMissing):
             return False
         except StoreFault as fault:
             raise AssertionError(f"refused as {fault!r}") from fault
-        found = store.everything()
-        where = store.log.last
+        found, where = store.everything(), store.log.last
         on_top = where == len(frames) + store.log.first - 1
         assert on_top or where < history.last, "a part of a log"
         if on_top:
@@ -380,108 +371,44 @@ def sweep(
         store.close()
         return on_top
 
-    at = 0
-    while True:
-        at += 1
-        machine = Machine(
-            SimulatedDisk({"": None, "/data": None}, sector=64), history.clock_at_end(), key=key
-        )
-        prepare(machine)
-        machine.disk.watch = _killing(at)
-        try:
-            restore(machine)
-        except Killed:
-            pass
-        else:
-            break
-        machine.disk.watch = None
-        for image in machine.disk.crash_point().images(per_point, chance):
-            after = machine.after_crash(image)
-            if (sign := after.signature()) in seen:
-                continue
-            seen.add(sign)
-            states += 1
-            if check(after):
-                served += 1
-                continue
-            restore(after)
-            assert check(after)
-    assert at > 20
-    figure(f"R1 restore, {name}", f"{at - 1} points, {states} states, {served} whole; 0 half")
+    for after in after_cuts(prepared, lambda m: m.restore(last), per_point, key, part, of):
+        states += 1
+        if check(after):
+            served += 1
+            continue
+        after.restore(last)
+        assert check(after)
+    return states, served
 
 
-def _nothing(_machine: Machine) -> None:
-    pass
-
-
-def test_a_restore_of_a_snapshot_is_cut_anywhere(
-    history: History, figure: Callable[[str, object], None]
-) -> None:
-    data = history.snapshot(25)
-    sweep(history, _nothing, lambda m: m.restore(data), 16, figure, "a snapshot")
-
-
-def test_a_restore_of_a_log_is_cut_anywhere(
-    history: History, figure: Callable[[str, object], None]
-) -> None:
-    data = history.log(last=25)
-    sweep(history, _nothing, lambda m: m.restore(data), 16, figure, "a log")
-
-
-def test_a_restore_on_top_is_cut_anywhere(
-    history: History, figure: Callable[[str, object], None]
-) -> None:
-    snapshot, log = history.snapshot(10), history.log(8)
-    sweep(
-        history,
-        lambda m: m.restore(snapshot),
-        lambda m: m.restore(log),
-        16,
-        figure,
-        "a log on top of a snapshot",
-    )
-
-
+@pytest.mark.parametrize("part", [SHOWS, *(pytest.param(n, marks=pytest.mark.hard) for n in REST)])
 @pytest.mark.parametrize("form", ["snapshot", "log", "log on top"])
-def test_a_restore_into_a_sealed_store_is_cut_anywhere(
-    history: History, figure: Callable[[str, object], None], form: str
+@KEYS
+def test_a_restore_is_cut_anywhere(
+    history: History,
+    key: Key | None,
+    form: str,
+    part: int,
+    figure: Callable[[str, object], None],
 ) -> None:
     files = {
         "snapshot": [history.snapshot(25)],
         "log": [history.log(last=25)],
-        "log on top": [history.snapshot(10), history.log(8)],
-    }
-    *before, last = files[form]
-    sweep(
-        history,
-        lambda m: [m.restore(data) for data in before],
-        lambda m: m.restore(last),
-        6,
-        figure,
-        f"a {form}, sealed",
-        KEY,
+        "log on top": [history.snapshot(25), history.log()],
+    }[form]
+    states, served = sweep(history, files, 6 if key else 16, key, part, PARTS)
+    assert 0 < served < states
+    figure(
+        f"R1 restore of a {form}{', sealed' if key else ''}, part {part + 1} of {PARTS}",
+        f"{states} states, {served} whole; 0 half",
     )
 
 
 def test_a_restore_that_says_too_early_that_it_is_done_is_caught(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted faults: no marker, from the beginning or on top, and a state that is not
-    flushed."""
-
-    def swept(*prepared: bytes) -> None:
-        *before, last = prepared
-        sweep(
-            history,
-            lambda m: [m.restore(data) for data in before],
-            lambda m: m.restore(last),
-            8,
-            lambda _name, _value: None,
-            "planted",
-        )
-
     snapshot, log = history.snapshot(25), history.log()
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch:  # no marker from the beginning
         fine = StoreDirectory._empty
 
         def unmarked(directory: StoreDirectory) -> None:
@@ -491,19 +418,19 @@ def test_a_restore_that_says_too_early_that_it_is_done_is_caught(
 
         patch.setattr(StoreDirectory, "_empty", unmarked)
         with pytest.raises(AssertionError):
-            swept(snapshot)
-    with monkeypatch.context() as patch:
+            sweep(history, [snapshot], 16, None, SHOWS, PARTS)
+    with monkeypatch.context() as patch:  # none for what comes on top
         ends = StoreDirectory.end_restore
         patch.setattr(StoreDirectory, "mark_restoring", lambda directory: None)
         patch.setattr(
             StoreDirectory, "end_restore", lambda found: found.is_restoring and ends(found)
         )
         with pytest.raises(AssertionError):
-            swept(snapshot, log)
-    with monkeypatch.context() as patch:
+            sweep(history, [snapshot, log], 16, None, SHOWS, PARTS)
+    with monkeypatch.context() as patch:  # the state is not flushed
         patch.setattr(MemoryEngine, "flush", lambda engine, room=None: None)
         with pytest.raises(AssertionError):
-            swept(snapshot)
+            sweep(history, [snapshot], 16, None, SHOWS, PARTS)
 
 
 # --- sealed stores --------------------------------------------------------------------------------

@@ -1,0 +1,17 @@
+"""The history that all backups here are of."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol import limits
+from storage import index_steps
+from tests.storage.backups.stores import History
+
+
+@pytest.fixture(scope="session")
+def history() -> History:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "INDEX_AT_ONCE", 1)
+        patch.setattr(index_steps, "TOGETHER_BYTES", 1)
+        return History()
