@@ -85,6 +85,7 @@ class Enumeration:
     """Takes crash points, opens what they may leave, and checks it.
 
     :param per_point: crash states looked at for each crash point
+    :param most: crash states that are looked at; nothing is cut any more behind them
     :param nested: one in so many recoveries is itself cut at each of its operations
     :param key: what the store is sealed with; None: it is not
     """
@@ -92,12 +93,14 @@ class Enumeration:
     def __init__(
         self,
         seed: int,
+        most: int,
         log_class: type[Log] = Log,
         per_point: int = 24,
         nested: int = 40,
         key: Key | None = None,
     ) -> None:
         self._rng = random.Random(seed)
+        self._most = most
         self._log_class = log_class
         self._key = key
         self._per_point = per_point
@@ -110,6 +113,8 @@ class Enumeration:
 
     def cut(self, disk: SimulatedDisk, story: Story, depth: int = 0) -> None:
         """Check every state that a cut at this moment may leave."""
+        if self.states >= self._most:
+            return
         per_point = self._per_point if depth == 0 else 6
         for image in disk.crash_point().images(per_point, self._rng):
             if self._is_new(image, story):
@@ -247,20 +252,11 @@ class Workload:
     def run(self, actions: int) -> None:
         """Do so many things, and close."""
         choices = [
-            (self._do_append, 12),
-            (self._do_mark, 2),
-            (self._do_prune, 2),
-            (self._do_give_way, 1),
-            (self._do_close, 2),
-            (self._do_kill, 1),
-            (self._do_power_cut, 1),
-            (self._do_node, 1),
-            (self._do_full_disk, 1),
-            (self._do_quota, 1),
-            (self._do_failed_sync, 1),
-            (self._do_failed_write, 1),
-            (self._do_kill_inside, 4),
-        ]
+            (self._do_append, 12), (self._do_mark, 2), (self._do_prune, 2), (self._do_give_way, 1),
+            (self._do_close, 2), (self._do_kill, 1), (self._do_power_cut, 1), (self._do_node, 1),
+            (self._do_full_disk, 1), (self._do_quota, 1), (self._do_failed_sync, 1),
+            (self._do_failed_write, 1), (self._do_kill_inside, 4),
+        ]  # fmt: skip
         if self._follows:
             choices += [(self._do_cut, 4), (self._do_kill_inside_a_cut, 3), (self._do_reign, 2)]
         acts = [act for act, _ in choices]
@@ -512,7 +508,7 @@ def enumerate_crashes(
     follows: bool = False,
 ) -> Enumeration:
     """Run workloads from a seed on until so many crash states were checked."""
-    enumeration = Enumeration(seed, log_class, per_point, key=key)
+    enumeration = Enumeration(seed, states, log_class, per_point, key=key)
     while enumeration.states < states:
         Workload(seed, log_class, enumeration, key, follows).run(40)
         seed += 1_000

@@ -1,14 +1,17 @@
-"""A node on a port of its own that is killed, paused and started again under its clients."""
+"""A node on a port of its own that is killed, paused and started again under its clients; commands
+that are killed."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 from pathlib import Path
 
 from bench.ports import free_port
 from storeclient import AsyncClient
-from tests.processes import PASSWORD, USER, NodeProcess
+from tests.architecture.sources import ROOT
+from tests.processes import PASSWORD, USER, NodeProcess, command_line, environment
 from tests.reliability import faulty
 
 NAMESPACE = "shop"
@@ -65,3 +68,20 @@ class Rig:
         """Let it be no more."""
         if self.node.process.poll() is None:
             self.node.kill()
+
+
+def killed_at_line(lines: int, *words: str) -> bool:
+    """Run the command, and kill it once it has said so many lines; whether it was killed."""
+    with subprocess.Popen(
+        command_line(*words),
+        env=environment(),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    ) as running:
+        assert running.stderr is not None
+        for _ in range(lines):
+            if not running.stderr.readline():
+                return False
+        running.kill()
+    return True

@@ -1,5 +1,4 @@
-"""R21: backups that a node process takes, killed at each step, stopped, on a full disk. There is no
-file of the name, or one that verifies and holds the state that was there."""
+"""R21: backups that a node process takes, killed at each step, stopped, on a full disk."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Small requests that would cost much, sent to a real node: each is refused by name, and the
-memory of the process does not grow over it.
-
-How long each took is printed, not asserted: a machine that does other work is no slower node.
-"""
+"""Small requests that would cost much, sent to a real node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""R11 on the real process: the wall clock is moved by libfaketime, live and over a restart. Nothing
-ends early, and what was seen to be gone does not come back."""
+"""R11 on the real process: the wall clock is moved by libfaketime, live and over a restart."""
 
 from __future__ import annotations
 
@@ -26,19 +25,20 @@ def put(node: NodeProcess, key: str, expire: str) -> None:
     assert answer.json == {"written": True}
 
 
-def gone_within(node: NodeProcess, key: str, seconds: float) -> float:
-    began = time.monotonic()
+def gone_within(node: NodeProcess, key: str, seconds: float) -> None:
+    ends = time.monotonic() + seconds
     while value(node, key) != "NoKey":
-        assert time.monotonic() - began < seconds
-        time.sleep(0.02)
-    return time.monotonic() - began
+        assert time.monotonic() < ends
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
-    "step", [HOUR, -HOUR, pytest.param(10 * 365 * 24 * HOUR, marks=pytest.mark.hard)]
+    "steps",
+    [(HOUR, -HOUR), pytest.param((10 * 365 * 24 * HOUR,), marks=pytest.mark.hard)],
+    ids=["hours", "years"],
 )
 def test_a_step_of_the_clock_ends_nothing_early_and_brings_nothing_back(
-    tmp_path: Path, step: int
+    tmp_path: Path, steps: tuple[int, ...]
 ) -> None:
     clock = Clock(tmp_path)
     node = NodeProcess(tmp_path / "store", more=clock.environment()).start()
@@ -46,23 +46,23 @@ def test_a_step_of_the_clock_ends_nothing_early_and_brings_nothing_back(
         node.script("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; DEFINE SPACE c", ns="shop",
                     db="main")  # fmt: skip
         put(node, "long", "30m")
-        put(node, "short", "2s")
-        put(node, "seen", "1s")
+        put(node, "seen", "100ms")
         gone_within(node, "seen", 20)
-        began = time.monotonic()
-        put(node, "short", "2s")
-        clock.move(step)
-        seen = value(node, "short")
-        assert seen == "v" or time.monotonic() - began >= 2, "early"
-        assert value(node, "long") == "v", "early"
-        gone_within(node, "short", 20)
+        for step in steps:
+            began = time.monotonic()
+            put(node, "short", "1s")
+            clock.move(step)
+            seen = value(node, "short")
+            assert seen == "v" or time.monotonic() - began >= 1, "early"
+            assert value(node, "long") == "v", "early"
+            gone_within(node, "short", 20)
         node.kill()
-        clock.move(min(step, 0) - HOUR)
+        clock.move(min(*steps, 0) - HOUR)
         node = NodeProcess(tmp_path / "store", more=clock.environment()).start()
         assert value(node, "seen") == "NoKey"
         assert value(node, "short") == "NoKey"
         assert value(node, "long") == "v"
-        put(node, "new", "1s")
+        put(node, "new", "100ms")
         gone_within(node, "new", 20)
     finally:
         node.end()

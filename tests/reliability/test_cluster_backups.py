@@ -1,5 +1,4 @@
-"""Backups of a cluster, with real nodes and a real etcd: taken of any node, beside writes, and made
-a cluster again."""
+"""Backups of a cluster, with real nodes and a real etcd."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from tests.reliability.clusters import (
     cluster,
 )
 
-pytestmark = [needs_etcd, pytest.mark.timeout(300)]
+pytestmark = [needs_etcd, pytest.mark.hard, pytest.mark.timeout(300)]
 COORDINATES = "DEFINE NODE ROLES serving, writable, coordinating"
 
 
@@ -120,11 +119,8 @@ def test_a_snapshot_of_one_node_and_the_log_of_another_are_one_history(tmp_path:
             assert made["state"] in shown
 
 
-@pytest.mark.hard
 def test_a_follower_s_backup_becomes_a_new_cluster(tmp_path: Path) -> None:
-    """What is the nodes' own is in none: neither roles nor endpoints nor whom it followed. Policy
-    and rows are, and bind nobody. The etcd of
-    the new one has counted less than the store has had epochs: it is written to until it has."""
+    """What is the nodes' own is in none: neither roles nor endpoints nor whom it followed."""
     with cluster(tmp_path / "first") as found:
         for number in range(20):
             found.write_until_taken(number)

@@ -1,5 +1,4 @@
-"""Mirrors of three real nodes while their leaders are killed: each ends equal to the table, and was
-read whole once."""
+"""Mirrors of three real nodes while their leaders are killed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.reliability.wallclocks import Clock, needs_faketime
 
 Figure = Callable[[str, object], None]
 HOURS = 3600
-pytestmark = needs_etcd
+pytestmark = [needs_etcd, pytest.mark.hard, pytest.mark.timeout(600)]
 
 
 def some_are_taken(found: Cluster, clients: Clients, count: int = 30) -> None:
@@ -41,7 +41,6 @@ def suffered(found: Cluster, clients: Clients, name: str, fault: Callable[[], st
     return f"{name} {gap:.1f}"
 
 
-@pytest.mark.timeout(300)
 def test_leaders_are_killed_stand_still_and_are_not_heard(tmp_path: Path, figure: Figure) -> None:
     with cluster(tmp_path) as found, asked(found) as clients:
         faults = Faults(found.plan, random.Random(1))
@@ -51,8 +50,6 @@ def test_leaders_are_killed_stand_still_and_are_not_heard(tmp_path: Path, figure
     figure("histories of a cluster", clients.asking.told)
 
 
-@pytest.mark.hard
-@pytest.mark.timeout(600)
 def test_every_fault_beside_every_history(tmp_path: Path, figure: Figure) -> None:
     """Each kind once, and each link that is there cut once each way by itself."""
     with cluster(tmp_path) as found, asked(found, seed=2) as clients:
@@ -71,8 +68,6 @@ def test_every_fault_beside_every_history(tmp_path: Path, figure: Figure) -> Non
     figure("histories of a cluster beside every fault, asked", clients.figures)
 
 
-@pytest.mark.hard
-@pytest.mark.timeout(600)
 def test_any_two_of_five_are_away(tmp_path: Path, figure: Figure) -> None:
     """ACKS 2: whoever they are, killed or standing still, the others go on and lose nothing."""
     chance, gaps = random.Random(6), []
@@ -95,8 +90,6 @@ def test_any_two_of_five_are_away(tmp_path: Path, figure: Figure) -> None:
     figure("histories of five nodes, asked", clients.figures)
 
 
-@pytest.mark.hard
-@pytest.mark.timeout(600)
 def test_a_lead_that_is_taken_by_order(tmp_path: Path, figure: Figure) -> None:
     """PROMOTE MANUAL: nobody leads until one is told to, and who led before follows it, whether it
     was killed or stood still."""
@@ -122,8 +115,6 @@ def test_a_lead_that_is_taken_by_order(tmp_path: Path, figure: Figure) -> None:
     figure("histories of a cluster led by order", clients.figures)
 
 
-@pytest.mark.hard
-@pytest.mark.timeout(600)
 @needs_faketime
 def test_clocks_are_hours_apart_and_step(tmp_path: Path, figure: Figure) -> None:
     """The wall clock of each node is set forward and back by hours beside all clients, and leaders

@@ -1,6 +1,4 @@
-"""Three real nodes with a real etcd, and what lasts: links that are cut one way for longer than any
-lease, disks that are full. Writes go on while that lasts, or are refused by name, as it was
-promised; and all is whole once it is over, without a hand."""
+"""Three real nodes with a real etcd, and what lasts."""
 
 from __future__ import annotations
 
@@ -325,8 +323,7 @@ def test_a_leader_whose_disk_is_full(tmp_path: Path, figure: Figure) -> None:
 
 
 def test_a_disk_that_fails_ends_its_node_and_nothing_else(tmp_path: Path, figure: Figure) -> None:
-    """That of who leads, and then the same node's as a follower. On another disk with what got to
-    the first it comes back, and lacks nothing that was acknowledged."""
+    """That of who leads, and then the same node's as a follower."""
     disks.require("mkfs.ext4", "mount", "umount")
     with closing(FailingDisk(tmp_path / "disk", DISK_BYTES)) as disk:
         put(tmp_path, "n1", disk.store)

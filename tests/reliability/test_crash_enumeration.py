@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import pytest
@@ -17,29 +17,41 @@ from storage.histories import Standing
 from storage.log import Log
 from storage.recovery import Ending, Recovery
 from storage.segments import Segment
-from tests.reliability.crashes import Broken, enumerate_crashes
-from tests.sweeps import parts
+from tests.reliability.crashes import Broken, Enumeration, enumerate_crashes
 
 STATES = 100_000
 PARTS = 8
+SAMPLE = {"alone": {7: 3_000}, "follows": {2: 800, 9: 800}}
+"""Crash states by seed that show each planted fault below."""
 
 
-@pytest.mark.parametrize("part", parts(PARTS, always=1))
-def test_no_crash_state_breaks_a_promise(part: int, figure: Callable[[str, object], None]) -> None:
-    done = enumerate_crashes(seed=part, states=STATES // PARTS)
-    assert done.recoveries_cut > STATES // PARTS // 10
-    figure(
-        f"R1 crash states, part {part + 1} of {PARTS}",
-        f"{done.states}, {done.recoveries_cut} of them in a recovery; 0 lost, 0 ghosts, 0 refused",
-    )
+def sampled(kind: str, log_class: type[Log] = Log) -> Iterator[Enumeration]:
+    for seed, states in SAMPLE[kind].items():
+        yield enumerate_crashes(seed, states, log_class, follows=kind == "follows")
 
 
-@pytest.mark.parametrize("part", parts(PARTS, always=1))
-def test_a_log_that_is_cut_is_cut_or_not(part: int, figure: Callable[[str, object], None]) -> None:
-    done = enumerate_crashes(seed=part, states=STATES // PARTS // 2, follows=True)
-    figure(
-        f"R1 crash states of a follower, part {part + 1} of {PARTS}",
-        f"{done.states}, {done.recoveries_cut} of them in a recovery; 0 lost, 0 ghosts, 0 refused",
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_no_crash_state_breaks_a_promise(kind: str, figure: Callable[[str, object], None]) -> None:
+    for done in sampled(kind):
+        assert done.recoveries_cut > done.states // 10
+        figure(f"R1 crash states, {kind}", told(done))
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_no_crash_state_of_many_breaks_a_promise(
+    kind: str, part: int, figure: Callable[[str, object], None]
+) -> None:
+    follows = kind == "follows"
+    done = enumerate_crashes(seed=part, states=STATES // PARTS // (1 + follows), follows=follows)
+    assert done.recoveries_cut > done.states // 10
+    figure(f"R1 many crash states, {kind}, part {part + 1} of {PARTS}", told(done))
+
+
+def told(done: Enumeration) -> str:
+    return (
+        f"{done.states}, {done.recoveries_cut} of them in a recovery; 0 lost, 0 ghosts, 0 refused"
     )
 
 
@@ -187,41 +199,31 @@ class SaysTheReignTooLate(Log):
             super()._note_reigns(late, reserved)
 
 
+ALONE = [
+    AcknowledgesBeforeSync, TrustsThePageCache, PrunesBeforeItSaysSo, CutsBackWithoutSync,
+    ForgetsWhatItCouldNotCut, LeavesClosedStanding, TakesMarksForProof, NotesNewestBeforeItIsThere,
+    LeavesZeros, TakesZerosOffUnsynced, DropsTheLastSegmentBeforeItBeganAnother,
+]  # fmt: skip
+FOLLOWS = [
+    CutsWithoutSync, LeavesNewestStanding, ForgetsThatTheOldOneGoesOn, SaysTheReignTooLate,
+]  # fmt: skip
+RARELY_SHOWN = [WritesOnAfterCuttingBack, SaysThatItIsNotThere]
+
+
 @pytest.mark.parametrize(
-    "planted, seed",
-    [
-        (CutsWithoutSync, 2),
-        (LeavesNewestStanding, 1),
-        (ForgetsThatTheOldOneGoesOn, 1),
-        (SaysTheReignTooLate, 1),
-    ],
+    "kind, planted",
+    [*(("alone", one) for one in ALONE), *(("follows", one) for one in FOLLOWS)],
 )
-def test_a_planted_cut_is_caught(planted: type[Log], seed: int) -> None:
-    """Seeds that show it soon."""
+def test_planted_log_is_caught(kind: str, planted: type[Log]) -> None:
     with pytest.raises((Broken, StoreFault, AssertionError)):
-        enumerate_crashes(seed, states=60_000, log_class=planted, follows=True)
+        list(sampled(kind, planted))
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
-        AcknowledgesBeforeSync,
-        TrustsThePageCache,
-        PrunesBeforeItSaysSo,
-        pytest.param(DropsTheLastSegmentBeforeItBeganAnother, marks=pytest.mark.hard),
-        CutsBackWithoutSync,
-        pytest.param(WritesOnAfterCuttingBack, marks=pytest.mark.hard),
-        pytest.param(SaysThatItIsNotThere, marks=pytest.mark.hard),
-        ForgetsWhatItCouldNotCut,
-        LeavesClosedStanding,
-        TakesMarksForProof,
-        NotesNewestBeforeItIsThere,
-        LeavesZeros,
-        TakesZerosOffUnsynced,
-    ],
-)
-def test_planted_log_is_caught(planted: type[Log]) -> None:
-    _assert_caught(planted)
+@pytest.mark.hard
+@pytest.mark.parametrize("planted", RARELY_SHOWN)
+def test_planted_log_that_few_states_show_is_caught(planted: type[Log]) -> None:
+    with pytest.raises((Broken, StoreFault, AssertionError)):
+        enumerate_crashes(seed=1, states=60_000, log_class=planted)
 
 
 def _rename_before_sync(fs: Fs, tmp: str, target: str, data: bytes) -> None:
@@ -250,9 +252,5 @@ def test_planted_replace_is_caught(
 ) -> None:
     for module in (storage.log, storage.facts, storage.directory):
         monkeypatch.setattr(module, "replace_file", planted)
-    _assert_caught(Log)
-
-
-def _assert_caught(log_class: type[Log]) -> None:
     with pytest.raises((Broken, StoreFault, AssertionError)):
-        enumerate_crashes(seed=1, states=60_000, log_class=log_class)
+        list(sampled("alone"))

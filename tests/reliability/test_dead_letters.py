@@ -1,8 +1,4 @@
-"""Dead letters that fall due together while the node is away, and take more than one commit may.
-
-Once they made one commit that was too large, again and again: every TAKE on the group was refused,
-and the groups after it starved.
-"""
+"""Dead letters that fall due together while the node is away, and take more than one commit may."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +14,9 @@ import pytest
 
 from tests.processes import NodeProcess
 from tests.reliability import faulty
+from tests.reliability.wallclocks import later, needs_faketime
+
+pytestmark = needs_faketime
 
 PLACE = {"ns": "shop", "db": "main"}
 GROUPS = ("g", "later")
@@ -31,14 +29,13 @@ class Load:
 
     messages: int
     bytes: int
-    deadline: str
     words: tuple[str, ...] = ()
 
 
 @contextmanager
-def running(load: Load, directory: Path) -> Iterator[NodeProcess]:
+def running(load: Load, directory: Path, **environment: str) -> Iterator[NodeProcess]:
     """A node for it, killed at the end."""
-    more = {faulty.FAULTS: ",".join(load.words)}
+    more = {faulty.FAULTS: ",".join(load.words), **environment}
     node = NodeProcess(directory, more=more, module=faulty.MODULE).start()
     try:
         yield node
@@ -46,9 +43,9 @@ def running(load: Load, directory: Path) -> Iterator[NodeProcess]:
         node.end()
 
 
-SMALL = Load(60, 10_000, "2s", ("small-transactions",))
+SMALL = Load(60, 10_000, ("small-transactions",))
 """600 KB where a transaction holds 256."""
-LARGE = Load(450, 200_000, "10s")
+LARGE = Load(450, 200_000)
 
 
 def value(node: NodeProcess, script: str, parameters: dict[str, Any] | None = None) -> Any:
@@ -60,26 +57,21 @@ def value(node: NodeProcess, script: str, parameters: dict[str, Any] | None = No
     return answer["results"][-1]["value"]
 
 
-def hand_out(node: NodeProcess, load: Load) -> datetime:
-    """Have both groups hand all of it out; when the last deadline is."""
+def hand_out(node: NodeProcess, load: Load) -> None:
+    """Have both groups hand all of it out, for an hour."""
     value(node, "DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main;"
                 "DEFINE TOPIC t; DEFINE TOPIC dead_g; DEFINE TOPIC dead_later")  # fmt: skip
     for group in GROUPS:
-        value(node, f"DEFINE GROUP {group} ON t DEADLINE {load.deadline} DELIVERIES 1"
+        value(node, f"DEFINE GROUP {group} ON t DEADLINE 1h DELIVERIES 1"
                     f" DEAD LETTER dead_{group}")  # fmt: skip
     each = min(load.messages, 10_000_000 // load.bytes)
     for start in range(0, load.messages, each):
         count = min(each, load.messages - start)
         value(node, "PUBLISH INTO t VALUE $v;" * count, {"v": "x" * load.bytes})
-    last = None
     for group in GROUPS:
         left = load.messages
         while left:
-            script = f"LET $m = TAKE 1000 FROM t AS {group};"
-            got = value(node, script + "RETURN [array::len($m), array::last($m).deadline]")
-            left, last = left - got[0], datetime.fromisoformat(got[1]["$dt"])
-    assert last is not None
-    return last
+            left -= value(node, f"LET $m = TAKE 1000 FROM t AS {group}; RETURN array::len($m)")
 
 
 def refused(node: NodeProcess) -> int:
@@ -90,21 +82,13 @@ def refused(node: NodeProcess) -> int:
     return sum(map(int, samples))
 
 
-def until(holds: Callable[[], object], seconds: float) -> None:
-    ends = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.05)
-
-
 def violations(load: Load, directory: Path) -> list[str]:
     """Hand everything out, be away until it is due, and say what then went wrong."""
     with running(load, directory) as node:
-        last = hand_out(node, load)
+        hand_out(node, load)
         node.kill()
-    until(lambda: datetime.now(last.tzinfo) > last, 60)
     found = []
-    with running(load, directory) as node:
+    with running(load, directory, **later(3_700)) as node:
         figures: dict[str, Any] = {}
 
         def done() -> bool:
@@ -116,7 +100,10 @@ def violations(load: Load, directory: Path) -> list[str]:
         taken = node.request("POST", "/script", {"script": "TAKE FROM t AS g", **PLACE})
         if taken.status != 200:
             found.append(f"TAKE was refused: {taken.json['error']['code']}")
-        until(done, 120)
+        ends = time.monotonic() + 120
+        while not done():
+            assert time.monotonic() < ends, "it never came"
+            time.sleep(0.01)
         if refused(node):
             found.append("what was due was refused")
         for group, one in figures.items():
@@ -150,8 +137,7 @@ def test_large_dead_letters_come_in_commits_that_hold_them(
 
 
 def test_a_planted_lapse_of_all_at_once_is_caught(tmp_path: Path) -> None:
-    # Nothing lapses while it is handed out: the node that does that would do it in part.
-    planted = Load(60, 10_000, "10s", ("small-transactions", "lapses-all-at-once"))
+    planted = Load(60, 10_000, ("small-transactions", "lapses-all-at-once"))
     found = violations(planted, tmp_path / "store")
     assert "TAKE was refused: TooLarge" in found
     assert "what was due was refused" in found

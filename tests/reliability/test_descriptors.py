@@ -1,8 +1,4 @@
-"""A crowd that takes every open file it can get: log and state keep theirs.
-
-1 100 idle connections that never signed in ended a node that might have 1 024 files open: the state
-engine could not open its next table.
-"""
+"""A crowd that takes every open file it can get."""
 
 from __future__ import annotations
 

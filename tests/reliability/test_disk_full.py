@@ -1,5 +1,4 @@
-"""R7: a disk of 8 MiB fills up. Writes are refused by name, reads go on, and with room writes go on
-too, in the same process."""
+"""R7: a disk of 8 MiB fills up."""
 
 from __future__ import annotations
 

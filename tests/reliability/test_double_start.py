@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from storage.rocks import RocksEngine
 from tests.processes import (
-    START_SECONDS,
     NodeProcess,
     StartFailed,
-    begin,
     run,
     said,
     serving,
@@ -80,49 +76,20 @@ def stand_still(owner: NodeProcess) -> None:
         time.sleep(0.001)
 
 
-@pytest.fixture
-def held(tmp_path: Path) -> Iterator[Path]:
-    """A directory whose owner is alive and stands still, so that only a loser could change it."""
-    directory = tmp_path / "store"
+def test_no_form_changes_anything_in_a_live_directory(tmp_path: Path) -> None:
+    """The owner is alive and stands still, so that only a loser could change it."""
+    directory, script = tmp_path / "store", tmp_path / "script"
+    script.write_text("DEFINE NAMESPACE c")
     with serving(directory) as owner:
         owner.script("DEFINE NAMESPACE a; USE NAMESPACE a; DEFINE DATABASE b")
         stand_still(owner)
-        yield directory
-
-
-@pytest.mark.parametrize(
-    "form", [SERVE, SERVE[:2], SERVE[2:], ("--health",), ("-f", "script")], ids=" ".join
-)
-def test_form_against_a_live_directory_changes_nothing(
-    held: Path, form: tuple[str, ...], figure: Figure
-) -> None:
-    (held.parent / "script").write_text("DEFINE NAMESPACE c")
-    words = [str(held.parent / word) if word == "script" else word for word in form]
-    before = tree(held)
-    began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    lost = begin(
-        str(held), *words, more={}, cold=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    stdout, stderr = lost.communicate(timeout=START_SECONDS)
-    took, spent = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert lost.returncode == 1
-    assert stdout == b""
-    assert said(stderr.decode()).startswith(f"storenode: {held} is open in another process")
-    assert tree(held) == before
-    processor = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime
-    figure(
-        f"R9 {' '.join(form)} against a live directory leaves after",
-        f"{took:.2f} s, {processor:.2f} s of processor time",
-    )
-
-
-def test_killed_owner_leaves_the_directory_free(tmp_path: Path) -> None:
-    directory = tmp_path / "store"
-    with serving(directory) as owner:
-        owner.script("DEFINE NAMESPACE a")
-        owner.kill()
-    with serving(directory) as heir:
-        assert heir.script("INFO FOR STORE")["results"][0]["value"]
+        before = tree(directory)
+        for form in (SERVE, ("--health",), ("-f", str(script))):
+            lost = run(str(directory), *form)
+            assert (lost.returncode, lost.stdout) == (1, "")
+            told = f"storenode: {directory} is open in another process"
+            assert said(lost.stderr).startswith(told)
+            assert tree(directory) == before
 
 
 def end_in_one_owner(directory: Path, faults: str = "") -> None:

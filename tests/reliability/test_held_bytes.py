@@ -206,13 +206,8 @@ def parked_takes(running: NodeProcess, held: ExitStack) -> None:
 
 
 RIGS: list[Rig] = [
-    half_frames,
-    half_requests,
-    tiny_requests,
-    pipelined_gets,
-    unread_answers,
-    parked_takes,
-]
+    half_frames, half_requests, tiny_requests, pipelined_gets, unread_answers, parked_takes,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("bounded", [True, False])

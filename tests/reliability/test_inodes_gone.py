@@ -1,5 +1,4 @@
-"""No inodes left is a full disk too: writes are refused by name, reads go on, a start works, and
-with room writes go on too, in the same process."""
+"""No inodes left is a full disk too."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""R23: a node joins, and is killed at any moment. What is there is no store until all of it is, and
-then it is the store that the others have. Real processes, sockets and certificates."""
+"""R23: a node joins, and is killed at any moment."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ from typing import Any
 import pytest
 
 from bench.ports import free_port
-from tests.architecture.sources import ROOT
-from tests.processes import NodeProcess, StartFailed, command_line, environment, run, said
+from tests.processes import NodeProcess, StartFailed, begin, run, said
+from tests.reliability.rigs import killed_at_line
 
 FILL = """
     DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t; DEFINE INDEX i ON t FIELDS v;
@@ -26,7 +25,7 @@ JOINED = re.compile(
     r"joined store ([0-9a-f-]{36}) as node ([0-9a-f-]{36}): copied up to sequence (\d+),"
     r" records: (\d+), state ([0-9a-f]{64})"
 )
-ROWS = 2_000
+ROWS = 500
 
 
 class Leader:
@@ -60,8 +59,18 @@ class Leader:
         return found["sequence"], found["hash"]
 
 
+@pytest.fixture(scope="module")
+def leader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leader]:
+    found = Leader(tmp_path_factory.mktemp("leads"))
+    try:
+        yield found
+    finally:
+        found.node.end()
+
+
 @pytest.fixture
-def leader(tmp_path: Path) -> Iterator[Leader]:
+def mortal(tmp_path: Path) -> Iterator[Leader]:
+    """One for a test that ends it."""
     found = Leader(tmp_path)
     try:
         yield found
@@ -131,10 +140,10 @@ def await_equal(leader: Leader, node: NodeProcess) -> None:
 
 
 def test_probes_are_answered_while_who_gives_the_copy_is_away(
-    tmp_path: Path, leader: Leader
+    tmp_path: Path, mortal: Leader
 ) -> None:
-    token, port = leader.token(tmp_path), free_port()
-    leader.node.stop()
+    token, port = mortal.token(tmp_path), free_port()
+    mortal.node.stop()
     words = ("--http", f"127.0.0.1:{port}", "--peer", f"127.0.0.1:{free_port()}")
     node = NodeProcess(tmp_path / "new", (*words, "--join", str(token)))
     node.spawn()
@@ -144,7 +153,7 @@ def test_probes_are_answered_while_who_gives_the_copy_is_away(
         assert (found[0], found[1]["status"]) == (200, "copying")
         ready = _probed(port, "/ready")
         assert ready is not None and (ready[0], ready[1]["reason"]) == (503, "copying")
-        leader.node.start()
+        mortal.node.start()
         node.wait_ready()
         while (ready := _probed(port, "/ready")) is None or ready[0] != 200:
             assert node.process.poll() is None, "it has ended"
@@ -179,11 +188,13 @@ def test_alone_it_follows_nobody(tmp_path: Path, leader: Leader) -> None:
 def test_two_join_at_once(tmp_path: Path, leader: Leader) -> None:
     tokens = [leader.token(tmp_path) for _ in range(2)]
     both = [
-        subprocess.Popen(
-            command_line(str(tmp_path / token.stem), "--join", str(token)),
-            env=environment(),
-            cwd=ROOT,
+        begin(
+            str(tmp_path / token.stem),
+            "--join",
+            str(token),
+            more={},
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
         )
         for token in tokens
@@ -251,12 +262,12 @@ def test_a_store_in_clear_wants_none(tmp_path: Path, leader: Leader) -> None:
 @pytest.mark.hard
 def test_who_joins_is_killed(tmp_path: Path) -> None:
     """Killed whenever it says how far it is."""
-    leader = Leader(tmp_path, rows=10 * ROWS)
+    leader = Leader(tmp_path, rows=40 * ROWS)
     unfinished = compared = 0
     try:
         for lines in range(1, 60):
             new, token = tmp_path / f"new{lines}", leader.token(tmp_path)
-            if not killed(new, token, lines):
+            if not killed_at_line(lines, str(new), "--join", str(token)):
                 break
             if (new / "JOINING").exists():
                 unfinished += 1
@@ -272,42 +283,17 @@ def test_who_joins_is_killed(tmp_path: Path) -> None:
     assert unfinished > 10 and compared > 10
 
 
-def killed(directory: Path, token: Path, lines: int) -> bool:
-    """A join that is killed once it has said so many lines; whether it was."""
-    joins = subprocess.Popen(
-        command_line(str(directory), "--join", str(token)),
-        env=environment(),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-    )
-    assert joins.stderr is not None
-    with joins.stderr as said_so_far:
-        for _ in range(lines):
-            if not said_so_far.readline():
-                joins.wait()
-                return False
-        joins.kill()
-        joins.wait()
-    return True
-
-
-def test_the_leader_is_killed(tmp_path: Path, leader: Leader) -> None:
+def test_the_leader_is_killed(tmp_path: Path, mortal: Leader) -> None:
     """Whoever copies waits for it, and begins anew: its copies ended with it."""
-    token, new = leader.token(tmp_path), tmp_path / "new"
-    joins = subprocess.Popen(
-        command_line(str(new), "--join", str(token)),
-        env=environment(),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    token, new = mortal.token(tmp_path), tmp_path / "new"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    joins = begin(str(new), "--join", str(token), more={}, **pipes)
     assert joins.stderr is not None and joins.stdout is not None
     with joins.stdout, joins.stderr as stderr:
         while b"copying the store" not in (line := stderr.readline()):
             assert line, "it ended too early"
-        leader.node.kill()
-        leader.node = NodeProcess(leader.node.directory, leader.node.words).start()
+        mortal.node.kill()
+        mortal.node = NodeProcess(mortal.node.directory, mortal.node.words).start()
         told = joins.stdout.read().decode()
         rest = stderr.read().decode()
         assert joins.wait() == 0, rest

@@ -30,8 +30,7 @@ Figure = Callable[[str, object], None]
 def life(
     node: NodeProcess, promises: Promises, rng: random.Random, seed: int, wanted: int = 0
 ) -> int:
-    """One start, some writes, one kill. Answers how many open scripts of the life before had
-    happened.
+    """One start, some writes, one kill.
 
     :param wanted: so many have been acknowledged before the kill, unless nobody writes any more
     """

@@ -1,5 +1,4 @@
-"""A script outside BEGIN, killed on its way: every statement before some point is kept, whole, and
-none after it; a script that was answered before stays as it was answered."""
+"""A script outside BEGIN, killed on its way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Keys written and read over HTTP, the node killed under them: what was answered, to a write or to
-a read, is what the next node shows, or something newer."""
+"""Keys written and read over HTTP, the node killed under them."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ async def test_20_histories_with_kills_and_pauses(tmp_path: Path, figure: Figure
 
 # --- one lock -------------------------------------------------------------------------------------
 
-LEASES = (15, 15, 60)
+LEASES = (10, 10, 20)
 """Before each kill of the node, and after the last."""
 
 

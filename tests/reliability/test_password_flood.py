@@ -1,7 +1,4 @@
-"""What a flood of wrong passwords costs those who work, and those who come with the right one.
-
-Its figures are printed; that everybody is answered is what is asserted.
-"""
+"""What a flood of wrong passwords costs those who work, and those who come with the right one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""R7: a quota is a full disk that the file system does not show. Writes are refused by name, reads
-go on, a start works, and with room writes go on too, in the same process.
-
-On ext4 and XFS the quota is a project's; on Btrfs it is that of a subvolume, where making a file
-shorter, and writing over what is there, are refused as well: it copies what it changes.
-"""
+"""R7: a quota is a full disk that the file system does not show."""
 
 from __future__ import annotations
 
@@ -37,8 +32,7 @@ def require(kind: str) -> None:
 
 
 def wait_until_flushed(disk: QuotaDisk, node: NodeProcess) -> None:
-    """Until nothing is left to flush. Somebody who takes the room of a flush that has begun ends a
-    node, on a disk of any kind: that is not what is tried here."""
+    """Until nothing is left to flush."""
     for _ in range(2):  # the first may have begun before
         newest = newest_table(disk)
         wait_until_writable(node)

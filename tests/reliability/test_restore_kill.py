@@ -1,14 +1,9 @@
-"""R21, R22: who restores is killed, at any moment.
-
-What a node makes of a script is there wholly or not at all, and what was there before is as it was.
-What a command makes is no store until it has come to its end.
-"""
+"""R21, R22: who restores is killed, at any moment."""
 
 from __future__ import annotations
 
 import http.client
 import re
-import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.actors.backups.scripts import sealed
-from tests.architecture.sources import ROOT
-from tests.processes import NodeProcess, command_line, environment, run
+from tests.processes import NodeProcess, run
+from tests.reliability.rigs import killed_at_line
 from tests.sweeps import some_of
 
-ROWS = 40_000
+ROWS = 8_000
 BODY = 100
 BEFORE = """
     DEFINE NAMESPACE mine; DEFINE DATABASE mine.d; USE mine.d; DEFINE TABLE t;
@@ -51,7 +46,7 @@ def found(node: NodeProcess) -> tuple[Any, int | None]:
     return mine, int(answer["results"][0]["value"])
 
 
-@pytest.mark.parametrize("least", some_of([0, 1, 15_000, 30_000], 2))
+@pytest.mark.parametrize("least", some_of([0, 1, 3_000, 6_000], 2))
 def test_a_node_that_is_killed_while_it_restores(tmp_path: Path, least: int) -> None:
     """:param least: it is killed once so many records are seen"""
     folder = tmp_path / "folder"
@@ -127,7 +122,7 @@ def test_a_command_that_restores_is_killed(tmp_path: Path, form: str) -> None:
         new = tmp_path / f"new{lines}"
         if form == "a log on top":
             assert made_of(snapshot, new) == begun
-        if not killed(lines, file, new):
+        if not killed_at_line(lines, str(new), "--restore", str(file)):
             break
         looked = run(str(new), "--health")
         if (new / "RESTORING").exists():
@@ -137,27 +132,9 @@ def test_a_command_that_restores_is_killed(tmp_path: Path, form: str) -> None:
     assert unfinished > 1
 
 
-def killed(lines: int, file: Path, directory: Path) -> bool:
-    """A restore that is killed once it has said so many lines of its progress; whether it was."""
-    words = command_line(str(directory), "--restore", str(file))
-    restore = subprocess.Popen(
-        words, env=environment(), cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
-    assert restore.stderr is not None
-    with restore.stderr as said:
-        for _ in range(lines):
-            if not said.readline():
-                restore.wait()
-                return False
-        restore.kill()
-        restore.wait()
-    return True
-
-
 @pytest.mark.hard
 def test_a_command_that_runs_a_script_is_killed(tmp_path: Path) -> None:
-    """What a script makes in a new directory is no store either until it has come to its end. What
-    is refused ends it too: what ran until then stays."""
+    """What a script makes in a new directory is no store either until it has come to its end."""
     file, whole = tmp_path / "x.storeql", tmp_path / "whole"
     file.write_bytes(script(3_000, body=1_000))
     assert run(str(whole), "--restore", str(file)).returncode == 0
@@ -166,7 +143,7 @@ def test_a_command_that_runs_a_script_is_killed(tmp_path: Path) -> None:
     unfinished = 0
     for lines in (1, 12):
         new = tmp_path / f"new{lines}"
-        if not killed(lines, file, new):
+        if not killed_at_line(lines, str(new), "--restore", str(file)):
             break
         if (new / "RESTORING").exists():
             unfinished += 1

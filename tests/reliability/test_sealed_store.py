@@ -1,5 +1,4 @@
-"""A sealed store on a real node: nothing of it is in clear in any of its files, and what was
-acknowledged is there after any end."""
+"""A sealed store on a real node."""
 
 from __future__ import annotations
 

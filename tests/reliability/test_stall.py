@@ -1,5 +1,4 @@
-"""A real node whose disk stalls: who waits for it is bounded by its time, is seen, and can be
-killed, over both surfaces and for operations on keys."""
+"""A real node whose disk stalls."""
 
 from __future__ import annotations
 

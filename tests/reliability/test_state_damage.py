@@ -1,5 +1,4 @@
-"""A bad block of the state: what stands in it is refused, nothing ends again and again, and the
-next start makes the state anew, or goes on where old log was pruned."""
+"""A bad block of the state."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ PLACE = {"ns": "a", "db": "b"}
 
 @contextmanager
 def living(directory: Path, faults: str = "") -> Iterator[NodeProcess]:
-    """A node that is stopped in order after the block. Compaction that meets a bad block before
-    anybody has read it ends a node (docs/state.md); which comes first would be chance."""
+    """A node that is stopped in order after the block."""
     told = {faulty.FAULTS: f"never-compacts,{faults}"}
     node = NodeProcess(directory, more=told, module=faulty.MODULE).start()
     try:

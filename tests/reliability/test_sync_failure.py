@@ -1,5 +1,4 @@
-"""R6: the disk really fails to sync. The file system takes what is written, the block device below
-it refuses it, and only the sync can tell."""
+"""R6: the disk really fails to sync."""
 
 from __future__ import annotations
 

@@ -28,14 +28,10 @@ def good() -> History:
     came; given up; handed out as often as may be; published twice under one id."""
     history = History(in_flight=3, deliveries=2, backoff=(1.0, 2.0))
     history.publishes = [
-        Publish(("a", "b", "c"), 0.0, 0.1, 1),
-        Publish(("d",), 0.2, id="one"),
-        Publish(("d",), 0.3, 0.4, 4, duplicate=True, id="one"),
-        Publish(("e", "f"), 0.3, 0.5, 5),
-        Publish(("x", "y"), 0.6, refused="TooLarge"),
-        Publish(("g",), 0.7),
-        Publish(("z",), 0.7),
-    ]
+        Publish(("a", "b", "c"), 0.0, 0.1, 1), Publish(("d",), 0.2, id="one"),
+        Publish(("d",), 0.3, 0.4, 4, duplicate=True, id="one"), Publish(("e", "f"), 0.3, 0.5, 5),
+        Publish(("x", "y"), 0.6, refused="TooLarge"), Publish(("g",), 0.7), Publish(("z",), 0.7),
+    ]  # fmt: skip
     history.kept = [Kept(n, 0.1 * n, mark) for n, mark in enumerate("abcdefg", 1)]
 
     def out(position: int, attempt: int, at: float) -> HandOut:
@@ -52,15 +48,11 @@ def good() -> History:
         Take(5, 70.0, 70.1, ()),
     ]
     history.settles = [
-        Settle("ack", ((1, 1),), 1.2, 1.3, 1),
-        Settle("nack", ((2, 1),), 1.3, 1.4, 1),
-        Settle("ack", ((2, 2), (4, 1)), 3.2, 3.3, 2),
-        Settle("ack", ((3, 1),), 12.3, 12.4, 0),
-        Settle("ack", ((3, 2),), 12.4),
-        Settle("extend", ((5, 2),), 31.0, 31.1, 1, seconds=5.0),
-        Settle("ack", ((5, 2),), 32.0, 32.1, 1),
-        Settle("give up", ((6, 1),), 32.0, 32.1, 1),
-    ]
+        Settle("ack", ((1, 1),), 1.2, 1.3, 1), Settle("nack", ((2, 1),), 1.3, 1.4, 1),
+        Settle("ack", ((2, 2), (4, 1)), 3.2, 3.3, 2), Settle("ack", ((3, 1),), 12.3, 12.4, 0),
+        Settle("ack", ((3, 2),), 12.4), Settle("extend", ((5, 2),), 31.0, 31.1, 1, seconds=5.0),
+        Settle("ack", ((5, 2),), 32.0, 32.1, 1), Settle("give up", ((6, 1),), 32.0, 32.1, 1),
+    ]  # fmt: skip
     history.seen_in_flight = [0, 3, 2]
     history.dead = [DeadLetter("f", 6, 1), DeadLetter("g", 7, 2)]
     history.figures = {
@@ -190,32 +182,20 @@ def _found(history: History, number: int) -> tuple[HandOut, ...]:
 
 
 PLANTED: dict[Callable[[History], None], str] = {
-    _lose: "lost: ('e', 'f')",
-    _lose_the_last: "lost: ('d',)",
-    _twice: "g is there 2 times",
-    _position_twice: "not dense",
-    _ghost: "ghost",
-    _refused: "ghost: x",
-    _half: "half of a publish",
-    _not_deduplicated: "published 2 times anew",
-    _time_falls: "time of messages falls",
-    _overrun: "held them: 4",
-    _overrun_by_info: "by INFO: 4",
-    _after_ack: "1 was acknowledged at attempt 1 and came again",
-    _early: "attempt 2 of 3 came",
-    _early_after_nack: "attempt 2 of 2 came",
-    _wrong_attempt: "attempt 1 of 2 was handed out twice",
-    _attempt_left_out: "attempt 2 of 5 without attempt 1",
-    _more_attempts: "attempt 3 of 7",
-    _never_again: "lost: 3 was neither",
-    _dead_twice: "6 is 2 dead letters",
+    _lose: "lost: ('e', 'f')", _lose_the_last: "lost: ('d',)", _twice: "g is there 2 times",
+    _position_twice: "not dense", _ghost: "ghost", _refused: "ghost: x", _half: "half of a publish",
+    _not_deduplicated: "published 2 times anew", _time_falls: "time of messages falls",
+    _overrun: "held them: 4", _overrun_by_info: "by INFO: 4",
+    _after_ack: "1 was acknowledged at attempt 1 and came again", _early: "attempt 2 of 3 came",
+    _early_after_nack: "attempt 2 of 2 came", _wrong_attempt: "attempt 1 of 2 was handed out twice",
+    _attempt_left_out: "attempt 2 of 5 without attempt 1", _more_attempts: "attempt 3 of 7",
+    _never_again: "lost: 3 was neither", _dead_twice: "6 is 2 dead letters",
     _dead_and_acknowledged: "2 was acknowledged and is a dead letter",
     _given_up_and_gone: "6 was given up and is no dead letter",
     _dead_with_other_attempts: "dead letter of 7 with 1 attempts: 2 were",
-    _dead_too_soon: "nobody gave it up",
-    _redelivered_miscounted: "redelivered is 3",
+    _dead_too_soon: "nobody gave it up", _redelivered_miscounted: "redelivered is 3",
     _never_committed: "committed is 6",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__.strip("_"))

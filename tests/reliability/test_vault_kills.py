@@ -1,11 +1,4 @@
-"""R22, on real processes: SIGKILL before each append to the log and each sync of it, and in the
-midst of each append, while a passphrase is changed, all keys are made anew or a vault is rotated,
-beside somebody who writes.
-
-What the killed one has left is opened again: one of the two passphrases unseals it and the other
-one does not, what was answered is revealed, the rotation goes on to its end, and the trail is
-sound.
-"""
+"""R22, on real processes."""
 
 from __future__ import annotations
 

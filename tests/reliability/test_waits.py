@@ -1,5 +1,4 @@
-"""Topics when a node's process ends: a stop answers whoever waits, a kill leaves what was out as it
-was."""
+"""Topics when a node's process ends."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ from tests.receipts import settled
 PLACE = {"ns": "shop", "db": "main"}
 DECLARED = """
     DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main;
-    DEFINE TOPIC t DEDUP 1h; DEFINE GROUP g ON t DEADLINE 1h; DEFINE GROUP soon ON t DEADLINE 3s
+    DEFINE TOPIC t DEDUP 1h; DEFINE GROUP g ON t DEADLINE 1h; DEFINE GROUP soon ON t DEADLINE 1s
 """
-SOON = timedelta(seconds=3)
+SOON = timedelta(seconds=1)
 TAKE = "TAKE FROM t AS g WAIT 5m"
 
 

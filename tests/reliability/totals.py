@@ -323,16 +323,10 @@ class _Judge:
         finals = {p: max(attempts) for p, attempts in self._attempts.items() if attempts}
         finals |= {p: letter.attempts for p, letter in self._dead.items()}
         wanted = {
-            "in_flight": 0,
-            "handed_out": last,
-            "committed": last,
-            "lag": 0,
-            "pending": 0,
-            "waiting": 0,
-            "width": 0,
-            "dead_lettered": len(self._history.dead),
+            "in_flight": 0, "handed_out": last, "committed": last, "lag": 0, "pending": 0,
+            "waiting": 0, "width": 0, "dead_lettered": len(self._history.dead),
             "redelivered": sum(final - 1 for final in finals.values()),
-        }
+        }  # fmt: skip
         for name, value in wanted.items():
             if self._history.figures.get(name) != value:
                 yield f"{name} is {self._history.figures.get(name)}, and must be {value}"

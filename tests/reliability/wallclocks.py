@@ -25,9 +25,15 @@ class Clock:
 
     def environment(self) -> dict[str, str]:
         return {
-            "LD_PRELOAD": str(LIBRARY),
-            "FAKETIME_TIMESTAMP_FILE": str(self.path),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-        }
+            **_WALL_ALONE, "FAKETIME_TIMESTAMP_FILE": str(self.path), "FAKETIME_NO_CACHE": "1",
+        }  # fmt: skip
+
+
+_WALL_ALONE = {
+    "LD_PRELOAD": str(LIBRARY), "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1",
+}  # fmt: skip
+
+
+def later(seconds: int) -> dict[str, str]:
+    """The environment of a process whose wall clock is ahead by so much all along."""
+    return {**_WALL_ALONE, "FAKETIME": f"+{seconds}"}
