@@ -286,8 +286,8 @@ def test_who_joins_is_killed(tmp_path: Path) -> None:
 def test_the_leader_is_killed(tmp_path: Path, mortal: Leader) -> None:
     """Whoever copies waits for it, and begins anew: its copies ended with it."""
     token, new = mortal.token(tmp_path), tmp_path / "new"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    joins = begin(str(new), "--join", str(token), more={}, **pipes)
+    words, pipe = (str(new), "--join", str(token)), subprocess.PIPE
+    joins = begin(*words, more={}, stdout=pipe, stderr=pipe)
     assert joins.stderr is not None and joins.stdout is not None
     with joins.stdout, joins.stderr as stderr:
         while b"copying the store" not in (line := stderr.readline()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import pytest
@@ -20,10 +20,6 @@ from storage.log_reading import LogReader
 from storage.lookups import Lookups
 from tests.logbook import Logbook
 from tests.simulation.followed import Cluster3
-from tests.sweeps import parts
-
-SEEDS = 100
-PARTS = 10
 
 EXPECTED = (
     "node failed.*the machine died",
@@ -35,30 +31,18 @@ EXPECTED = (
 
 
 @pytest.fixture
-def clusters(logbook: Logbook) -> Callable[[range], Counter[str]]:
+def clusters(logbook: Logbook) -> Callable[[Sequence[int]], Counter[str]]:
     """Runs clusters, and adds up what they went through."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 
-    def run(seeds: range) -> Counter[str]:
+    def run(seeds: Sequence[int]) -> Counter[str]:
         figures = Counter[str]()
         for seed in seeds:
             figures.update(Cluster3(seed).run())
         return figures
 
     return run
-
-
-@pytest.mark.parametrize("part", parts(PARTS, always=1))
-def test_whoever_leads_they_show_the_same(
-    part: int,
-    clusters: Callable[[range], Counter[str]],
-    figure: Callable[[str, object], None],
-) -> None:
-    each = SEEDS // PARTS
-    figures = clusters(range(part * each, (part + 1) * each))
-    assert figures["cuts"] and figures["unknown"] and figures["leaders"] > each
-    figure(f"D clusters, part {part + 1} of {PARTS}", f"{each}: {dict(figures)}; 0 broken")
 
 
 # --- planted faults -------------------------------------------------------------------------------
@@ -129,3 +113,21 @@ def test_a_planted_fault_is_found(
         for seed in (SHOWN_BY.get(fault, 0), *range(100)):
             Cluster3(seed).run()
     gc.collect()  # what was under way in a broken world is told of here, not beside another test
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        (*range(4), *SHOWN_BY.values()),
+        *(pytest.param(range(at, at + 10), marks=pytest.mark.hard) for at in range(0, 100, 10)),
+    ],
+    ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}",
+)
+def test_whoever_leads_they_show_the_same(
+    seeds: Sequence[int],
+    clusters: Callable[[Sequence[int]], Counter[str]],
+    figure: Callable[[str, object], None],
+) -> None:
+    figures = clusters(seeds)
+    assert figures["cuts"] and figures["unknown"] and figures["leaders"] > len(seeds)
+    figure(f"D clusters from {seeds[0]} to {seeds[-1]}", f"{dict(figures)}; 0 broken")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,10 +16,7 @@ from storage.faults import StoreFault
 from storage.frames import Frame
 from tests.logbook import Logbook
 from tests.simulation.shipped import Shipped
-from tests.sweeps import parts
 
-SEEDS = 60
-PARTS = 6
 MANY = 500
 STEPS = 150
 
@@ -33,12 +30,12 @@ EXPECTED = (
 
 
 @pytest.fixture
-def clusters(logbook: Logbook) -> Callable[[range], Counter[str]]:
+def clusters(logbook: Logbook) -> Callable[[Sequence[int]], Counter[str]]:
     """Runs clusters, and adds up what they went through."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 
-    def run(seeds: range) -> Counter[str]:
+    def run(seeds: Sequence[int]) -> Counter[str]:
         figures = Counter[str]()
         for seed in seeds:
             figures.update(Shipped(seed).run(STEPS))
@@ -48,23 +45,11 @@ def clusters(logbook: Logbook) -> Callable[[range], Counter[str]]:
     return run
 
 
-@pytest.mark.parametrize("part", parts(PARTS, always=1))
-def test_whatever_the_network_does_they_show_the_same(
-    part: int,
-    clusters: Callable[[range], Counter[str]],
-    figure: Callable[[str, object], None],
-) -> None:
-    each = SEEDS // PARTS
-    figures = clusters(range(part * each, (part + 1) * each))
-    assert figures["attached"] > each and figures["leaders"] > each and figures["compared"]
-    figure(f"D shipping, part {part + 1} of {PARTS}", f"{each}: {dict(figures)}; 0 broken")
-
-
 @pytest.mark.hard
 @pytest.mark.parametrize("part", range(20))
 def test_in_many_worlds_they_show_the_same(
     part: int,
-    clusters: Callable[[range], Counter[str]],
+    clusters: Callable[[Sequence[int]], Counter[str]],
     figure: Callable[[str, object], None],
 ) -> None:
     each = MANY // 20
@@ -102,3 +87,22 @@ def test_a_planted_fault_is_found(
         for seed in range(40):
             Shipped(seed).run(STEPS)
     gc.collect()  # what tasks were ended by is logged here, and not in a later test
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(5),
+        *(pytest.param(range(at, at + 10), marks=pytest.mark.hard) for at in range(0, 60, 10)),
+    ],
+    ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}",
+)
+def test_whatever_the_network_does_they_show_the_same(
+    seeds: Sequence[int],
+    clusters: Callable[[Sequence[int]], Counter[str]],
+    figure: Callable[[str, object], None],
+) -> None:
+    figures = clusters(seeds)
+    assert figures["attached"] > len(seeds) and figures["leaders"] > len(seeds)
+    assert figures["compared"]
+    figure(f"D shipping from {seeds[0]} to {seeds[-1]}", f"{dict(figures)}; 0 broken")
