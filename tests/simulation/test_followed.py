@@ -60,9 +60,9 @@ def _enters_nothing(
     return {}
 
 
-def _keeps_what_was_not_released(ledger: Ledger, upto: int) -> None:
+def _keeps_what_was_not_released(ledger: Ledger, upto: int, *why: Any) -> None:
     if upto == ledger.durable_upto:
-        _fine_withdraw(ledger, upto)
+        _fine_withdraw(ledger, upto, *why)
 
 
 _fine_withdraw = Ledger.withdraw
