@@ -195,7 +195,7 @@ SHOWN_BY: dict[str, tuple[int, str]] = {
     "5-replay-all": (4, "which nobody has released"),
     "6-no-cut": (6, "shows another frame|is in the set|leads, and does not hold|stranded"),
     "6-sequence": (4, "is in the set, and holds|shows another frame|leads, and does not hold"),
-    "9-holds": (12, "leads, and does not hold|stranded"),
+    "9-holds": (312, "leads, and does not hold|stranded"),
 }
 """Seeds that show what comes of a rule that is left out, tried before others, and what that is."""
 
