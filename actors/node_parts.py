@@ -263,7 +263,9 @@ class NodeParts:
         )  # fmt: skip
         self._sealed, self._vaults = begin_vaults(vaults)
         self._places.append(self._vaults)
-        self.unfinished = Unfinished(runtime, committer, self._sealed, self.spaces, self.topics)
+        self.unfinished = Unfinished(
+            runtime, committer, self._open_sessions, self._sealed, self.spaces, self.topics
+        )
         self.backups, writing_and_reading = begin_backups(
             runtime, committer, self.reads, self.store, self.settings, self.doors
         )

@@ -32,6 +32,7 @@ from storage.transactions import Transaction
 from storage.vaults import Vault
 
 if TYPE_CHECKING:
+    from actors.sessions import Sessions
     from actors.spaces import Spaces
     from actors.topics import Topics
     from actors.vaults import Vaults
@@ -53,12 +54,14 @@ class Unfinished:
         self,
         runtime: Runtime,
         committer: Committer,
+        sessions: Sessions,
         service: Vaults,
         spaces: Spaces,
         topics: Topics,
     ) -> None:
         self._runtime = runtime
         self._committer = committer
+        self._sessions = sessions
         self._service = service
         self._spaces = spaces
         self._topics = topics
@@ -97,7 +100,7 @@ class Unfinished:
         gone: list[Vault] = []
         with committer.begin() as tx:
             try:
-                dropped = restores.undo(tx, marks, partial(self._goes, tx, gone))
+                dropped, users = restores.undo(tx, marks, partial(self._goes, tx, gone))
                 ticket = committer.commit(tx, NODE, reason=_REASON)
             except Refusal as refusal:
                 self._refused(refusal)
@@ -111,6 +114,8 @@ class Unfinished:
             self._service.dropped(vault)
         for place in dropped:
             self._spaces.dropped(place)
+        for user in users:
+            self._sessions.end_all(user)
         self._topics.declarations_changed()
         committer.when_released(ticket, partial(self._ended, marks, tuple(map(_path, dropped))))
         return ticket

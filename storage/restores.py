@@ -71,13 +71,15 @@ def finish(tx: Transaction, made: Iterable[Mark]) -> None:
 
 def undo(
     tx: Transaction, made: Iterable[Mark], goes: Callable[[Database], None]
-) -> list[Namespace | Database]:
+) -> tuple[list[Namespace | Database], list[str]]:
     """Drop what is marked, as far as it is still there: the databases, and the namespaces unless
-    somebody else has put something into them meanwhile. Answers what was dropped.
+    somebody else has put something into them meanwhile.
 
     :param goes: is told of each database before it is dropped
+    :returns: what was dropped, and the names of the users whose space it was
     """
     dropped: list[Namespace | Database] = []
+    gone: list[str] = []
     for one in sorted(made, key=lambda one: one.database == 0):
         if tx.get(one.key) != one.row:
             continue  # somebody else has dropped it, or it was rolled back
@@ -87,14 +89,14 @@ def undo(
             database = catalog.database(tx, namespace, one.names[1])
             assert database.id == one.database, "a mark goes with its place"
             goes(database)
-            catalog.drop_database(tx, database)
+            gone += catalog.drop_database(tx, database)
             dropped.append(database)
         elif catalog.databases(tx, namespace) or _has_users(tx, namespace):
             tx.delete(one.key)
         else:
-            catalog.drop_namespace(tx, namespace)
+            gone += catalog.drop_namespace(tx, namespace)
             dropped.append(namespace)
-    return dropped
+    return dropped, gone
 
 
 def _has_users(tx: Transaction, namespace: Namespace) -> bool:

@@ -15,9 +15,18 @@ from actors.backups.restoring import Wanted, restore
 from actors.commits import NODE
 from actors.doors import system_doors
 from actors.node import start
+from actors.runtime import ask
 from actors.settings import NodeSettings
 from actors.vaults.keyring import STORE
-from protocol.errors import Conflict, DiskFull, NotEnoughReplicas, NotWritable, Refusal
+from protocol.errors import (
+    Conflict,
+    DiskFull,
+    NotEnoughReplicas,
+    NotWritable,
+    Refusal,
+    SessionEnded,
+)
+from protocol.requests import SignIn
 from storage import catalog, restores, vault_trail
 from storage.backups.making import untold
 from storage.engine import EngineUnreadable
@@ -174,6 +183,28 @@ async def test_vaults_of_others_go_with_entries_in_both_trails(tmp_path: Path) -
         assert drop["reason"] == "a script was not restored to its end"
         with committer.begin() as tx:
             assert vault_trail.head(tx, drop["version"]).number == 3, "defined, written, dropped"
+
+
+async def test_users_of_others_go_with_what_was_let_in_as_them(tmp_path: Path) -> None:
+    """As behind DROP DATABASE: nobody who is declared later under such a name has their session."""
+    async with running(tmp_path / "store") as here:
+        committer = here.node.committer
+        with committer.begin() as tx:
+            database = catalog.define_database(tx, catalog.namespace(tx, "shop"), "half")
+            restores.mark(tx, database)
+            await committer.released(committer.commit(tx, NODE))
+        password = "a password of its own"
+        await here.values(
+            f"DEFINE USER guest ROLE owner ON DATABASE shop.half PASSWORD '{password}'"
+        )
+        session = await ask(
+            here.node.sessions, SignIn("guest", password, "http", "127.0.0.1:50002")
+        )
+        assert (await here.answer("RETURN 1", caller=session.caller)).refusal is None
+        await here.node._timers.leads(True)
+        assert not await marks(here)
+        answer = await here.answer("RETURN 1", caller=session.caller)
+        assert isinstance(answer.refusal, SessionEnded)
 
 
 async def test_what_can_not_be_read_is_dropped_later(
