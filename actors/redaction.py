@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from protocol.errors import Cancelled, NotAllowed, Refusal, StatementTimeout, Unknown
+from protocol.errors import ENDED, NotAllowed, Refusal, Unknown
 from protocol.paths import EACH, Path, path_text
 from protocol.text import quote_name
 from storage.fields import Field
 
 _TOLD: Final = frozenset({"table", "index", "limit", "line", "column"})
-_OF_NO_RECORD: Final = (Cancelled, StatementTimeout, NotAllowed, Unknown)
+_OF_NO_RECORD: Final = (*ENDED, NotAllowed, Unknown)
 _STEPS: Final = re.compile(r"`(?:[^`\\]|\\.)*`|\[\d+\]|[^.`\[\]]+")
 """Of the path of a field, as a refusal has it."""
 

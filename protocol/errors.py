@@ -390,3 +390,9 @@ class DiskFull(Refusal, status=503, retry=True, retry_after_s=1):
 
 class VersionNotSupported(Refusal, status=505):
     """A protocol version that the node does not speak."""
+
+
+ENDED: Final = (Cancelled, SessionEnded, StatementTimeout)
+"""Refusals of what was ended in the middle: by somebody, with its session, or by its time."""
+FROM_OUTSIDE: Final = (*ENDED, DiskFull, Draining)
+"""Refusals that rest on nothing that was read, and say nothing of it."""

@@ -13,7 +13,7 @@ from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
 from actors.topics import LateDeadlines
 from protocol import limits
-from protocol.errors import Cancelled, Failed, Refusal, StatementTimeout
+from protocol.errors import ENDED, FROM_OUTSIDE, Failed, Refusal
 from protocol.requests import ScriptAnswer
 from protocol.values import Value
 from storage.tickets import CommitTicket
@@ -130,7 +130,7 @@ class AwaitedAnswer(Waiter):
     def begin(self) -> None:
         """Wait for what the script has committed and seen."""
         ends_us = self._execution.due_us
-        if self._was_ended:
+        if isinstance(self._refusal, ENDED):
             # Its time is over, but a disk that works tells in a moment what became of its commits.
             ends_us = self._since_us + limits.ENDED_SECONDS * 1_000_000
         self.wait(self._execution.ticket, ends_us)
@@ -143,14 +143,9 @@ class AwaitedAnswer(Waiter):
     def written(self) -> CommitTicket:
         return self._execution.written
 
-    @property
-    def _was_ended(self) -> bool:
-        """Whether the script was ended in the middle; then that is what it waits with."""
-        return isinstance(self._refusal, Cancelled | StatementTimeout)
-
     def out_of_time(self) -> Refusal:
         # Any other refusal rests on what the script has seen, which is not on the disk.
-        if self._ended is None and self._was_ended and self._refusal is not None:
+        if self._ended is None and isinstance(self._refusal, FROM_OUTSIDE):
             return self._refusal
         return super().out_of_time()
 

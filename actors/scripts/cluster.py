@@ -18,15 +18,13 @@ from actors.scripts.services import Cluster
 from actors.scripts.transactions import ScriptRun
 from language import tree
 from protocol.errors import (
+    ENDED,
     BadRequest,
-    Cancelled,
     Conflict,
     Draining,
     NotImplementedHere,
     NotInTransaction,
     Refusal,
-    SessionEnded,
-    StatementTimeout,
     Unknown,
 )
 from protocol.failover import Policy, check_policy
@@ -257,7 +255,7 @@ def _await_policy(run: ScriptRun, asked: asyncio.Future[CommitTicket | None]) ->
         return
     try:
         run.until_released(promise)
-    except (Cancelled, Draining, SessionEnded, StatementTimeout) as why:
+    except (*ENDED, Draining) as why:
         raise late(promise.sequence, why) from why
 
 

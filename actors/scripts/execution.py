@@ -30,16 +30,12 @@ from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
 from protocol.errors import (
+    FROM_OUTSIDE,
     BadRequest,
-    Cancelled,
     Conflict,
-    DiskFull,
-    Draining,
     NotAllowed,
     NotInTransaction,
     Refusal,
-    SessionEnded,
-    StatementTimeout,
     TooLarge,
     Unknown,
 )  # fmt: skip
@@ -61,9 +57,6 @@ Place = tuple[str | None, str | None]
 
 SEEN_ROLLED_BACK: Final = "a commit that this transaction had seen was taken back"
 """Message of the conflict in which a transaction ends that rests on such a commit."""
-
-FROM_OUTSIDE: Final = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
-"""Refusals that rest on nothing a script has read."""
 
 _UNBOUND: Final = object()
 """In the place of a variable that is not bound."""
@@ -307,7 +300,7 @@ class Execution:
             try:
                 yield transaction
             except Refusal as refusal:
-                if type(refusal) not in FROM_OUTSIDE:
+                if not isinstance(refusal, FROM_OUTSIDE):
                     self.depends_on(transaction.ticket)
                 raise
             self.depends_on(transaction.ticket)

@@ -29,13 +29,10 @@ from language.schema import Schema
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import (
+    FROM_OUTSIDE,
     AssertFailed,
-    Cancelled,
     Conflict,
-    DiskFull,
-    Draining,
     Refusal,
-    StatementTimeout,
 )
 from protocol.paths import path_text
 from protocol.rights import DEFINE, NOTHING, READ, WRITE, Kind
@@ -48,7 +45,7 @@ from storage.topics import Topic
 
 Row = dict[str, Any]
 
-NO_MISFIT: Final = (Cancelled, Conflict, DiskFull, Draining, StatementTimeout)
+NO_MISFIT: Final = (*FROM_OUTSIDE, Conflict)
 """Refusals that say nothing of the record at hand."""
 
 

@@ -26,17 +26,7 @@ from language.lexer import all_tokens
 from language.parser import parse
 from language.splitting import Piece
 from protocol import limits
-from protocol.errors import (
-    Cancelled,
-    DiskFull,
-    Draining,
-    Refusal,
-    RestoreRefused,
-    RestoreTargetExists,
-    SessionEnded,
-    StatementTimeout,
-    Unknown,
-)
+from protocol.errors import FROM_OUTSIDE, Refusal, RestoreRefused, RestoreTargetExists, Unknown
 from protocol.rights import NOTHING, OWN, Kind
 from protocol.values import NONE, Value
 from storage import restores
@@ -53,9 +43,6 @@ PLACES: Final = 10_000
 
 Checked = tuple[int, Piece, tree.Script]
 """A statement of a script: its number, its text and its tree."""
-
-_AS_THEY_ARE: Final = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
-"""Refusals that say nothing of the statement at hand."""
 
 
 @handles(tree.RestoreScript, "value", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
@@ -153,7 +140,7 @@ class Restore:
     def _placed(self, refusal: Refusal, number: int, piece: Piece) -> Refusal:
         """A refusal of a statement of the script, which says which it is; where it stands itself is
         for the statement that restores it."""
-        if refusal.retry or isinstance(refusal, _AS_THEY_ARE):
+        if refusal.retry or isinstance(refusal, FROM_OUTSIDE):
             return refusal
         line = refusal.detail.get("line", 1)
         assert isinstance(line, int)

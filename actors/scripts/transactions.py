@@ -15,7 +15,7 @@ import structlog
 from actors.commits import Bounded
 from actors.scripts.answer_sizes import measured
 from actors.scripts.attempts import Attempts
-from actors.scripts.execution import FROM_OUTSIDE, SEEN_ROLLED_BACK, Execution, Returned
+from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run
@@ -25,6 +25,7 @@ from language import tree
 from language.budget import Budget
 from protocol import limits
 from protocol.errors import (
+    FROM_OUTSIDE,
     BadRequest,
     Conflict,
     DiskFull,
@@ -388,7 +389,7 @@ class ScriptRun(Execution):
         was taken back since."""
         if type(refusal) is Conflict:
             return True
-        return self.saw_rolled_back and type(refusal) not in FROM_OUTSIDE
+        return self.saw_rolled_back and not isinstance(refusal, FROM_OUTSIDE)
 
     def _release(self) -> None:
         """End the transaction."""

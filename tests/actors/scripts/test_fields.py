@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
+from actors.runtime import ask
 from protocol import limits
 from protocol.errors import (
     AssertFailed,
     Cancelled,
     FieldRefused,
     NotWritable,
+    SessionEnded,
     StatementTimeout,
     TooLarge,
     TypeRefused,
 )
+from protocol.requests import SignIn, SignOut
 from protocol.values import NONE, RecordId
 from tests.nodes import Running, running
 
@@ -181,6 +184,19 @@ async def test_counting_is_killed(node: Running) -> None:
     answer = await defining
     assert type(answer.refusal) is Cancelled
     assert (await node.value("INFO FOR TABLE thing"))["fields"] == []
+
+
+async def test_counting_ends_with_its_session(node: Running) -> None:
+    """Wherever it is ended: the end of a session is no misfit of the record at hand."""
+    await node.values("DEFINE USER other ROLE owner PASSWORD 'a password of its own'")
+    signing_in = SignIn("other", "a password of its own", "http", "127.0.0.1:50002")
+    session = await ask(node.node.sessions, signing_in)
+    await node.values("CREATE thing:1 SET list = $list", {"list": list(range(100_000))})
+    script = "DEFINE FIELD list ON thing TYPE array<int>"
+    defining = asyncio.ensure_future(node.answer(script, caller=session.caller))
+    await begun(node)
+    await ask(node.node.sessions, SignOut(session.token))
+    assert type((await defining).refusal) is SessionEnded
 
 
 async def test_an_assert_that_takes_long_ends_with_the_statements_time(node: Running) -> None:

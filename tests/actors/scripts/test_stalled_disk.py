@@ -14,14 +14,15 @@ import pytest
 from actors.commits.tickets import Stall as NothingReleased
 from actors.node import Node
 from actors.runtime import ask
+from protocol import limits
 from protocol.errors import Cancelled, StatementTimeout, UnknownOutcome
-from protocol.requests import CancelScript, RunScript, ScriptAnswer
+from protocol.requests import CancelScript, RunScript, ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, KeyOperation, SetKey
 from protocol.values import NONE
 from storage import catalog, groups, topics
 from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
-from tests.actors.nodes import ANA, prepare, running, simulated_doors, value
+from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play
 from tests.keys import ask_keys
 from tests.simulation.disk import Fault, SimulatedDisk
@@ -538,6 +539,36 @@ def test_a_script_that_was_ended_waits_a_moment_for_what_it_had_committed(
         stall.end()
 
     played(main, "real")
+
+
+@pytest.mark.parametrize("by", ["kill", "time", "session"])
+def test_a_script_that_is_ended_while_its_own_commit_is_in_flight_may_have_happened(
+    by: str,
+) -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE GROUP h ON dead DEADLINE 1m")
+        session = await ask(
+            node.sessions, SignIn(OWNER.name, OWNER.password, "wire", "192.0.2.1:1")
+        )
+        stall = Stall(node)
+        waiting = asked(
+            node,
+            "CREATE t:1; TAKE FROM dead AS h WAIT 1m",
+            caller=session.caller,
+            request="waits",
+            timeout_us=2_000_000 if by == "time" else None,
+        )
+        await asyncio.sleep(1)
+        if by == "kill":
+            await value(node, "KILL 'waits'")
+        elif by == "session":
+            await ask(node.sessions, SignOut(session.token))
+        await asyncio.sleep(limits.ENDED_SECONDS + 1.5)
+        assert waiting.done(), "a disk that stalls keeps no answer"
+        assert type(await outcome(waiting)) is UnknownOutcome
+        stall.end()
+
+    played(main)
 
 
 def test_a_deadline_that_is_counted_anew_can_be_ended_and_the_answer_is_what_is_logged() -> None:
