@@ -30,7 +30,7 @@ from storage.engine import EngineUnreadable
 from storage.transactions import Transaction
 from storage.vault_entries import VaultEntry
 from storage.vault_rows import KeysRow
-from storage.vault_trail import GRANTED, Head
+from storage.vault_trail import GRANTED
 from storage.vaults import Vault, keys_row, store_row
 
 log = structlog.get_logger("vaults")
@@ -315,24 +315,31 @@ class Trail:
 
     def say_heads(self) -> None:
         """Say where trails stand that have grown, outside of the store: putting all of it back is
-        noticed by these lines alone."""
+        noticed by these lines alone. Said is what is released: what may be rolled back yet would
+        look put back later."""
         self._release(None)
+        self._say_released()
+
+    def _say_released(self) -> None:
         moved, self._moved = self._moved, {}
-        with self._committer.begin() as tx:
+        with self._committer.begin_shown() as shown, self._committer.begin() as tx:
             for number, path in moved.items():
                 try:
-                    found: Head = vault_trail.head(tx, number)
+                    found, newest = vault_trail.head(shown, number), vault_trail.head(tx, number)
                 except EngineUnreadable as error:
                     self._runtime.noticed(type(self).__name__, error)
                     self._moved.setdefault(number, path)
                     continue
-                log.info(
-                    "head of a vault's trail",
-                    vault=path,
-                    number=number,
-                    entries=found.number,
-                    hash=found.hash.hex(),
-                )
+                if found != newest:
+                    self._moved.setdefault(number, path)  # the rest is said the next time
+                if found.number:
+                    log.info(
+                        "head of a vault's trail",
+                        vault=path,
+                        number=number,
+                        entries=found.number,
+                        hash=found.hash.hex(),
+                    )
 
     def close(self) -> None:
         """The node stops: what waits is committed now, and heads are said."""
@@ -344,8 +351,9 @@ class Trail:
         if self._turn is not None:
             self._turn.cancel()
         self._commit()
-        self.say_heads()
         self.limited_log.close()
+        newest = self._committer.ticket(self._committer.committed)
+        self._committer.when_released(newest, lambda _: self._say_released())
 
 
 def with_version(act: Act, version: int | None) -> Act:

@@ -258,6 +258,31 @@ def test_the_log_says_where_trails_stand(logbook: Logbook) -> None:
     played(main)
 
 
+def test_no_head_is_said_that_may_be_rolled_back(logbook: Logbook) -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+
+            def said() -> list[int]:
+                events = [
+                    one for one in logbook.events if one["event"] == "head of a vault's trail"
+                ]
+                return [one["entries"] for one in events if one["vault"] == "a.b.v"]
+
+            before = (await value(node, "INFO FOR VAULT v"))["audit"]["entries"]
+            committer, upto = node.committer, node.committer.released_upto
+            committer.releasable = lambda _durable: upto
+            writing = asyncio.ensure_future(write(node, "k", 1))
+            await asyncio.sleep(3601)
+            early = said()
+            committer.releasable = lambda durable: durable
+            committer.release_more()
+            await writing
+            await asyncio.sleep(3601)
+            assert (early, said()) == ([before], [before, before + 1])
+
+    played(main)
+
+
 def test_a_full_disk_reveals_nothing(logbook: Logbook) -> None:
     logbook.allow("disk")
     logbook.allow("not kept")
