@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -27,6 +28,7 @@ from actors.vaults.service import Vaults
 from actors.vaults.trail import HEADS_SECONDS, Act
 from protocol import limits
 from protocol.errors import (
+    FROM_OUTSIDE,
     AuditRefused,
     BadRequest,
     Busy,
@@ -71,6 +73,7 @@ AT_ONCE: Final = 64
 PROVEN: Final = 1_024
 """Sessions that are remembered to have brought the right passphrase."""
 WRONG: Final = "the passphrase does not open it"
+CHANGED: Final = "the passphrase was changed in this moment: try again"
 UNRECORDED: Final = "there is no room to record it"
 _SECOND_US: Final = 1_000_000
 _Asked = Unseal | Seal | ChangePassphrase
@@ -149,17 +152,17 @@ class VaultsActor(LoopActor):
         """Open for a while; answers until when."""
         self._roles.check_answering(message.caller)
         self._committer.check_writable()
-        with self._committer.begin() as tx:
+        async with self._reading() as tx:
             act = self._judged(tx, message, "unseal")
             store, wrap = self._wrapped(tx, act)
-        if store is None or wrap is None:
-            raise self._refused(message, act, _unset(act.vault))
-        root = await self._opened(message, act, store, wrap, message.passphrase)
+            if store is None or wrap is None:
+                raise self._refused(message, act, _unset(act.vault), tx)
+        root = await self._opened(message, act, store, wrap, message.passphrase, tx.ticket)
         try:
-            with self._committer.begin() as tx:
+            async with self._reading() as tx:
                 act = self._judged(tx, message, "unseal")
                 if self._wrapped(tx, act) != (store, wrap):
-                    raise Busy("the passphrase was changed in this moment: try again")
+                    raise Busy(CHANGED)
                 until_us = self.runtime.clock.monotonic_us() + self._told.unseal_us
                 self._service.trail.add(tx, act)
                 ticket = self._commit(tx, message)
@@ -197,7 +200,7 @@ class VaultsActor(LoopActor):
     async def seal(self, message: Seal) -> None:
         """Close now, also where it can't be recorded: then the node says so in its own output. So
         does a node without a role, or one that knows too little of its cluster to answer."""
-        with self._committer.begin() as tx:
+        async with self._reading() as tx:
             act = self._judged(tx, message, "seal")
             self._service.trail.add(tx, act)
             try:
@@ -229,11 +232,12 @@ class VaultsActor(LoopActor):
         self._roles.check_answering(message.caller)
         self._committer.check_writable()
         action = "rekey" if message.rekey else "passphrase"
-        with self._committer.begin() as tx:
+        async with self._reading() as tx:
             act = self._judged(tx, message, action)
             store, wrap = self._wrapped(tx, act)
+            self._check_old(message, act, wrap, tx)
         with ExitStack() as plain:
-            root = await self._old_root(message, act, store, wrap)
+            root = await self._old_root(message, act, store, wrap, tx.ticket)
             plain.callback(wipe, root)
             told, salt = self._told, self._random(SALT_BYTES)
             asker = Asker(message.caller.user)
@@ -262,10 +266,10 @@ class VaultsActor(LoopActor):
         :raises Conflict: what it read has changed meanwhile
         """
         stretch = self._told.stretch
-        with self._committer.begin() as tx:
+        async with self._reading() as tx:
             act = self._judged(tx, message, action)
             if self._wrapped(tx, act) != (change.store, change.wrap):
-                raise Busy("the passphrase was changed in this moment: try again")
+                raise Busy(CHANGED)
             # Before the keys change that it is authenticated with.
             self._service.trail.add(tx, act)
             store = vaults.need_store_row(tx, self._random)
@@ -313,21 +317,31 @@ class VaultsActor(LoopActor):
         under = self._rights.under_store(tx)
         return await self._rekeying.renew(tx, under, root, fresh, paced=paced)
 
+    def _check_old(
+        self, message: ChangePassphrase, act: Act, wrap: RootWrap | None, tx: Transaction
+    ) -> None:
+        """:raises Sealed: there is no root key, and an old passphrase to one is given
+        :raises BadRequest: there is one, and none is given
+        """
+        if wrap is None:
+            if message.old is not None or act.vault is not None:
+                raise self._refused(message, act, _unset(act.vault), tx)
+        elif message.old is None:
+            raise BadRequest("it has a passphrase: changing it takes the old one")
+
     async def _old_root(
         self,
         message: ChangePassphrase,
         act: Act,
         store: StoreRow | None,
         wrap: RootWrap | None,
+        seen: CommitTicket,
     ) -> bytearray:
         """The root key as it is; of a store that has none so far an empty one."""
         if store is None or wrap is None:
-            if message.old is not None or act.vault is not None:
-                raise self._refused(message, act, _unset(act.vault))
             return bytearray()
-        if message.old is None:
-            raise BadRequest("it has a passphrase: changing it takes the old one")
-        return await self._opened(message, act, store, wrap, message.old)
+        assert message.old is not None, "it was asked for"
+        return await self._opened(message, act, store, wrap, message.old, seen)
 
     def _put_wrap(self, tx: Transaction, act: Act, made: RootWrap) -> None:
         if act.vault is None:
@@ -338,6 +352,30 @@ class VaultsActor(LoopActor):
             vaults.put_keys_row(tx, act.vault, replace(row, root=made))
 
     # --- what all of them do ----------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Transaction]:
+        """Open a transaction. What it refuses by what it has read is told once that is released.
+
+        :raises Busy: what it has read was rolled back
+        """
+        with self._committer.begin() as tx:
+            try:
+                yield tx
+            except Refusal as refusal:
+                tx.release()
+                if not (refusal.retry or isinstance(refusal, FROM_OUTSIDE)):
+                    await self._stands(tx.ticket)
+                raise
+
+    async def _stands(self, seen: CommitTicket) -> None:
+        """Wait until what was read is released. :raises Busy: it was rolled back"""
+        try:
+            await self._committer.released_in_time(seen)
+        except (DiskFull, UnknownOutcome) as lost:
+            if not self._committer.was_taken_back(seen):
+                raise
+            raise Busy(CHANGED) from lost
 
     def _judged(self, tx: Transaction, message: _Asked, action: str) -> Act:
         """What is asked, by somebody who may.
@@ -377,11 +415,19 @@ class VaultsActor(LoopActor):
         return store, vaults.keys_row(tx, act.vault).root
 
     async def _opened(
-        self, message: _Asked, act: Act, store: StoreRow, wrap: RootWrap, passphrase: str
+        self,
+        message: _Asked,
+        act: Act,
+        store: StoreRow,
+        wrap: RootWrap,
+        passphrase: str,
+        seen: CommitTicket,
     ) -> bytearray:
         """The root key that a passphrase opens.
 
+        :param seen: what `store` and `wrap` were read of
         :raises WrongKey: after a while: it does not
+        :raises Busy: it does not, and what was read was rolled back
         :raises TooManyTries: after very many that did not
         """
         caller = message.caller
@@ -397,6 +443,7 @@ class VaultsActor(LoopActor):
             if root is None:
                 self._proven.pop(of, None)
                 await one.failed()
+                await self._stands(seen)
                 raise self._refused(message, act, WrongKey(WRONG))
             one.succeeded()
             self._note_proven(of)

@@ -79,6 +79,8 @@ class Vaults:
         self.wake: Callable[[], None] = lambda: None
         self.leads_no_more: Callable[[], None] = lambda: None
         committer.on_following.append(lambda: self.leads_no_more())
+        # A vault of which a drop is rolled back, say, has older keys yet.
+        committer.on_withdraw.append(lambda: self.wake())
         self._ahead_us = runtime.clock.wall_us() - runtime.clock.monotonic_us()
         """How far the wall clock is ahead of the monotonic one. Two looks at the clocks are never
         the same moment, so this is looked at once, and again when it was set."""

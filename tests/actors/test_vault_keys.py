@@ -17,6 +17,8 @@ from actors.vaults.keyring import STORE
 from protocol import limits
 from protocol.errors import (
     BadRequest,
+    Busy,
+    DiskFull,
     NotAllowed,
     NotEnoughReplicas,
     NotWritable,
@@ -382,6 +384,35 @@ def test_a_vault_that_can_not_be_read_keeps_no_other_from_being_sealed_again(
     played(main)
 
 
+def test_a_rotation_that_saw_its_vault_dropped_goes_on_when_that_is_rolled_back(
+    monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("disk")
+
+    async def main() -> None:
+        machine = Machine()
+        async with machine.node() as node:
+            await set_up(node)
+            await unseal(node)
+            await write(node, "k", 1)
+            with monkeypatch.context() as patches:
+                patches.setattr(rotation.Rotation, "_is_open", lambda *_: False)
+                await value(node, "ROTATE VAULT v")
+                await asyncio.sleep(1)
+            upto = node.committer.committed
+            with stalled(node, machine.disk):
+                dropping = asyncio.ensure_future(outcome(value(node, "DROP VAULT v")))
+                while node.committer.committed == upto:
+                    await asyncio.sleep(0.1)
+                node._sealed.wake()
+                await asyncio.sleep(1)
+            assert isinstance(await dropping, DiskFull)
+            machine.disk.plan = None
+            await all_rotated(node, "v")
+
+    played(main)
+
+
 def test_nothing_unsealed_survives_a_restart_and_rotation_goes_on() -> None:
     async def main() -> None:
         machine = Machine()
@@ -564,6 +595,37 @@ def test_a_change_of_all_keys_that_is_taken_back_late(logbook: Logbook) -> None:
             machine.disk.plan = None
             assert node._sealed._keyring._open[STORE].roots == [before]
             assert (await reveal(node, "k"))["value"] == CANARY
+
+    played(main)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_wrong_passphrase_is_refused_once_the_change_it_rests_on_is_known(
+    stays: bool, logbook: Logbook
+) -> None:
+    logbook.allow("frames that were not released gave way")
+
+    async def main() -> None:
+        async with node_with_vault(sealed=True) as node:
+            committer, upto = node.committer, silent_follower(node)
+            change = ChangePassphrase(ANA, None, PASSPHRASE, OTHER)
+            asked = [asyncio.ensure_future(outcome(ask(node.vaults, change)))]
+            while committer.committed == upto:
+                await asyncio.sleep(0.1)
+            asked += [
+                asyncio.ensure_future(outcome(unseal(node))),
+                asyncio.ensure_future(outcome(ask(node.vaults, change))),
+            ]
+            await asyncio.sleep(30)
+            early = [each.done() for each in asked]
+            if stays:
+                committer.releasable = lambda durable: durable
+                committer.release_more()
+            else:
+                await committer.begin_following(NotWritable("another node leads"))
+            found = [type(await each) for each in asked]
+            assert not any(early), found
+            assert found == ([int, WrongKey, WrongKey] if stays else [UnknownOutcome, Busy, Busy])
 
     played(main)
 
