@@ -88,7 +88,7 @@ class Spaces(Protocol):
     def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> CommitTicket:
         """Remove keys that were passed over as expired. Return what the answer must wait for.
 
-        :raises Busy: they can't be removed now
+        :raises Busy, NotEnoughReplicas, Draining: they can't be removed now
         """
 
     def dropped(self, what: Namespace | Database | Space) -> None:

@@ -16,7 +16,7 @@ from actors.sessions import session_name
 from actors.spaces.entrances import Names, Who
 from actors.spaces.operations import listed, perform, statements
 from protocol import limits
-from protocol.errors import Busy, NotAllowed, Refusal
+from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
 from protocol.text import duration
@@ -290,9 +290,11 @@ class Work(Waiter):
         """Remove keys that the answers say have expired: they may not come back. Where that is
         refused, nobody is told that they are gone."""
         try:
-            self.rest_on(self._spaces.remove_expired([(self.space, lapsed)]))
-        except Busy as refusal:
+            ticket = self._spaces.remove_expired([(self.space, lapsed)])
+        except Refusal as refusal:
             self.refusal = refusal
+            return
+        self.rest_on(ticket)
 
     # --- answering ------------------------------------------------------------------------------
 
