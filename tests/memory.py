@@ -1,4 +1,7 @@
-"""Folders in memory, for stores of tests that are not about a disk."""
+"""Folders in memory, for stores of tests that are not about a disk.
+
+A folder of tests whose stores lie there says so in its conftest, by taking the fixtures over.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+
+import pytest
 
 MEMORY: Final = Path("/dev/shm")
 NEEDED_BYTES: Final = 4 << 30
@@ -33,3 +38,17 @@ def folder(otherwise: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="storenode-", dir=MEMORY) as path:
         yield Path(path)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """Folder of the test, in memory."""
+    with folder(tmp_path) as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def shared_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder of a worker, in memory."""
+    with folder(tmp_path_factory.mktemp("shared")) as path:
+        yield path

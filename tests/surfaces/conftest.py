@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from surfaces.turns import LongWork
-from tests import memory
+from tests.memory import shared_path, tmp_path
 
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """Folder of the test, in memory: surfaces don't differ by how long a disk takes to sync."""
-    with memory.folder(tmp_path) as path:
-        yield path
-
-
-@pytest.fixture(scope="session")
-def shared_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Folder of a worker, in memory."""
-    with memory.folder(tmp_path_factory.mktemp("shared")) as path:
-        yield path
+__all__ = ["shared_path", "tmp_path", "under_way"]
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,59 +23,42 @@ from protocol.agreement import (
     Told,
 )
 from tests.actors.agreement.etcds import ETCD, LOGIN, EtcdProcess, etcd_process, guarded_etcd
+from tests.simulation import loop as stepped
 from tests.simulation.agreement import AgreementModel, Fate
-from tests.simulation.loop import SteppedLoop
 
 A, B, C = "node-a", "node-b", "node-c"
 NOBODY = "https://127.0.0.1:1"
+Doors = tuple[Agreement, Agreement]
 _stores = (f"store-{number}" for number in itertools.count())
 
 
 @pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess | None]:
-    if ETCD is None:
-        yield None
-        return
-    with etcd_process(tmp_path_factory.mktemp("etcd")) as found:
+def etcd(shared_path: Path) -> Iterator[EtcdProcess]:
+    with etcd_process(shared_path / "conforming") as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def guarded(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[EtcdProcess, Access] | None]:
+def guarded(shared_path: Path) -> Iterator[EtcdProcess]:
     """One that is reached by TLS, wants a certificate, and asks for a user."""
+    (shared_path / "guarded").mkdir()
+    with guarded_etcd(shared_path / "guarded") as found:
+        yield found
+
+
+@pytest.fixture(params=["etcd", "guarded"])
+async def doors(request: pytest.FixtureRequest) -> AsyncIterator[Doors]:
+    """Two nodes' doors to the same etcd, where nothing was agreed yet."""
     if ETCD is None:
-        yield None
-        return
-    with guarded_etcd(tmp_path_factory.mktemp("guarded")) as found:
-        assert found.shows is not None
-        yield found, Access(LOGIN, found.shows)
-
-
-@pytest.fixture(params=["model", "etcd", "guarded etcd"])
-async def doors(
-    request: pytest.FixtureRequest,
-    etcd: EtcdProcess | None,
-    guarded: tuple[EtcdProcess, Access] | None,
-) -> AsyncIterator[tuple[Agreement, Agreement]]:
-    """Two nodes' doors to the same, where nothing was agreed yet."""
-    if request.param == "model":
-        model = AgreementModel()
-        yield model.door(), model.door()
-        return
-    if etcd is None or guarded is None:
         pytest.skip("not installed: etcd-server")
     store = next(_stores)
-    asked, access = (etcd, Access()) if request.param == "etcd" else guarded
+    asked: EtcdProcess = request.getfixturevalue(request.param)
+    access = Access() if asked.shows is None else Access(LOGIN, asked.shows)
     # The first endpoint of one of them is dead.
     found = Etcd([asked.endpoint], store, access), Etcd([NOBODY, asked.endpoint], store, access)
     yield found
     for each in found:
         await each.close()
-
-
-Doors = tuple[Agreement, Agreement]
 
 
 async def founded(door: Agreement, *members: str) -> int:
@@ -146,33 +131,26 @@ async def test_of_many_who_race_one_leads(doors: Doors) -> None:
     assert (await doors[0].look()).lead in leads
 
 
-async def test_a_lead_goes_with_its_lease_and_the_next_epoch_is_greater(doors: Doors) -> None:
+async def test_a_lead_lasts_while_its_lease_is_renewed_and_the_next_epoch_is_greater(
+    doors: Doors,
+) -> None:
     one, other = doors
     revision = await founded(one, A, B)
-    _, epoch = await led(one, A, revision, seconds=3)
-    found = await other.look()
+    lease, epoch = await led(one, A, revision, seconds=2)
+    for _ in range(3):
+        assert await one.renew(lease) == 2
+        found = await other.changed((await other.look()).revision, 0.8)
+        assert found.lead is not None, "it lapsed beside its renewals"
     while found.lead is not None:
         found = await other.changed(found.revision, 20)
     assert found.revision > epoch
-    _, later = await led(other, B, revision)
-    assert later > epoch
-
-
-async def test_a_lease_that_is_renewed_goes_on_and_one_that_lapsed_is_gone(doors: Doors) -> None:
-    one, other = doors
-    revision = await founded(one, A)
-    lease, _ = await led(one, A, revision, seconds=3)
-    for _ in range(4):
-        assert await one.renew(lease) == 3
-        found = await other.changed((await other.look()).revision, 1.2)
-        assert found.lead is not None, "it lapsed beside its renewals"
-    while (await other.look()).lead is not None:
-        await other.changed((await other.look()).revision, 1)
     with pytest.raises(LeaseLapsed):
         await one.renew(lease)
     with pytest.raises(LeaseLapsed):
         await one.take_lead(A, lease, revision)
     assert (await one.look()).lead is None
+    _, later = await led(other, B, revision)
+    assert later > epoch
 
 
 async def test_a_lease_that_is_given_up_frees_the_lead_at_once(doors: Doors) -> None:
@@ -336,7 +314,18 @@ async def test_a_wait_that_is_given_up_leaves_the_door_as_it_was(doors: Doors) -
     assert (await other.look()).insync is not None
 
 
-# --- the suite catches who does otherwise; the model's links do what they say ------------------
+# --- the model does the same; the suite catches who does otherwise ----------------------------
+
+CONFORMANCE = [test for name, test in list(globals().items()) if name.startswith("test_")]
+
+
+def asked_of(model: AgreementModel, test: Callable[[Doors], Coroutine[Any, Any, None]]) -> None:
+    stepped.run(test((model.door(), model.door())))
+
+
+@pytest.mark.parametrize("test", CONFORMANCE)
+def test_the_model_conforms(test: Callable[[Doors], Coroutine[Any, Any, None]]) -> None:
+    asked_of(AgreementModel(), test)
 
 
 class Hasty(AgreementModel):
@@ -423,16 +412,15 @@ class Twice(AgreementModel):
         (Credulous, test_what_is_released_is_told_by_who_leads),
         (Talkative, test_who_waits_hears_nothing_of_what_is_told),
         (Loyal, test_a_lease_that_is_given_up_frees_the_lead_at_once),
-        (Repeating, test_a_lead_goes_with_its_lease_and_the_next_epoch_is_greater),
+        (Repeating, test_a_lead_lasts_while_its_lease_is_renewed_and_the_next_epoch_is_greater),
         (Twice, test_the_first_set_is_written_once),
     ],
 )
-async def test_a_planted_fault_is_caught(
-    model: type[AgreementModel], test: Callable[[Doors], Awaitable[None]]
+def test_a_planted_fault_is_caught(
+    model: type[AgreementModel], test: Callable[[Doors], Coroutine[Any, Any, None]]
 ) -> None:
-    planted = model()
     with pytest.raises(AssertionError):
-        await test((planted.door(), planted.door()))
+        asked_of(model(), test)
 
 
 @pytest.mark.parametrize(
@@ -445,8 +433,6 @@ async def test_a_planted_fault_is_caught(
     ],
 )
 def test_what_a_link_of_the_model_does(fate: Fate, perhaps: bool, done: bool) -> None:
-    loop = SteppedLoop()
-
     async def work() -> None:
         model = AgreementModel()
         with pytest.raises(NotAnswered) as told:
@@ -455,7 +441,4 @@ def test_what_a_link_of_the_model_does(fate: Fate, perhaps: bool, done: bool) ->
         await asyncio.sleep(10)
         assert ((await model.door().look()).insync is not None) is done
 
-    try:
-        loop.run_until_complete(work())
-    finally:
-        loop.close()
+    stepped.run(work())

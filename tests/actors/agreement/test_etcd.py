@@ -27,8 +27,8 @@ ROOT = ("root", "planted-etcd")
 
 
 @pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
-    with etcd_process(tmp_path_factory.mktemp("etcd")) as found:
+def etcd(shared_path: Path) -> Iterator[EtcdProcess]:
+    with etcd_process(shared_path / "etcd") as found:
         yield found
 
 
@@ -90,7 +90,7 @@ async def test_nobody_anywhere_is_told_and_nothing_was_done() -> None:
 async def test_of_a_silent_endpoint_only_what_does_no_harm_is_asked_again(
     etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "ANSWER_SECONDS", 2.0)  # etcd has to answer in it too
+    monkeypatch.setattr(agreement, "ANSWER_SECONDS", 1.0)  # etcd has to answer in it too
     async with silent() as endpoint, door(endpoint, etcd.endpoint, store="silent") as one:
         assert (await one.look()).insync is None
     async with silent() as endpoint, door(endpoint, etcd.endpoint, store="silent") as one:
@@ -214,7 +214,7 @@ async def test_a_token_of_an_etcd_that_was_set_back_is_thrown_away(
             (tmp_path / "old").rename(etcd.directory / "data")
             etcd.start()
             with monkeypatch.context() as patched:
-                patched.setattr(agreement, "ANSWER_SECONDS", 1.0)
+                patched.setattr(agreement, "ANSWER_SECONDS", 0.5)
                 with pytest.raises(NotAnswered, match="no answer in time"):
                     await one.look()
             assert (await one.look()).insync is None
@@ -234,7 +234,7 @@ async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) 
     (tmp_path / "public").write_bytes(
         public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     )
-    told = f"jwt,pub-key={tmp_path}/public,priv-key={key},sign-method=RS256,ttl=2s"
+    told = f"jwt,pub-key={tmp_path}/public,priv-key={key},sign-method=RS256,ttl=1s"
     with etcd_process(tmp_path / "etcd", "--auth-token", told) as etcd:
         etcd.ask_for_users(*ROOT)
         access = Access(ROOT)
@@ -243,7 +243,7 @@ async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) 
             token = etcd.post("/v3/auth/authenticate", {"name": ROOT[0], "password": ROOT[1]})
             etcd.post("/v3/auth/user/add", {"name": "other", "password": "x"}, token["token"])
             assert (await one.look()).insync is not None  # "revision of auth store is old"
-            ends = asyncio.get_running_loop().time() + 3
+            ends = asyncio.get_running_loop().time() + 2
             while asyncio.get_running_loop().time() < ends:  # it ends within
                 lease = await one.grant(60)
                 await one.renew(lease)
@@ -256,7 +256,7 @@ async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) 
 async def test_who_does_not_let_this_node_in_was_asked_for_nothing(
     etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(agreement, "ANSWER_SECONDS", 1.0)
     async with (
         silent() as endpoint,
         door(endpoint, etcd.endpoint, store="in", access=Access(ROOT)) as one,
