@@ -705,7 +705,7 @@ async def differing(node: Running, folder: Path) -> tuple[list[int], int]:
         "DEFINE TABLE t; DEFINE TOPIC q; DEFINE SPACE c; DEFINE GROUP g ON q DEADLINE 1s"
     )
     over = False
-    rows = {"rows": [{"n": n, "text": "x" * 50} for n in range(3_000)]}
+    rows = {"rows": [{"n": n, "text": "x" * 50} for n in range(400)]}
 
     async def write() -> int:
         count = 0

@@ -238,7 +238,7 @@ async def test_one_whose_node_no_longer_writes_is_dropped_when_it_does_again(
     logbook.allow("places of a script that was not restored to its end are left")
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "x").write_bytes(script(20_000, body=300))
+    (folder / "x").write_bytes(script(4_000, body=300))
     async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as here:
         filling = asyncio.create_task(here.answer("RESTORE SCRIPT FROM 'x'"))
         while not await marks(here):
@@ -254,7 +254,7 @@ async def test_one_whose_node_no_longer_writes_is_dropped_when_it_does_again(
 async def test_what_refuses_the_undo_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "x").write_bytes(script(20_000, body=300))
+    (folder / "x").write_bytes(script(4_000, body=300))
     async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as here:
         committer = here.node.committer
 

@@ -18,6 +18,7 @@ from tests.actors.cluster.fleet import Broken, Fleet
 from tests.logbook import Logbook
 from tests.simulation.links import Weather
 from tests.simulation.loop import run
+from tests.sweeps import parts
 
 SEEDS = range(8)
 STEPS = 120
@@ -72,7 +73,7 @@ async def good_end(fleet: Fleet) -> None:
     await fleet.close()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", parts(len(SEEDS), always=3))
 @pytest.mark.parametrize(("names", "members"), [("ab", "ab"), ("abc", "abc"), ("abc", "ab")])
 def test_nothing_released_is_lost_whatever_happens(names: str, members: str, seed: int) -> None:
     async def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
+from tests.sweeps import some_of
 
 UNANSWERED = [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE]
 SAID = POLICY.format(1, "AUTO")
@@ -68,8 +70,10 @@ async def killed_in(machine: Machine, said: str, when: Callable[[], bool]) -> No
     saying.cancel()
 
 
-@pytest.mark.parametrize("fate", UNANSWERED)
-@pytest.mark.parametrize("request_", ["grant", "take_lead", "found"])
+@pytest.mark.parametrize(
+    ("request_", "fate"),
+    some_of(product(["grant", "take_lead", "found"], UNANSWERED), every=3),
+)
 def test_what_etcd_does_not_answer_is_asked_again(request_: str, fate: Fate) -> None:
     async def main(trio: Trio, first: Machine) -> None:
         first.once = {request_: fate}
@@ -82,9 +86,17 @@ def test_what_etcd_does_not_answer_is_asked_again(request_: str, fate: Fate) -> 
     played(main)
 
 
-@pytest.mark.parametrize("others", [False, True])
-@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNHEARD, Fate.LATE])
-@pytest.mark.parametrize("request_", ["grant", "take_lead", "found", "revoke"])
+@pytest.mark.parametrize(
+    ("request_", "fate", "others"),
+    some_of(
+        product(
+            ["grant", "take_lead", "found", "revoke"],
+            [Fate.LOST, Fate.UNHEARD, Fate.LATE],
+            [False, True],
+        ),
+        every=5,
+    ),
+)
 def test_who_was_to_found_goes_on_when_it_is_started_again(
     request_: str, fate: Fate, others: bool
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.links import ModelLink, Weather
+from tests.sweeps import some_of
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -1050,8 +1052,10 @@ def test_the_log_that_ends_last_holds_all_that_was_released(logbook: Logbook) ->
 UNANSWERED = [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE]
 
 
-@pytest.mark.parametrize("fate", UNANSWERED)
-@pytest.mark.parametrize("request_", ["grant", "take_lead", "begin_lineage"])
+@pytest.mark.parametrize(
+    ("request_", "fate"),
+    some_of(product(["grant", "take_lead", "begin_lineage"], UNANSWERED), every=3),
+)
 def test_what_etcd_does_not_answer_to_a_new_lineage_is_asked_again(
     request_: str, fate: Fate
 ) -> None:

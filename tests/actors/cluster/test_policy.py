@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from errno import ENOSPC
+from itertools import product
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import AgreementModel, Fate
 from tests.simulation.disk import Fault
+from tests.sweeps import some_of
 
 FORCED = "DEFINE NODE LEADS STORE FORCE REASON 'etcd is lost'"
 
@@ -469,8 +471,16 @@ def test_who_leads_hears_with_its_next_renewal_that_etcd_was_set_back(has_grown:
     played(main)
 
 
-@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE])
-@pytest.mark.parametrize("request_", ["grow", "take_lead", "begin_lineage"])
+@pytest.mark.parametrize(
+    ("request_", "fate"),
+    some_of(
+        product(
+            ["grow", "take_lead", "begin_lineage"],
+            [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE],
+        ),
+        every=3,
+    ),
+)
 def test_who_was_named_is_killed_in_the_middle_of_that(request_: str, fate: Fate) -> None:
     async def main(trio: Trio, leader: Machine) -> None:
         await wrote(leader, *range(3))

@@ -164,7 +164,7 @@ def test_a_planted_wait_without_bound_is_found(monkeypatch: pytest.MonkeyPatch) 
     async def main(trio: Trio, leader: Machine) -> None:
         lose(trio)
         with pytest.raises(TimeoutError):
-            await within(leader, "CREATE t:late", limits.RELEASE_SECONDS * 20)
+            await within(leader, "CREATE t:late", limits.RELEASE_SECONDS * 3)
         trio.named("b").mend()
 
     monkeypatch.setattr(Holding, "_end_waits", never)

@@ -35,7 +35,7 @@ from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running
 from tests.simulation.disk import SimulatedDisk
 
-ROWS = 3_000
+ROWS = 600
 ALL = "UPDATE thing SET n = n + 1 RETURN NONE"
 SMALL = f"UPDATE thing:{ROWS - 1} SET n = n + 1 RETURN NONE"
 LONG = (
@@ -282,7 +282,7 @@ async def test_who_waits_behind_a_barrier_can_be_ended(node: Running) -> None:
     await fill(node)
     long = await a_barrier(node, LONG)
     waiting = [asyncio.ensure_future(node.answer(SMALL)) for _ in range(2)]
-    timed = asyncio.ensure_future(node.answer(SMALL, timeout_us=2_000_000))
+    timed = asyncio.ensure_future(node.answer(SMALL, timeout_us=500_000))
     await until(lambda: node.node.running.waiting("http") == 3, long)
     assert type((await timed).refusal) is StatementTimeout
     for run in await node.value("INFO FOR RUNNING"):

@@ -13,7 +13,7 @@ from protocol import limits
 from protocol.errors import Conflict, SessionEnded
 from tests.nodes import OWNER, PASSWORD, Running
 
-ROWS = 20_000
+ROWS = 4_000
 UPDATE = "UPDATE thing SET n = n + 1 RETURN NONE"
 
 
@@ -27,6 +27,7 @@ async def here(node: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
     await node.values(f"DEFINE USER bob ROLE owner PASSWORD '{PASSWORD}'")
     await node.values("DEFINE NAMESPACE rival; DEFINE DATABASE rival.main")
     monkeypatch.setattr(limits, "COMMIT_RETRIES", 0)
+    monkeypatch.setattr(limits, "SLICE_US", 200)
     return node
 
 
@@ -39,6 +40,8 @@ async def declared(node: Running, statement: str) -> None:
 async def test_what_others_declare_refuses_nobody(
     here: Running, figure: Callable[[str, object], None]
 ) -> None:
+    more = [{"id": number, "n": 0} for number in range(ROWS, 3 * ROWS)]
+    await here.values("INSERT INTO thing $rows RETURN NONE", {"rows": more})
     updating = asyncio.ensure_future(here.answer(UPDATE))
     beside = 0
     while not updating.done():

@@ -19,7 +19,7 @@ from protocol.values import NONE, RecordId, equal
 from tests.language.test_schema import belongs
 from tests.nodes import running
 
-SCRIPTS = 250
+SCRIPTS = 80
 STATEMENTS = 12
 TYPES = ["int", "option<int>", "float", "number | NULL", "option<string>", "any", "1 | 2 | 'x'"]
 VALUES: list[Any] = [0, 1, 2, 7, 1.5, "x", "long", None, True, [1], {"b": 1}]

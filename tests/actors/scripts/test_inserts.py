@@ -16,7 +16,7 @@ from tests.actors.scripts import questions
 from tests.nodes import Running
 from tests.storage.index_entries import wrong_entries
 
-ROUNDS = 60
+ROUNDS = 24
 ENDS = (
     "", "RETURN NONE", "RETURN id", "RETURN BEFORE", "IGNORE", "IGNORE RETURN NONE",
     "ON DUPLICATE UPDATE SET n = 1", "ON DUPLICATE UPDATE SET n = $input.b RETURN NONE",

@@ -27,7 +27,7 @@ from tests.actors.parts import outcome
 from tests.nodes import OWNER, Running
 from tests.operations import Operated
 
-PUBLISHED = 800
+PUBLISHED = 240
 WORKERS = 24
 
 
