@@ -23,6 +23,7 @@ from language.filters import Filter
 from protocol.errors import Unknown
 from tests.actors.test_feeds import BOB, Reader, follow, node_with_tables, seq
 from tests.logbook import Logbook
+from tests.sweeps import parts
 
 WHERE = "a > 50"
 GRANT = "DEFINE USER bob ROLE member PASSWORD 'bob-bob-bob'; GRANT READ ON TABLE a.b.t TO bob"
@@ -109,7 +110,7 @@ def told_whole(reader: Reader, upto: int) -> Told:
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", parts(6, always=2))
 async def test_whoever_comes_and_goes_each_is_told_each_commit_once(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -37,6 +37,7 @@ from tests.actors.parts import KINDS, SOMEBODY, outcome, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
 from tests.simulation.doors import START_US, LoopClock
+from tests.sweeps import parts
 
 both = pytest.mark.parametrize("kind", KINDS)
 
@@ -495,7 +496,7 @@ def test_the_live_state_is_the_replayed_state(tmp_path: Path) -> None:
     assert play("real", reopened) == before
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", parts(20, always=6))
 def test_a_history_replays_the_same_whatever_was_flushed(seed: int) -> None:
     """In virtual time, with the state losing what no flush had covered."""
     disk, engine = SimulatedDisk(), MemoryEngine()

@@ -651,7 +651,7 @@ async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
     spaces.expiring(space, old.now_us + SECOND)
     async with asyncio.timeout(20):
         while here.stored() or spaces.sweepers.sweeps:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.001)
             here.clock.advance(SECOND)
 
 

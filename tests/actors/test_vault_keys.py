@@ -522,7 +522,7 @@ def test_an_unseal_beside_a_change_of_all_keys() -> None:
     async def main() -> None:
         async with node_with_vault() as node:
             await write(node, "k", CANARY)
-            for _ in range(20):
+            for _ in range(8):
                 await ask(node.vaults, Seal(ANA, None))
                 unsealing = asyncio.ensure_future(outcome(unseal(node)))
                 rekey = ChangePassphrase(ANA, None, PASSPHRASE, PASSPHRASE, rekey=True)

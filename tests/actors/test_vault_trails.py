@@ -74,7 +74,7 @@ def test_refusals_by_the_thousand_are_counted() -> None:
             await define_users(node)
             await value(node, "GRANT INFO ON VAULT v TO mo")
             before = len(await trail(node))
-            for _ in range(200):
+            for _ in range(80):
                 await run(node, "REVEAL 'k' FROM VAULT v", caller=called("vi", "viewer"))
                 await run(node, "REVEAL 'k' FROM VAULT v", caller=called("mo"))
                 await refusal(node, "REVEAL 5 FROM VAULT v")
@@ -85,12 +85,12 @@ def test_refusals_by_the_thousand_are_counted() -> None:
             for code, at_most in (("Unknown", 12), ("NotAllowed", 12), ("TypeRefused", 25)):
                 found = [one for one in entries if one["outcome"] == code]
                 assert len(found) <= at_most
-                assert sum(one["more"] + 1 for one in found) == 200
+                assert sum(one["more"] + 1 for one in found) == 80
             for _ in range(5):
                 await run(node, "REVEAL 'k' FROM VAULT v", caller=called("vi", "viewer"))
         async with machine.node() as node:  # what was counted is told at the end
             kept = [one for one in await trail(node) if one["outcome"] == "Unknown"]
-            assert sum(one["more"] + 1 for one in kept) == 205
+            assert sum(one["more"] + 1 for one in kept) == 85
 
     played(main)
 

@@ -377,7 +377,7 @@ def test_nothing_outside_is_reached_in_a_race(
 ) -> None:
     folder, path = here
     (path / "sub").mkdir()
-    rounds = 300
+    rounds = 100
     written = race(folder, path, lambda: swap(path), rounds)
     for found in path.rglob("*"):
         if found.is_file() and not found.is_symlink():

@@ -59,6 +59,7 @@ from tests.actors.parts import KINDS, play
 from tests.callers import declare
 from tests.nodes import Running, running
 from tests.simulation.disk import Fault, SimulatedDisk
+from tests.tables import case
 
 FEW = "DEFINE TABLE t; FOR $n IN 1..20 { CREATE t:[$n] SET n = $n, text = 'some text' }"
 
@@ -214,9 +215,8 @@ async def test_an_answer_that_no_frame_carries_names_its_size(
 # --- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("script", "error"),
-    [
+async def test_refusals_leave_nothing(node: Running, folder: Path) -> None:
+    for script, error in [
         ("BACKUP TO '/etc/x'", BackupNameRefused),
         ("BACKUP LOG TO '../x'", BackupNameRefused),
         ("BACKUP SCRIPT TO './x'", BackupNameRefused),
@@ -231,16 +231,13 @@ async def test_an_answer_that_no_frame_carries_names_its_size(
         ("BEGIN; BACKUP; COMMIT", NotInTransaction),
         ("IF true { BACKUP }", NotInTransaction),
         ("FOR $x IN [1] { BACKUP TO 'x' }", NotInTransaction),
-    ],
-)
-async def test_refusals_leave_nothing(
-    node: Running, folder: Path, script: str, error: type[Refusal]
-) -> None:
-    (folder / "there").write_text("somebody's")
-    assert type(await refused(node, script)) is error
-    assert left(folder) == ["there"]
-    assert (folder / "there").read_text() == "somebody's"
-    assert not node.node.backups.taking
+    ]:
+        with case(script, error):
+            (folder / "there").write_text("somebody's")
+            assert type(await refused(node, script)) is error
+            assert left(folder) == ["there"]
+            assert (folder / "there").read_text() == "somebody's"
+            assert not node.node.backups.taking
 
 
 async def test_in_a_moment(node: Running) -> None:

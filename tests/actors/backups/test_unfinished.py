@@ -270,7 +270,7 @@ async def test_what_refuses_the_undo_for_a_moment_is_waited_for(tmp_path: Path) 
         committer.check_replicated = lambda: None
         async with asyncio.timeout(20):
             while await marks(here):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.01)
         assert await places(here) == set()
 
 
@@ -303,5 +303,5 @@ async def test_a_last_commit_that_is_taken_back_leaves_no_places(
         full = False
         async with asyncio.timeout(20):
             while await marks(here):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.01)
         assert await places(here) == set()

@@ -160,7 +160,11 @@ def test_a_large_state_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     stepped.run(main(), 1)
 
 
-def test_it_is_done_by_itself_every_so_often(logbook: Logbook) -> None:
+def test_it_is_done_by_itself_every_so_often(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COMPARE_SECONDS", 60)
+
     async def main() -> None:
         async with two() as made:
             task = asyncio.ensure_future(made.comparing.run())

@@ -23,6 +23,7 @@ from tests import canaries
 from tests.callers import declare
 from tests.nodes import OWNER, Running, running
 from tests.surfaces.test_secrets_on_disk import held
+from tests.tables import case
 
 ROWS: Final = """
 DEFINE REPLICA n1 PEER 'n1:1' ENDPOINTS 'n1:2' ROLES serving, writable COMMENT 'c';
@@ -181,9 +182,8 @@ async def test_a_token_is_used_up(node: Running) -> None:
     assert [one["replica"] for one in (await cluster(node))["trusted"]] == ["n2"]
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+async def test_no_statement_takes_the_answer(node: Running) -> None:
+    for script in [
         "BEGIN; CREATE JOIN TOKEN; COMMIT",
         "IF true { CREATE JOIN TOKEN }",
         "FOR $n IN [1] { CREATE JOIN TOKEN }",
@@ -192,14 +192,13 @@ async def test_a_token_is_used_up(node: Running) -> None:
         "RETURN CREATE JOIN TOKEN",
         "CREATE t SET token = (CREATE JOIN TOKEN)",
         "EXPLAIN CREATE JOIN TOKEN",
-    ],
-)
-async def test_no_statement_takes_the_answer(node: Running, script: str) -> None:
-    await node.values(f"DEFINE TABLE t; {ROWS}")
-    refusal = (await node.answer(script)).refusal
-    assert refusal is not None and refusal.code in ("NotInTransaction", "UnexpectedToken")
-    (row, _) = (await cluster(node))["replicas"]
-    assert row["token_expires"] is None
+    ]:
+        with case(script):
+            await node.values(f"DEFINE TABLE t; {ROWS}")
+            refusal = (await node.answer(script)).refusal
+            assert refusal is not None and refusal.code in ("NotInTransaction", "UnexpectedToken")
+            (row, _) = (await cluster(node))["replicas"]
+            assert row["token_expires"] is None
 
 
 async def test_a_row_of_the_same_node_trusts_what_was_not_revoked(node: Running) -> None:
@@ -285,14 +284,14 @@ async def test_a_password_of_etcd_is_shown_and_kept_nowhere(
 # --- as many as may be ----------------------------------------------------------------------------
 
 
-async def test_ten_thousand_rows(node: Running) -> None:
+async def test_a_thousand_rows(node: Running) -> None:
     """More than may be are refused, and what is there is listed."""
     refused = 0
-    for n in range(0, 10_000, 100):
+    for n in range(0, 1_000, 100):
         script = ";".join(f"DEFINE REPLICA r{m} PEER 'r{m}:1'" for m in range(n, n + 100))
         refusal = (await node.answer(script)).refusal
         refused += refusal is not None and refusal.code == "TooLarge"
-    assert refused == 98
+    assert refused == 8
     assert len((await cluster(node))["replicas"]) == 256
 
 

@@ -221,9 +221,8 @@ async def test_a_place_and_a_table_have_none(node: Running) -> None:
         assert (found.code, found.status) == ("NoHistory", 400)
 
 
-@pytest.mark.parametrize(
-    ("script", "code"),
-    [
+async def test_what_makes_no_sense(node: Running) -> None:
+    for script, code in [
         ("INFO FOR HISTORY OF 1", "BadRequest"),
         ("INFO FOR HISTORY OF [thing:1]", "BadRequest"),
         ("INFO FOR HISTORY OF nothing:1", "Unknown"),
@@ -232,10 +231,9 @@ async def test_a_place_and_a_table_have_none(node: Running) -> None:
         ("INFO FOR HISTORY OF thing:1 LIMIT 'a'", "TypeRefused"),
         ("INFO FOR HISTORY OF thing:1 BEFORE -1", "BadRequest"),
         ("INFO FOR HISTORY OF thing:1 BEFORE 1.5", "TypeRefused"),
-    ],
-)
-async def test_what_makes_no_sense(node: Running, script: str, code: str) -> None:
-    assert (await refusal(node, script)).code == code
+    ]:
+        with case(script, code):
+            assert (await refusal(node, script)).code == code
 
 
 async def test_a_table_of_the_same_name_is_another(node: Running) -> None:

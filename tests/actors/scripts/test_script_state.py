@@ -17,6 +17,7 @@ from protocol.errors import Conflict, TooLarge
 from protocol.values import RecordId
 from protocol.weights import weigh
 from tests.nodes import Running
+from tests.tables import case
 
 BIG = "0..10000"
 """An array of some 350 KiB: of two there is room, of three not."""
@@ -28,9 +29,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SCRIPT_MEMORY_BYTES", limits.MIB)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+async def test_what_is_kept_has_one_bound(node: Running) -> None:
+    for script in [
         f"LET $a = {BIG}; LET $b = {BIG}; LET $c = {BIG}",
         f"BEGIN; LET $a = {BIG}; LET $b = {BIG}; LET $c = {BIG}; COMMIT",
         f"LET $a = {BIG}; LET $b = [{BIG}, {BIG}]",
@@ -48,24 +48,22 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         f" LET $c = type::record('thing', {BIG})",
         "LET $a = SELECT $text AS a, $text AS b FROM [{}]; LET $b = SELECT $text AS a FROM [{}]",
         "LET $a = $rows; LET $b = [$rows]; LET $c = [$rows, 1]",
-    ],
-)
-async def test_what_is_kept_has_one_bound(node: Running, script: str) -> None:
-    parameters = {
-        "text": "x" * 400_000,
-        "bytes": b"x" * 400_000,
-        "rows": [[n] for n in range(4_000)],
-        "objects": [{"a": n} for n in range(2_000)],
-    }
-    answer = await node.answer(script, parameters)
-    assert answer.refusal is not None and answer.refusal.code == "TooLarge", answer
-    assert TOGETHER in answer.refusal.message
-    assert answer.refusal.detail["limit"] == limits.MIB
+    ]:
+        with case(script):
+            parameters = {
+                "text": "x" * 400_000,
+                "bytes": b"x" * 400_000,
+                "rows": [[n] for n in range(4_000)],
+                "objects": [{"a": n} for n in range(2_000)],
+            }
+            answer = await node.answer(script, parameters)
+            assert answer.refusal is not None and answer.refusal.code == "TooLarge", answer
+            assert TOGETHER in answer.refusal.message
+            assert answer.refusal.detail["limit"] == limits.MIB
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+async def test_what_is_let_go_counts_no_more(node: Running) -> None:
+    for script in [
         f"LET $a = {BIG}; LET $b = $a; LET $c = $b; LET $d = $c; FOR $x IN $d {{ }}; RETURN 1",
         f"FOR $i IN 0..20 {{ LET $a = {BIG}; LET $b = {BIG} }}; RETURN 1",
         f"FOR $i IN 0..3 {{ FOR $x IN array::sort({BIG}) {{ }} }}; RETURN 1",
@@ -78,11 +76,10 @@ async def test_what_is_kept_has_one_bound(node: Running, script: str) -> None:
         "LET $i = 0; FOR $j IN 0..2000 { LET $i = $i + 1 }; RETURN 1",
         "LET $a = []; FOR $i IN 0..300 { LET $a = array::push($a, $i) }; RETURN 1",
         f"BEGIN; LET $a = {BIG}; CANCEL; LET $b = {BIG}; LET $b = array::sort($b); RETURN 1",
-    ],
-)
-async def test_what_is_let_go_counts_no_more(node: Running, script: str) -> None:
-    rows = [[n] for n in range(4_000)]
-    assert await node.value(script, {"rows": rows}) == 1
+    ]:
+        with case(script):
+            rows = [[n] for n in range(4_000)]
+            assert await node.value(script, {"rows": rows}) == 1
 
 
 async def test_a_transaction_that_begins_anew_counts_anew(

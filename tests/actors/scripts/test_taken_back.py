@@ -430,7 +430,7 @@ def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(left_ov
         for number in range(3):
             answer = await run(node, f"CREATE t:{number}", caller=bob)
             assert isinstance(answer.refusal, NotAllowed)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
         assert len(node.statements.backlog) == 3
         disk.plan = None
         await until(lambda: not node.statements.backlog)

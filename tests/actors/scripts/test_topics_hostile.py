@@ -12,6 +12,7 @@ from protocol import limits
 from protocol.values import NONE
 from tests.nodes import Running
 from tests.receipts import named, settled
+from tests.tables import case
 
 DECLARED = """
     DEFINE TOPIC t LARGEST 1KiB; DEFINE TOPIC u; DEFINE TOPIC d DEDUP 1h; DEFINE READER r ON t;
@@ -232,38 +233,41 @@ async def figures(node: Running) -> list[Any]:
                              " READ FROM t AFTER 0; READ FROM u AFTER 0")  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", SCRIPTS)
-async def test_hostile_statements(
-    here: Running, kind: str, figure: Callable[[str, object], None]
-) -> None:
-    for script in SCRIPTS[kind]:
-        answer = await here.answer(script)
-        assert answer.refusal is not None, script
-        assert 400 <= answer.refusal.status < 500, (script, answer.refusal)
-        assert answer.refusal.code != "Failed"
-    figure(f"hostile statements on topics: {kind}", f"{len(SCRIPTS[kind])}, each a named 4xx")
+async def test_hostile_statements(here: Running, figure: Callable[[str, object], None]) -> None:
+    for kind in SCRIPTS:
+        with case(kind):
+            for script in SCRIPTS[kind]:
+                answer = await here.answer(script)
+                assert answer.refusal is not None, script
+                assert 400 <= answer.refusal.status < 500, (script, answer.refusal)
+                assert answer.refusal.code != "Failed"
+            figure(
+                f"hostile statements on topics: {kind}", f"{len(SCRIPTS[kind])}, each a named 4xx"
+            )
 
 
-@pytest.mark.parametrize("what", PARAMETERS)
-async def test_hostile_parameters(here: Running, what: str) -> None:
-    script, value = PARAMETERS[what]
-    if value == "deep":
-        value = 1
-        for _ in range(limits.DEPTH + 1):
-            value = [value]
-    answer = await here.answer(script, {"v": value})
-    assert answer.refusal is not None, what
-    assert 400 <= answer.refusal.status < 500, (what, answer.refusal)
+async def test_hostile_parameters(here: Running) -> None:
+    for what in PARAMETERS:
+        with case(what):
+            script, value = PARAMETERS[what]
+            if value == "deep":
+                value = 1
+                for _ in range(limits.DEPTH + 1):
+                    value = [value]
+            answer = await here.answer(script, {"v": value})
+            assert answer.refusal is not None, what
+            assert 400 <= answer.refusal.status < 500, (what, answer.refusal)
 
 
-@pytest.mark.parametrize("receipt", STALE)
-async def test_receipts_that_were_never_given(here: Running, receipt: str) -> None:
-    receipt = f"{named(1, here.node.store.id[:8])}.{receipt}"
-    for word, answer in (("ACK", "acked"), ("NACK", "nacked"), ("GIVE UP", "given_up")):
-        said = await here.value(f"{word} t AS g RECEIPTS $r", {"r": [receipt]})
-        assert said == settled(answer, 0, [receipt]), word
-    said = await here.value("EXTEND t AS g RECEIPTS $r BY 1s", {"r": [receipt]})
-    assert said == settled("extended", 0, [receipt])
+async def test_receipts_that_were_never_given(here: Running) -> None:
+    for receipt in STALE:
+        with case(receipt):
+            receipt = f"{named(1, here.node.store.id[:8])}.{receipt}"
+            for word, answer in (("ACK", "acked"), ("NACK", "nacked"), ("GIVE UP", "given_up")):
+                said = await here.value(f"{word} t AS g RECEIPTS $r", {"r": [receipt]})
+                assert said == settled(answer, 0, [receipt]), word
+            said = await here.value("EXTEND t AS g RECEIPTS $r BY 1s", {"r": [receipt]})
+            assert said == settled("extended", 0, [receipt])
 
 
 async def test_there_are_enough_of_them(figure: Callable[[str, object], None]) -> None:
