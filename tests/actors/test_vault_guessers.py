@@ -33,19 +33,18 @@ async def signed_in(node: Node, address: str = ADDRESS) -> Caller:
 
 async def guessing(node: Node, caller: Caller, order: list[str]) -> list[asyncio.Future[Any]]:
     """So many who guess, each in a session of its own; the first guess is being looked at."""
-    order.clear()
-    guesses = begun(node, caller)
+    guesses = await begun(node, caller, order)
     while not order:
         await asyncio.sleep(0)
     return guesses
 
 
-def begun(node: Node, caller: Caller) -> list[asyncio.Future[Any]]:
+async def begun(node: Node, caller: Caller, order: list[str]) -> list[asyncio.Future[Any]]:
+    callers = [await signed_in(node, caller.address) for _ in range(GUESSERS)]
+    order.clear()
     return [
-        asyncio.ensure_future(
-            outcome(unseal(node, f"a wrong one {n}", caller=replace(caller, session=f"guess {n}")))
-        )
-        for n in range(GUESSERS)
+        asyncio.ensure_future(outcome(unseal(node, f"a wrong one {n}", caller=one)))
+        for n, one in enumerate(callers)
     ]
 
 
@@ -112,7 +111,7 @@ def test_it_waits_for_no_place_either(monkeypatch: pytest.MonkeyPatch) -> None:
         me = await signed_in(node)
         await unseal(node, caller=me)
         await asyncio.gather(*await guessing(node, me, order))
-        guesses = begun(node, me)
+        guesses = await begun(node, me, order)
         await asyncio.sleep(2)
         for caller, waits in ((me, False), (replace(ANA, address=ADDRESS), True)):
             began = node.doors.clock.monotonic_us()

@@ -27,6 +27,7 @@ from storage.state_hash import state_hash
 from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
 from tests.actors.parts import outcome, play, until
 from tests.logbook import Logbook
+from tests.nodes import CHECKED_NOW
 from tests.simulation.disk import Fault, SimulatedDisk
 from tests.simulation.doors import LoopClock
 
@@ -425,7 +426,7 @@ def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(left_ov
 
     async def main(node: Node, disk: SimulatedDisk) -> None:
         await value(node, "DEFINE USER bob ROLE viewer ON DATABASE a.b PASSWORD 'correct horse'")
-        bob = Caller("bob", "viewer", "a", "b", "wire", "192.0.2.9:1")
+        bob = Caller("bob", "viewer", "a.b", None, "wire", "192.0.2.9:1", CHECKED_NOW)
         disk.plan = stuck if left_over else full
         for number in range(3):
             answer = await run(node, f"CREATE t:{number}", caller=bob)
