@@ -28,6 +28,7 @@ from language.functions import TABLE
 from language.names import defined_name, parent_fields, weight
 from language.rows import Bare, Row, Shape, item_value
 from protocol.errors import BadRequest, Refusal, Unknown
+from protocol.paths import EACH
 from protocol.values import FEW, NONE, RecordId, check_record_id, paced
 
 Compiled = Callable[[Row, Env], Any]
@@ -233,14 +234,40 @@ def _attribute(node: tree.Attribute, shape: Shape | None) -> Compiled:
 
 
 def _index(node: tree.Index, shape: Shape | None) -> Compiled:
+    if tree.collects(node.of):
+        return _walk(node, shape)
     of, index = compile_expression(node.of, shape), compile_expression(node.index, shape)
     item = operators.item
     return lambda row, env: item(of(row, env), index(row, env), env)
 
 
 def _each(node: tree.Each, shape: Shape | None) -> Compiled:
+    if tree.collects(node.of):
+        return _walk(node, shape)
     of, each = compile_expression(node.of, shape), operators.each
     return lambda row, env: each(of(row, env), env)
+
+
+def _collected(node: tree.Collected, shape: Shape | None) -> Compiled:
+    return compile_expression(node.of, shape)
+
+
+def _walk(node: tree.Expression, shape: Shape | None) -> Compiled:
+    """A path whose last step is taken of every item where one before it goes into an array."""
+    steps: list[Compiled] = []
+    while isinstance(node, tree.Attribute | tree.Index | tree.Each):
+        steps.append(_step(node, shape))
+        node = node.of
+    steps.reverse()
+    of, walk = compile_expression(node, shape), operators.walk
+    return lambda row, env: walk(of(row, env), [step(row, env) for step in steps], env)
+
+
+def _step(node: tree.Attribute | tree.Index | tree.Each, shape: Shape | None) -> Compiled:
+    if isinstance(node, tree.Index):
+        return compile_expression(node.index, shape)
+    step = node.name if isinstance(node, tree.Attribute) else EACH
+    return lambda row, env: step
 
 
 def _range(node: tree.Range, shape: Shape | None) -> Compiled:
@@ -416,6 +443,7 @@ _COMPILERS: Final[dict[type, Any]] = {
     tree.Attribute: _attribute,
     tree.Index: _index,
     tree.Each: _each,
+    tree.Collected: _collected,
     tree.Unary: _unary,
     tree.Binary: _binary,
     tree.Range: _range,

@@ -68,6 +68,8 @@ def _goes_on(node: tree.Attribute | tree.Index | tree.Each) -> bool:
 
 def path_of(node: Any, place: Place) -> Path | None:
     """The path of what an expression leads to, among what is given; None: it is no such path."""
+    if isinstance(node, tree.Collected):
+        return path_of(node.of, place)
     if isinstance(node, tree.Attribute | tree.Index | tree.Each):
         above = path_of(node.of, place)
         if above is None:

@@ -144,6 +144,8 @@ class Code:
         return f"field({self.expression(node.of)}, {self.keep(node.name)}, env)"
 
     def _index(self, node: tree.Index) -> str:
+        if tree.collects(node.of):
+            return self._closure(node)
         return f"item({self.expression(node.of)}, {self.expression(node.index)}, env)"
 
     def _call(self, node: tree.Call) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -15,6 +15,7 @@ from language.sizing import made
 from protocol import limits, values
 from protocol.errors import TooLarge, TypeRefused, Unknown
 from protocol.order import encode
+from protocol.paths import EACH
 from protocol.values import (
     HASH_SALT,
     NONE,
@@ -137,6 +138,26 @@ def item(value: Any, index: Any, env: Env) -> Any:
     if type(value) in (list, dict):
         raise TypeRefused(f"{type_name(value)} has no item at {type_name(index)}")
     return NONE
+
+
+def walk(value: Any, steps: Sequence[Any], env: Env) -> Any:
+    """Return what the steps of a path lead to: names, positions and `EACH`.
+
+    `EACH`, and a name where an array is, go into every item: all the steps after them are taken of
+    each, as those of SET, UNSET, OMIT and FETCH are.
+    """
+    for at, step in enumerate(steps):
+        if step is EACH:
+            value = each(value, env)
+            if type(value) is list and at + 1 < len(steps):
+                rest = steps[at + 1 :]
+                return [walk(one, rest, env) for one in ticking(value, len(value), env.tick)]
+        elif type(step) is str and type(value) is list:
+            rest = steps[at:]
+            return [walk(one, rest, env) for one in ticking(value, len(value), env.tick)]
+        else:
+            value = item(value, step, env)
+    return value
 
 
 def parameter(env: Env, name: str) -> Any:
@@ -336,5 +357,5 @@ def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 __all__ = [
     "BRACKETED", "PLAIN", "check_bounds", "contains", "each", "equal", "field", "hashable",
     "in_range", "item", "make_range", "matches", "members", "merged", "order_key",
-    "parameter", "truth",
+    "parameter", "truth", "walk",
 ]  # fmt: skip

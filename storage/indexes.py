@@ -102,18 +102,6 @@ class _Linked(Exception):
     """A path leads over a record link."""
 
 
-def _field(value: Any, name: str) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return value.get(name, NONE)
-    if kind is list:
-        _check_count(len(value))
-        return [_field(item, name) for item in value]
-    if kind is RecordId and name != "id":
-        raise _Linked
-    return value if kind is RecordId else NONE
-
-
 def _check_count(parts: int) -> None:
     if parts > limits.INDEX_ELEMENTS:
         raise _too_many()
@@ -132,20 +120,32 @@ def value_at(value: Any, path: Path) -> Any:
     :raises TooLarge: an array on the way has too many items
     :raises _Linked: an expression would read another record on the way
     """
-    for step in path:
+    for at, step in enumerate(path):
         kind = type(value)
-        if step is EACH:
-            if kind is RecordId:
+        if kind is RecordId and type(step) is not int:
+            if step != "id":
                 raise _Linked
-            value = list(value.values()) if kind is dict else value if kind is list else NONE
+        elif step is EACH:
+            if kind is not list and kind is not dict:
+                return NONE
+            value = list(value.values()) if kind is dict else value
+            if at + 1 < len(path):
+                return _of_every(value, path[at + 1 :])
         elif type(step) is str:
-            value = _field(value, step)
+            if kind is list:
+                return _of_every(value, path[at:])
+            value = value.get(step, NONE) if kind is dict else NONE
         elif kind is list:
             assert type(step) is int
             value = value[step] if -len(value) <= step < len(value) else NONE
         else:
             value = NONE
     return value
+
+
+def _of_every(items: list[Any], path: Path) -> list[Any]:
+    _check_count(len(items))
+    return [value_at(item, path) for item in items]
 
 
 class Rows:

@@ -509,6 +509,11 @@ class Expressions(Links):
             node = self._binary(OR)
         self.expect_mark(")", "an operator or `)`")
         self.leave()
+        if tree.collects(node) and (
+            self.is_mark("[") or (self.is_mark(".") and self.is_mark("*", 1))
+        ):
+            self._taller(self.height + 1)
+            return tree.Collected(node)
         return node
 
     def _array(self) -> tree.Expression:

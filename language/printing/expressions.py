@@ -24,6 +24,7 @@ _PREFIX_NOT: Final = 3
 STEPPED: Final = (
     tree.Name, tree.Parameter, tree.Call, tree.Subquery, tree.Array, tree.Object,
     tree.RecordLiteral, tree.Attribute, tree.Index, tree.Each,
+    tree.Collected,
 )  # fmt: skip
 """What a path may begin with bare."""
 
@@ -161,6 +162,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     tree.Attribute: lambda node: f"{_base(node.of)}.{quote(node.name)}",
     tree.Index: _index,
     tree.Each: lambda node: f"{_base(node.of)}[*]",
+    tree.Collected: lambda node: f"({print_expression(node.of)})",
     tree.Unary: _unary,
     tree.Binary: _binary,
     tree.Range: _range,
@@ -190,7 +192,7 @@ def leftmost(node: tree.Expression) -> tree.Expression:
             node = node.left
         elif isinstance(node, tree.Range):
             node = node.low
-        elif isinstance(node, tree.Attribute | tree.Index | tree.Each):
+        elif isinstance(node, tree.Attribute | tree.Index | tree.Each | tree.Collected):
             node = node.of
         else:
             return node

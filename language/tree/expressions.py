@@ -93,9 +93,30 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """`of[*]` or `of.*`: the paths after it are taken of every item."""
+    """`of[*]` or `of.*`: the steps after it are taken of every item."""
 
     of: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """`(of)` before `[index]` or `[*]`: a path that ends there. The next step is taken of the array
+    that it collected, not of every item."""
+
+    of: Expression
+
+
+def collects(node: Expression) -> bool:
+    """True if a path may go into every item of an array: by `[*]`, or by a name."""
+    while isinstance(node, Attribute | Index | Each):
+        if not (
+            isinstance(node, Index)
+            and isinstance(node.index, Constant)
+            and isinstance(node.index.value, int)
+        ):
+            return True
+        node = node.of
+    return False
 
 
 UnaryOperator = Literal["NOT", "-", "+"]
@@ -171,5 +192,6 @@ class Choice:
 
 Expression = (
     Constant | Parameter | Array | Object | RecordLiteral | Name | Attribute | Index | Each
+    | Collected
     | Unary | Binary | Range | Call | Closure | Subquery | Choice
 )  # fmt: skip

@@ -108,6 +108,11 @@ def closures(count: int) -> st.SearchStrategy[Any]:
     return st.builds(tree.Closure, st.just(names), values | pairs)
 
 
+def collected(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Paths in parentheses."""
+    return st.builds(tree.Collected, st.builds(tree.Attribute, inner, LABELS))
+
+
 def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     some = st.lists(inner, max_size=3).map(tuple)
     return st.one_of(
@@ -117,6 +122,8 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.builds(tree.Attribute, inner, LABELS),
         st.builds(tree.Index, inner, inner),
         st.builds(tree.Each, inner),
+        st.builds(tree.Index, collected(inner), inner),
+        st.builds(tree.Each, collected(inner)),
         st.builds(unary, st.sampled_from(["-", "+", "NOT"]), inner),
         st.builds(tree.Binary, st.sampled_from(BINARY), inner, inner).map(with_its_operands),
         st.builds(

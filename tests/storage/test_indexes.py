@@ -799,7 +799,7 @@ def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: Store, wa
 def test_paths_lead_where_expressions_do() -> None:
     record = {"a": [{"b": [1, 2]}, {"b": 3}, 4], "o": {"x": {"y": 1}}}
     assert value_at(record, ("a", "b")) == [[1, 2], 3, NONE]
-    assert value_at(record, ("a", "b", 0)) == [1, 2]
+    assert value_at(record, ("a", "b", 0)) == [1, NONE, NONE]
     assert value_at(record, ("a", -1)) == 4
     assert value_at(record, ("a", 9)) is NONE
     assert value_at(record, ("o", EACH, "y")) == [1]
