@@ -335,6 +335,17 @@ class _Folding(Code):
         return node.source if isinstance(node, _Ready) else super().expression(node)
 
 
+def counts_all(select: tree.Select) -> bool:
+    """True if a SELECT without GROUP means GROUP ALL: its columns are aggregates, `count()` among
+    them, which no array could be meant by."""
+    calls = [column.expression for column in select.columns]
+    return (
+        not select.everything
+        and tree.Call("count", ()) in calls
+        and all(isinstance(one, tree.Call) and one.name in AGGREGATES for one in calls)
+    )
+
+
 def check_ungrouped(node: Any) -> None:
     """:raises BadRequest: an aggregate that could only mean a group's rows stands without GROUP"""
     if isinstance(node, tree.Call) and node.name == "count" and not node.arguments:

@@ -21,7 +21,7 @@ from language.compile import compile_expression, count_of
 from language.env import Env
 from language.error_places import of_record
 from language.generate import Memo
-from language.grouping import AGGREGATES, Grouping, check_ungrouped
+from language.grouping import AGGREGATES, Grouping, check_ungrouped, counts_all
 from language.names import mentions, parent_fields, rebuilt, shape_of
 from language.operators import hashable
 from language.ordering import Sorter
@@ -42,6 +42,7 @@ from language.streaming import StreamedAnswers
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Refusal
+from protocol.paths import Path
 from protocol.values import LONG, NONE, RecordId
 
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
@@ -56,6 +57,8 @@ class SelectPlan:
     """
 
     def __init__(self, select: tree.Select) -> None:
+        if select.group is None and counts_all(select):
+            select = replace(select, group=())
         self._select = select
         self._aliases = {c.alias: c.expression for c in select.columns if c.alias is not None}
         self._grouping = None
@@ -107,8 +110,17 @@ class SelectPlan:
             names = [shown.column_path(column) for column in columns]
         self._check_names(names)
         self._columns = tuple(zip(names, (c.expression for c in columns), strict=True))
+        self._omit, self._fetch = self._in_answers(select.omit), self._in_answers(select.fetch)
         self._having, self._orders = having, orders
         self._descending = tuple(order.descending for order in select.order)
+
+    def _in_answers(self, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        """Return where paths of OMIT or FETCH lie in an answer: that of VALUE is what its column
+        would hold, and what lies outside of that is not in it."""
+        if not self._select.value:
+            return paths
+        column = self._columns[0][0]
+        return tuple(path[len(column) :] for path in paths if path[: len(column)] == column)
 
     def _check_names(self, names: list[tuple[str, ...]]) -> None:
         seen: dict[tuple[str, ...], tree.Expression] = {}
@@ -574,9 +586,9 @@ class SelectPlan:
         return [whole(*item) if type(item) is tuple else item for item in items]
 
     def _finished(self, answers: list[Any], env: Env) -> list[Any]:
-        for path in self._select.omit:
+        for path in self._omit:
             answers = [shown.omitted(answer, path, env.tick) for answer in answers]
-        for path in self._select.fetch:
+        for path in self._fetch:
             answers = [shown.fetched(answer, path, env) for answer in answers]
         return answers
 

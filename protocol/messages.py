@@ -115,14 +115,14 @@ def text(value: Any, what: str) -> str | None:
     return value
 
 
-def lasting(value: Any, what: str) -> int:
-    """A duration in microseconds; whether it may be that long is for the rules to say, as far as
-    it can be counted. :raises TypeRefused, BadRequest:"""
+def lasting(value: Any, what: str, least_us: int = 0) -> int:
+    """A duration in microseconds, from the least on. :raises TypeRefused, BadRequest:"""
     if not isinstance(value, timedelta):
         raise _wrong(what, "a duration", value)
     microseconds = value // MICROSECOND
-    if not 0 <= microseconds <= limits.SPAN_SECONDS * 1_000_000:
-        raise BadRequest(f"{what} is a duration from 0 to {limits.SPAN_SECONDS} s")
+    if not least_us <= microseconds <= limits.SPAN_SECONDS * 1_000_000:
+        least = "longer than 0, up" if least_us else "from 0"
+        raise BadRequest(f"{what} is a duration {least} to {limits.SPAN_SECONDS} s")
     return microseconds
 
 

@@ -281,8 +281,8 @@ def check_expires(expires_us: int, now_us: int) -> int:
 
 def check_limit(limit: object) -> int:
     """How many keys are listed. :raises BadRequest:"""
-    if type(limit) is not int or not 1 <= limit <= limits.KEYS_LISTED:
-        raise BadRequest(f"a limit of keys is 1 to {limits.KEYS_LISTED}", limit=limits.KEYS_LISTED)
+    if type(limit) is not int or not 0 <= limit <= limits.KEYS_LISTED:
+        raise BadRequest(f"a limit of keys is 0 to {limits.KEYS_LISTED}", limit=limits.KEYS_LISTED)
     return limit
 
 

@@ -387,7 +387,7 @@ class Keys(Entries):
         if after:
             start = max(start, entries + after.encode() + b"\0")
         at, left = len(entries), limit
-        for pairs in self._tx.scan(start, end):
+        for pairs in self._tx.scan(start, end) if limit else ():
             part: list[str] = []
             for stored, value in pairs:
                 expires_us = _HEAD.unpack_from(value)[1]

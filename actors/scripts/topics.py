@@ -394,7 +394,7 @@ def nack(run: Execution, statement: tree.Nack, topic: Topic) -> Value:
 def extend(run: Execution, statement: tree.Extend, topic: Topic) -> Value:
     """More time for messages that are out."""
     group = _group(run, topic, statement.group)
-    by_us = lasting(run.evaluate(statement.by), "BY")
+    by_us = lasting(run.evaluate(statement.by), "BY", least_us=1)
     given = receipts(run.evaluate(statement.receipts))
     return _settled(run, group, ExtendMessages(topic.name, group.name, given, by_us))
 

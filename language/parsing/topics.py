@@ -30,8 +30,8 @@ _LIMIT_AND_WAIT: Final = ("LIMIT", "WAIT")
 
 
 GRAMMAR: Final = """
-define_topic = DEFINE TOPIC [exists] name any(KEEP duration | BYTES bytes_count
-    | LARGEST bytes_count | DEDUP duration | FULL (DROP | REFUSE) | comment)
+define_topic = DEFINE TOPIC [exists] name any(KEEP (duration | NONE) | BYTES (bytes_count | NONE)
+    | LARGEST (bytes_count | NONE) | DEDUP (duration | NONE) | FULL (DROP | REFUSE) | comment)
 alter_topic = ALTER TOPIC name SET list(KEEP (duration | NONE) | BYTES (bytes_count | NONE)
     | LARGEST (bytes_count | NONE) | DEDUP (duration | NONE) | FULL (DROP | REFUSE)
     | COMMENT (string | NONE))
@@ -41,9 +41,9 @@ define_reader = DEFINE READER [exists] name ON name [AT position]
 alter_reader = ALTER READER name ON name SET POSITION position [reason]
 drop_reader = DROP READER name ON name [reason]
 commit_reader = COMMIT READER name ON name AT expression
-define_group = DEFINE GROUP [exists] name ON name DEADLINE duration any(IN FLIGHT int
-    | DELIVERIES int | DEAD LETTER name | BACKOFF duration {"," duration} | ORDERED BY KEY)
-    [AT position]
+define_group = DEFINE GROUP [exists] name ON name DEADLINE duration any(IN FLIGHT (int | NONE)
+    | DELIVERIES (int | NONE) | DEAD LETTER (name | NONE) | BACKOFF (duration {"," duration} | NONE)
+    | ORDERED BY KEY) [AT position]
 alter_group = ALTER GROUP name ON name SET list(DEADLINE duration | IN FLIGHT (int | NONE)
     | DELIVERIES (int | NONE) | DEAD LETTER (name | NONE)
     | BACKOFF (duration {"," duration} | NONE) | POSITION position) [reason]
@@ -133,7 +133,8 @@ class Topics(Places):
         """The settings of a DEFINE, in any order, each at most once."""
         found: dict[str, Any] = {}
         while setting := self._setting({one.define: one for one in settings}, found):
-            found[setting.name] = setting.read(self)
+            cleared = setting.alter and setting.clears and self.take_word("NONE")
+            found[setting.name] = setting.cleared if cleared else setting.read(self)
         return found
 
     def _changes(self, settings: tuple[_Setting, ...]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ DEAD_HEADERS: Final = (
 LAPSED: Final = "the deadline passed"
 REFUSED: Final = "it was refused"
 GIVEN_UP: Final = "it was given up"
+SPENT: Final = "it has had its deliveries"
 """The error of a dead letter of which nobody has said any: what became of its last hand-out."""
 
 _STEP_BYTES: Final = limits.MIB
@@ -109,10 +110,7 @@ class Lapsing(Books):
                 if self._is_last(row):
                     if over.bytes >= limits.LAPSE_BYTES:
                         break
-                    over.rows[position] = row
-                    if self.group.dead_letter is not None:
-                        letter = over.letters[position] = self._letter(position, row, LAPSED)
-                        over.bytes += len(letter)
+                    self._end(position, row, over)
                 back[position] = row
         self._state.out -= len(back)
         if is_full and back:  # else who takes would be woken by its own look, again and again
@@ -128,6 +126,13 @@ class Lapsing(Books):
         """Whether a hand-out was the last one that its message gets."""
         deliveries = self.group.deliveries
         return deliveries is not None and row.attempt >= deliveries
+
+    def _end(self, position: int, row: HandOut, over: Over) -> None:
+        """Count a message among those whose last hand-out is over."""
+        over.rows[position] = row
+        if self.group.dead_letter is not None:
+            letter = over.letters[position] = self._letter(position, row, over.became)
+            over.bytes += len(letter)
 
     def _bury(self, over: Over) -> None:
         """Make dead letters of messages that are no longer out, in the order of their positions.

@@ -9,6 +9,7 @@ from storage.appends import NUMBER
 from storage.groups import Group
 from storage.hand_outs.answering import Answering
 from storage.hand_outs.books import AHEAD_US, ENTRY, PLACE, STEP, Answer
+from storage.hand_outs.lapsing import SPENT, Over
 from storage.hand_outs.rows import ALONE, OUT, WAITING, HandOut, topic_named
 from storage.message_rows import answer, due_us, key_of
 from storage.transactions import Transaction
@@ -85,18 +86,26 @@ class Taking(Answering):
         """Hand out what is due, the longest due first."""
         tx, group, state, now_us = self._tx, self.group, self._state, self._now_us
         next_us = now_us + AHEAD_US
+        over = Over(SPENT)
         for key, _ in self._from(group.ready, state.ready_from_us, next_us):
             time_us, position = PLACE.unpack_from(key, len(group.ready))
             if time_us > now_us or taken.wanted <= 0:
                 next_us = time_us
                 break
+            place = group.hand_outs + NUMBER.pack(position)
+            row = self._row(place)
+            if self._is_last(row):  # it had them before DELIVERIES was what it is
+                if over.bytes >= limits.LAPSE_BYTES or len(over.rows) >= limits.LAPSE_HAND_OUTS:
+                    next_us = time_us
+                    break
+                tx.delete(key)
+                self._end(position, row, over)
+                continue
             message = self._messages.get(position)
             if not taken.fits(message):
                 next_us = time_us
                 break
             tx.delete(key)
-            place = group.hand_outs + NUMBER.pack(position)
-            row = self._row(place)
             row.state, row.attempt, row.member = OUT, row.attempt + 1, taken.member
             row.due_us, row.batch = taken.deadline_us, position
             row.flags = self._enter(taken.deadline_us, position, position, 1)
@@ -106,6 +115,8 @@ class Taking(Answering):
             state.handed_out = max(state.handed_out, position)
             taken.add(position, message, row.attempt)
         state.ready_from_us = next_us
+        self._bury(over)
+        self.more = bool(over.rows)  # more of these, or what waited behind one of its key
 
     def _take_new(self, taken: Taken) -> None:
         """Hand out messages that the group has not looked at yet."""

@@ -108,7 +108,7 @@ def _extend(body: Body) -> MessageOperation:
     by = body.get("by")
     if by is None:
         raise BadRequest("TOPIC extend needs by", field="by")
-    return ExtendMessages(*_on_receipts(body), lasting(by, "BY"))
+    return ExtendMessages(*_on_receipts(body), lasting(by, "BY", least_us=1))
 
 
 _OPERATIONS: Final[dict[str, tuple[frozenset[str], Callable[[Body], MessageOperation]]]] = {

@@ -430,7 +430,7 @@ QUERIES_400 = [
     ("POST", f"lock/k?holder={'x' * 1025}&expire=1h", b""), ("POST", "unlock/k", b""),
     ("POST", "unlock/k?holder=", b""), ("POST", "unlock/k?holder=a&expire=1h", b""),
     ("POST", "unlock/k?holder=a&holder=a", b""), ("POST", "swap/k?if=absent", b"1"),
-    ("GET", BASE + "?limit=0", b""), ("GET", BASE + "?limit=-1", b""),
+    ("GET", BASE + "?limit=-1", b""),
     ("GET", BASE + "?limit=1001", b""), ("GET", BASE + "?limit=x", b""),
     ("GET", BASE + "?limit=", b""), ("GET", BASE + "?limit=1&limit=2", b""),
     ("GET", BASE + "?limit=" + "1" * 500, b""), ("GET", BASE + "?prefix=%ff", b""),

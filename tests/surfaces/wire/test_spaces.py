@@ -164,7 +164,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"op": "lock", "key": "k", "holder": "", "expire": timedelta(1)}, "BadRequest"),
     ({"op": "lock", "key": "k", "holder": "a", "expire": timedelta(1), "fence": 0}, "BadRequest"),
     ({"op": "unlock", "key": "k", "holder": "a", "fence": "1"}, "BadRequest"),
-    ({"op": "unlock", "key": "k"}, "TypeRefused"), ({"op": "keys", "limit": 0}, "BadRequest"),
+    ({"op": "unlock", "key": "k"}, "TypeRefused"), ({"op": "keys", "limit": -1}, "BadRequest"),
     ({"op": "keys", "limit": 1001}, "BadRequest"), ({"op": "keys", "prefix": 5}, "BadRequest"),
     ({"op": "keys", "key": "k"}, "BadRequest"),
 ]  # fmt: skip
