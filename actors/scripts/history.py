@@ -3,7 +3,7 @@
 The newest change of a record that is there stands in the state, and each change in the log says
 which was before it: so what it costs grows with what is answered, whatever else the log holds. A
 record that is no more has left nothing in the state: its deletion is searched for, from the newest
-frame backwards; likewise what a record of the same id was before one that was made anew.
+frame backwards; likewise, behind its creation, the deletion of one that had the same id before.
 
 The log is read by its own thread, a part at a time, and the loop is given up meanwhile. Only what
 is released is read: what the transaction has seen in flight is waited for first.
@@ -112,6 +112,8 @@ class _Found:
     changes: list[Change] = field(default_factory=list)
     shown: int = 0
     """How many of them are; one behind them only says what the last of these has changed."""
+    held: int = 0
+    """Bytes of their fields."""
     stopped: str | None = None
     next: int | None = None
 
@@ -183,16 +185,43 @@ class _Reading:
 
         :param newest: the record's newest one; 0: it is not there
         """
+        found = _Found()
         at = self._first(newest, below)
-        while not at:
-            begins = self._reads.begins
-            if below <= begins:
-                return _Found(stopped=None if begins == 1 else "pruned")
-            searched = self._search(below)
-            at, below = searched.found, searched.reached
-            if not at and self._spent and below > self._reads.begins:
-                return _Found(stopped="budget", next=below)
-        return self._down(at, most)
+        while at or (at := self._last_before(below, found)):
+            if len(found.changes) == most:
+                found.stopped, found.next = "limit", at + 1
+                break
+            if not self._down(at, most, found):
+                break
+            at, below = 0, found.changes[-1].sequence
+        return found
+
+    def _last_before(self, below: int, found: _Found) -> int:
+        """The newest change before a commit that no chain leads to: a deletion. 0: the log has
+        none, or the search has stopped.
+
+        Behind a creation that is to be answered one part of the log is searched, and no more: most
+        records have one life.
+        """
+        while below > self._reads.begins:
+            if found.changes and found.held > limits.HISTORY_BYTES:
+                break
+            try:
+                searched = self._search(below)
+            except LogDamaged:
+                if found.changes:
+                    break  # the answer that goes on here says so
+                raise
+            below = searched.reached
+            if searched.found:
+                return searched.found
+            if found.changes or self._spent:
+                break
+        if below > self._reads.begins:
+            found.stopped, found.next = "budget", below
+        elif self._reads.begins > 1:
+            found.stopped = "pruned"
+        return 0
 
     def _first(self, newest: int, below: int) -> int:
         """The newest change before a commit, as far as it is quickly told; 0: it is not.
@@ -213,19 +242,18 @@ class _Reading:
             at = trail.goes_on
         return at if at < below else 0
 
-    def _down(self, at: int, most: int) -> _Found:
-        """The changes from one on."""
-        found = _Found()
-        changes, held = found.changes, 0
+    def _down(self, at: int, most: int, found: _Found) -> bool:
+        """Add the changes from one on. True: down to a creation, and there is room for more."""
+        changes = found.changes
         while at >= self._reads.begins and len(changes) <= most:
             trail = self._follow(at, most + 1 - len(changes))
             if not trail.changes:
                 assert at < self._reads.begins, "a record's change is none"
                 break  # pruned in this moment
             changes += trail.changes
-            held += sum(len(change.fields or b"") for change in trail.changes)
+            found.held += sum(len(change.fields or b"") for change in trail.changes)
             at = trail.goes_on
-            if (held > limits.HISTORY_BYTES or self._spent) and len(changes) > 1:
+            if (found.held > limits.HISTORY_BYTES or self._spent) and len(changes) > 1:
                 break
         found.shown = len(changes)
         if len(changes) > most or at >= self._reads.begins:
@@ -235,7 +263,7 @@ class _Reading:
             found.next = changes[found.shown].sequence + 1
         elif at:
             found.stopped = "pruned"
-        return found
+        return found.stopped is None
 
     def _glance(self, at: int, count: int) -> Trail:
         """As `_follow`; nothing where that is damaged."""

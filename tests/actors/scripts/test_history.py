@@ -100,6 +100,21 @@ async def test_a_record_from_its_creation_on(node: Running) -> None:
     assert all(type(entry["at"]) is datetime for entry in found["entries"])
 
 
+async def test_a_write_that_changes_nothing_is_no_commit(node: Running) -> None:
+    await node.values("CREATE thing:1 SET a = 1, o = { b: 1, c: 2 }")
+    found = await history_of(node)
+    same = await node.values(
+        "UPDATE thing:1 SET a = a; UPDATE thing:1 SET o = { c: 2, b: 1 };"
+        "UPDATE thing MERGE { a: 1 };"
+        "UPSERT thing:1 CONTENT { o: { b: 1, c: 2 }, a: 1 };"
+        "INSERT INTO thing [{ id: 1, a: 1 }] ON DUPLICATE UPDATE SET a = 1"
+    )
+    assert [[row["a"] for row in rows] for rows in same] == [[1]] * 5
+    assert await history_of(node) == found
+    await node.values("UPDATE thing:1 SET a = 1.0")
+    assert short(await history_of(node))[0][0] == "update"
+
+
 async def test_a_record_that_is_no_more_is_searched_for(node: Running) -> None:
     await node.values("CREATE thing:1 SET a = 1; UPDATE thing:1 SET a = 2; DELETE thing:1")
     await node.values(many("CREATE thing SET n = $n", 300))
@@ -112,19 +127,39 @@ async def test_a_record_that_is_no_more_is_searched_for(node: Running) -> None:
     assert found["complete"]
 
 
-async def test_what_was_before_a_record_was_made_anew_is_asked_for_by_itself(node: Running) -> None:
+async def test_a_record_that_was_made_anew_has_all_its_lives(node: Running) -> None:
     await node.values(
         "CREATE thing:1 SET a = 1; DELETE thing:1; CREATE thing:2; CREATE thing:1 SET b = 1;"
         "UPDATE thing:1 SET b = 2"
     )
     found = await history_of(node)
-    assert short(found) == [("update", {"b": 2}, ["b"]), ("create", {"b": 1}, ["b"])]
+    assert short(found) == [
+        ("update", {"b": 2}, ["b"]),
+        ("create", {"b": 1}, ["b"]),
+        ("delete", None, ["a"]),
+        ("create", {"a": 1}, ["a"]),
+    ]
     assert found["complete"]
-    earlier = await history_of(node, clauses=f"BEFORE {found['entries'][-1]['seq']}")
-    assert short(earlier) == [("delete", None, ["a"]), ("create", {"a": 1}, ["a"])]
-    assert earlier["complete"]
-    none = await history_of(node, clauses=f"BEFORE {earlier['entries'][-1]['seq']}")
-    assert (none["entries"], none["complete"]) == ([], True)
+    page = await history_of(node, clauses="LIMIT 2")
+    assert (page["entries"], page["stopped"]) == (found["entries"][:2], "limit")
+    rest = await history_of(node, clauses=f"BEFORE {page['next']}")
+    assert (rest["entries"], rest["complete"]) == (found["entries"][2:], True)
+
+
+async def test_behind_a_creation_one_part_is_searched_in_one_answer(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "PART_FRAMES", 8)
+    monkeypatch.setattr(history, "STRIDE", 4)
+    await node.values("CREATE thing:1 SET a = 1; DELETE thing:1")
+    await node.values(many("CREATE thing SET n = $n", 100))
+    await node.values("CREATE thing:1 SET b = 1")
+    found = await history_of(node)
+    assert short(found) == [("create", {"b": 1}, ["b"])]
+    assert (found["complete"], found["stopped"]) == (False, "budget")
+    rest = await history_of(node, clauses=f"BEFORE {found['next']}")
+    assert short(rest) == [("delete", None, ["a"]), ("create", {"a": 1}, ["a"])]
+    assert rest["complete"]
 
 
 async def test_deleted_and_made_anew_in_one_transaction_it_has_changed(node: Running) -> None:
@@ -194,9 +229,11 @@ async def test_a_script_sees_what_it_has_done_and_no_transaction_what_it_is_doin
         "CREATE thing:9; INFO FOR HISTORY OF thing:9; COMMIT"
     )
     told = [one for one in inside if isinstance(one, dict) and "entries" in one]
-    assert [len(one["entries"]) for one in told] == [1, 1, 1, 0]
+    assert [len(one["entries"]) for one in told] == [3, 3, 3, 0]
     assert [entry["action"] for entry in (await history_of(node))["entries"]] == [
         "update",
+        "create",
+        "delete",
         "create",
     ]
 

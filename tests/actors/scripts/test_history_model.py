@@ -71,16 +71,9 @@ class Model:
         """What is to be answered, and nothing else is right."""
         every = [one for one in reversed(self.changes.get(record, [])) if one.seq < before]
         kept = [one for one in every if one.seq >= begins]
-        life = list[Known]()
-        for one in kept:
-            life.append(one)
-            if one.action == "create":
-                break
-        whole = bool(life) and life[-1].action == "create"
-        stopped = None if whole or (not life and begins == 1) else "pruned"
-        following = None
-        if len(life) > most:
-            stopped, following = "limit", life[most].seq + 1
+        stopped, following = None if begins == 1 else "pruned", None
+        if len(kept) > most:
+            stopped, following = "limit", kept[most].seq + 1
         return {
             "entries": [
                 (
@@ -91,7 +84,7 @@ class Model:
                     if one.action == "create" or (one.before and one.before.seq >= begins)
                     else None,
                 )
-                for one in life[:most]
+                for one in kept[:most]
             ],
             "stopped": stopped,
             "next": following,
@@ -123,7 +116,8 @@ class Story:
                 made[record] = None
                 statements.append(f"DELETE {address}")
             else:
-                made[record] = {**present, name: number}
+                if record in made or present.get(name) != number:
+                    made[record] = {**present, name: number}
                 statements.append(f"UPDATE {address} SET {name} = {number}")
         text = "; ".join(statements)
         answer = await run(self.node, f"BEGIN; {text}; COMMIT")
@@ -180,8 +174,14 @@ class Story:
                 for seq, action, kept, changed in shown
             ]
             wanted = self.model.history(record, before, most, begins)
-            assert shown == wanted["entries"], (record, before)
-            assert (found["stopped"], found["next"]) == (wanted["stopped"], wanted["next"])
+            if found["stopped"] == "budget":
+                # Behind a creation: an earlier life is searched for where the next answer begins.
+                assert shown == wanted["entries"][: len(shown)] and shown[-1][1] == "create"
+                rest = wanted["entries"][len(shown) :]
+                assert found["next"] <= shown[-1][0] and all(one[0] < found["next"] for one in rest)
+            else:
+                assert shown == wanted["entries"], (record, before)
+                assert (found["stopped"], found["next"]) == (wanted["stopped"], wanted["next"])
             if found["next"] is None:
                 return
             before = found["next"]
