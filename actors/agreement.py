@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,18 +31,16 @@ from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
 
+from actors import etcd_answers
 from actors.etcd_releases import known
 from protocol import limits
 from protocol.agreement import (
     Agreed,
     Agreement,
     Answered,
-    InSync,
-    Lead,
     LeaseLapsed,
     NotAnswered,
     Released,
-    Told,
 )
 
 T = TypeVar("T")
@@ -51,8 +49,6 @@ ANSWER_BYTES: Final = limits.MIB
 """What is agreed is short: a longer answer comes from somebody else."""
 GROWN_AT_ONCE: Final = 4
 """Requests that are under way together, of those that only count."""
-SHOWN_BYTES: Final = 120
-"""Of an answer that is none."""
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
 """How long one endpoint may take, so that with the next there is an answer within most leases."""
@@ -103,17 +99,20 @@ class Etcd(Agreement):
 
     async def look(self) -> Agreed:
         """See the door."""
-        return await self._ask("/v3/kv/txn", {"success": self._all()}, _agreed, again=True)
+        return await self._ask(
+            "/v3/kv/txn", {"success": self._all()}, etcd_answers.agreed, again=True
+        )
 
     async def grant(self, seconds: int) -> int:
         """See the door."""
         # One that was granted unheard lapses by itself.
         asked = {"TTL": str(seconds)}
-        return await self._ask("/v3/lease/grant", asked, _granted, again=True)
+        return await self._ask("/v3/lease/grant", asked, etcd_answers.granted, again=True)
 
     async def renew(self, lease: int) -> int:
         """See the door."""
-        seconds = await self._ask("/v3/lease/keepalive", {"ID": str(lease)}, _left, again=True)
+        asked = {"ID": str(lease)}
+        seconds = await self._ask("/v3/lease/keepalive", asked, etcd_answers.left, again=True)
         if seconds <= 0:
             raise LeaseLapsed(f"lease {lease:x} has lapsed")
         return seconds
@@ -173,7 +172,9 @@ class Etcd(Agreement):
         def hear(chunk: bytes) -> bool:
             nonlocal read
             *lines, read = (read + chunk).split(b"\n")
-            results = [json.loads(line).get("result", {}) for line in lines if line]
+            if len(read) > ANSWER_BYTES:
+                raise ValueError("a line that does not end")
+            results = [etcd_answers.parsed(line).get("result", {}) for line in lines if line]
             return any(result.get("events") or result.get("canceled") for result in results)
 
         for _ in range(len(self._endpoints)):
@@ -195,7 +196,7 @@ class Etcd(Agreement):
                 found[f"{endpoint}: the password of its user goes there in the clear"] = None
             with suppress(NotAnswered):
                 answer = await self._exchange(endpoint, "GET", "/version", None)
-                found |= dict.fromkeys(known(str(answer.get("etcdserver"))))
+                found |= dict.fromkeys(known(answer.get("etcdserver")))
         return tuple(found)
 
     async def close(self) -> None:
@@ -222,7 +223,7 @@ class Etcd(Agreement):
             "success": [*({"request_put": put} for put in puts), *self._all()],
             "failure": self._all(),
         }
-        return await self._ask("/v3/kv/txn", asked, _answered, again=False)
+        return await self._ask("/v3/kv/txn", asked, etcd_answers.answered, again=False)
 
     # --- how it is asked ------------------------------------------------------------------------
 
@@ -284,10 +285,10 @@ class Etcd(Agreement):
             if _NO_USERS not in str(silence):
                 raise NotAnswered(str(silence), perhaps=False) from silence
             answer = {"token": ""}  # it may ask for one later: it says so then
-        self._token = str(answer.get("token"))
-        if not self._token.isprintable() or not self._token.isascii():
-            self._token = None
-            raise NotAnswered(f"{self._endpoints[0]} gives no token", perhaps=False)
+        try:
+            self._token = etcd_answers.token(answer)
+        except (KeyError, ValueError) as error:
+            raise NotAnswered(f"{self._endpoints[0]} gives no token", perhaps=False) from error
 
     async def _post(
         self,
@@ -343,16 +344,13 @@ class Etcd(Agreement):
 
     def _read(self, endpoint: str, status: int, data: bytes) -> dict[str, Any]:
         try:
-            body = json.loads(data)
+            body = etcd_answers.parsed(data)
         except ValueError as error:
-            said = data[:SHOWN_BYTES].decode(errors="replace").strip()
-            why = f"{endpoint} answered {status}, and no JSON: {said!r}"
+            why = f"{endpoint} answered {status}, and no JSON that etcd would answer"
             raise NotAnswered(why, perhaps=True) from error
-        if not isinstance(body, dict):
-            raise NotAnswered(f"{endpoint} answered {status}, and no object", perhaps=True)
         if status == 200:
             return body
-        code, said = body.get("code"), str(body.get("message") or body.get("error"))
+        code, said = body.get("code"), etcd_answers.message(body)
         if code == _UNAUTHENTICATED or any(ended in said for ended in _TOKEN_ENDED):
             raise _TokenEndedError(said)
         if code == _NOT_FOUND and "lease not found" in said:
@@ -451,48 +449,5 @@ def _b64(text: str) -> str:
     return b64encode(text.encode()).decode()
 
 
-def _text(found: dict[str, Any]) -> str:
-    return b64decode(found.get("value", "")).decode()
-
-
 def _written(epoch: int, members: frozenset[str]) -> str:
     return json.dumps({"epoch": epoch, "members": sorted(members)}, separators=(",", ":"))
-
-
-def _granted(answer: dict[str, Any]) -> int:
-    return int(answer["ID"])
-
-
-def _left(answer: dict[str, Any]) -> int:
-    """The seconds that a lease has; none of one that has lapsed."""
-    return int(answer["result"].get("TTL", 0))
-
-
-def _answered(answer: dict[str, Any]) -> Answered:
-    return Answered(bool(answer.get("succeeded")), _agreed(answer))
-
-
-def _agreed(answer: dict[str, Any]) -> Agreed:
-    lead, insync, lineage, released = (
-        found["response_range"].get("kvs", [None])[0] for found in answer["responses"][-4:]
-    )
-    header = answer["header"]
-    return Agreed(
-        cluster=str(header["cluster_id"]),
-        revision=int(header["revision"]),
-        lead=None if lead is None else Lead(_text(lead), int(lead["create_revision"])),
-        insync=None if insync is None else _read(insync),
-        lineage=0 if lineage is None else int(_text(lineage)),
-        told=None if released is None else _told(released),
-    )
-
-
-def _read(found: dict[str, Any]) -> InSync:
-    value = json.loads(_text(found))
-    return InSync(value["epoch"], frozenset(value["members"]), int(found["mod_revision"]))
-
-
-def _told(found: dict[str, Any]) -> Told:
-    value = json.loads(_text(found))
-    released = Released(int(value["epoch"]), int(value["sequence"]))
-    return Told(released, int(found["mod_revision"]))

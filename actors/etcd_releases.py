@@ -43,14 +43,15 @@ FAULTS: Final = (
 _NUMBERS: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 
 
-def known(version: str) -> tuple[str, ...]:
+def known(said: object) -> tuple[str, ...]:
     """What is known of a release, in words for an operator; of one that says no numbers, nothing.
 
-    :param version: as it says itself: `3.4.23`
+    :param said: as it says itself: `3.4.23`
     """
-    numbers = _NUMBERS.match(version)
+    numbers = _NUMBERS.match(said) if isinstance(said, str) else None
     if numbers is None:
         return ()
+    version = numbers[0]
     release = int(numbers[1]), int(numbers[2]), int(numbers[3])
     if release < LEAST:
         return (f"etcd {version} is older than any that this was tried with",)

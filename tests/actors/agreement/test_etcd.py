@@ -4,8 +4,10 @@ that was made anew."""
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from actors import agreement
 from actors.agreement import Access, Etcd
-from protocol.agreement import NotAnswered
+from protocol.agreement import Agreed, InSync, Lead, NotAnswered
 from tests.actors.agreement.etcds import EtcdProcess, etcd_process, needs_etcd
 from tests.certificates import self_signed
 
@@ -35,17 +37,21 @@ def etcd(shared_path: Path) -> Iterator[EtcdProcess]:
 @asynccontextmanager
 async def silent(answers: bytes = b"") -> AsyncIterator[str]:
     """An endpoint that takes requests and answers none, or all the same."""
+    taking: list[asyncio.Future[None]] = []
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taking.append(over := asyncio.get_running_loop().create_future())
         with suppress(ConnectionResetError):
             await reader.read(1)
             writer.write(answers)
             await reader.read()
         writer.close()
+        over.set_result(None)
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await asyncio.gather(*taking)
 
 
 @asynccontextmanager
@@ -138,6 +144,62 @@ async def test_who_answers_otherwise_is_no_etcd(etcd: EtcdProcess, answer: bytes
         assert told.value.perhaps
     async with silent(answer) as endpoint, door(endpoint, etcd.endpoint, store="other") as one:
         assert (await one.look()).insync is None
+
+
+def _http(body: str) -> bytes:
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def _agreed_in(insync: str = "", revision: str = '"7"', **others: str) -> bytes:
+    """What etcd answers where that is written under a key of the store. :param revision: as JSON"""
+    header = f'{{"cluster_id": "1", "revision": {revision}}}'
+    ranges = []
+    for value in (others.get("lead"), insync, others.get("lineage"), others.get("released")):
+        kv = {"value": b64encode((value or "").encode()).decode()}
+        found = {"kvs": [{**kv, "create_revision": "5", "mod_revision": "5"}]} if value else {}
+        ranges.append({"response_range": found})
+    return _http(f'{{"header": {header}, "responses": {json.dumps(ranges)}}}')
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _http("[" * DEEP),
+        _http('{"a":' * DEEP),
+        _agreed_in(revision="1e999"),
+        _agreed_in(revision="9" * 400),
+        _agreed_in(revision='"' + "9" * 400 + '"'),
+        _agreed_in(revision="-1"),
+        _agreed_in(revision="1.5"),
+        _agreed_in("[" * DEEP),
+        _agreed_in('{"epoch": 1e999, "members": ["a"]}'),
+        _agreed_in('{"epoch": 9223372036854775808, "members": ["a"]}'),
+        _agreed_in('{"epoch": "1", "members": "abc"}'),
+        _agreed_in('{"epoch": 1, "members": [1, [2]]}'),
+        _agreed_in(lead="x" * 100_000),
+        _agreed_in(lead="a\nb"),
+        _agreed_in(lineage="9" * 5000),
+        _agreed_in(released='{"epoch": 1, "sequence": 1e400}'),
+        _agreed_in(released='{"a":' * DEEP),
+    ],
+)
+async def test_a_value_that_no_node_can_hold_is_not_agreed(answer: bytes) -> None:
+    async with silent(answer) as endpoint, door(endpoint, store="value") as one:
+        with pytest.raises(NotAnswered, match="etcd"):
+            await one.look()
+        with pytest.raises(NotAnswered, match="etcd"):
+            await one.changed(1, 0.1)
+
+
+async def test_what_is_within_the_bounds_is_agreed() -> None:
+    answer = _agreed_in('{"epoch": 1, "members": ["a"]}', str((1 << 63) - 1), lead="a", lineage="3")
+    async with silent(answer) as endpoint, door(endpoint, store="value") as one:
+        assert await one.look() == Agreed(
+            "1", (1 << 63) - 1, Lead("a", 5), InSync(1, frozenset("a"), 5), 3
+        )
 
 
 async def test_stores_do_not_see_each_other(etcd: EtcdProcess) -> None:

@@ -1,0 +1,120 @@
+"""Reads what etcd answers, or whoever answers in its place.
+
+Whatever stands there is either of the form and within the bounds that nodes go by, or refused with
+ValueError. So nothing gets into the file CLUSTER, into frames or to other nodes that these can't hold.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import Any, Final
+
+from protocol.agreement import Agreed, Answered, InSync, Lead, Released, Told
+
+REVISION_MAX: Final = (1 << 63) - 1
+"""Revisions, leases and sequences are int64 in etcd."""
+CLUSTER_MAX: Final = (1 << 64) - 1
+NODE_CHARACTERS: Final = 64
+"""Most characters of a node's id."""
+TOKEN_CHARACTERS: Final = 16_384
+_DIGITS: Final = len(str(CLUSTER_MAX))
+
+
+def parsed(data: bytes | str) -> dict[str, Any]:
+    """Parse a JSON object. :raises ValueError: it is none, or nests too deep"""
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("JSON that nests too deep") from None
+    return _object(found)
+
+
+def token(answer: dict[str, Any]) -> str:
+    """Return the token of a sign-in. :raises ValueError: there is none that fits in a header"""
+    found = answer["token"]
+    if not isinstance(found, str) or len(found) > TOKEN_CHARACTERS:
+        raise ValueError("no token")
+    if not found.isprintable() or not found.isascii():
+        raise ValueError("no token")
+    return found
+
+
+def message(answer: dict[str, Any]) -> str:
+    """Return what etcd refuses with; empty where that is no text."""
+    found = answer.get("message") or answer.get("error")
+    return found if isinstance(found, str) else ""
+
+
+def granted(answer: dict[str, Any]) -> int:
+    """Return the id of a new lease. :raises ValueError: it is none"""
+    return _number(answer["ID"], least=1)
+
+
+def left(answer: dict[str, Any]) -> int:
+    """Return the seconds that a lease has; none of one that has lapsed. :raises ValueError:"""
+    return _number(_object(answer["result"]).get("TTL", 0), least=-1)
+
+
+def answered(answer: dict[str, Any]) -> Answered:
+    """Read the answer of a transaction that is conditional. :raises ValueError: it is none"""
+    return Answered(answer.get("succeeded") is True, agreed(answer))
+
+
+def agreed(answer: dict[str, Any]) -> Agreed:
+    """Read the four keys at the end of a transaction. :raises ValueError: they are not there"""
+    lead, insync, lineage, released = (
+        _object(found["response_range"]).get("kvs", [None])[0] for found in answer["responses"][-4:]
+    )
+    header = answer["header"]
+    return Agreed(
+        cluster=str(_number(header["cluster_id"], most=CLUSTER_MAX)),
+        revision=_number(header["revision"]),
+        lead=None if lead is None else Lead(_node(_text(lead)), _number(lead["create_revision"])),
+        insync=None if insync is None else _insync(insync),
+        lineage=0 if lineage is None else _number(_text(lineage)),
+        told=None if released is None else _told(released),
+    )
+
+
+def _insync(found: dict[str, Any]) -> InSync:
+    value = parsed(_text(found))
+    members = value["members"]
+    if not isinstance(members, list):
+        raise ValueError("no members")
+    revision = _number(found["mod_revision"])
+    return InSync(_number(value["epoch"]), frozenset(map(_node, members)), revision)
+
+
+def _told(found: dict[str, Any]) -> Told:
+    value = parsed(_text(found))
+    released = Released(_number(value["epoch"]), _number(value["sequence"]))
+    return Told(released, _number(found["mod_revision"]))
+
+
+def _object(found: object) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def _text(found: dict[str, Any]) -> str:
+    return b64decode(found.get("value", ""), validate=True).decode()
+
+
+def _node(found: object) -> str:
+    if not isinstance(found, str) or not 0 < len(found) <= NODE_CHARACTERS:
+        raise ValueError("no id of a node")
+    if not found.isascii() or not found.isprintable():
+        raise ValueError("no id of a node")
+    return found
+
+
+def _number(found: object, least: int = 0, most: int = REVISION_MAX) -> int:
+    """Return an integer, of its digits or as JSON has it. :raises ValueError: it is none, or not
+    within the bounds"""
+    if isinstance(found, str) and len(found) <= _DIGITS:
+        found = int(found)
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
+        raise ValueError("no number within its bounds")
+    return found
