@@ -54,6 +54,8 @@ class NodeSettings:
     """Whether the state is thrown away and made anew from the log."""
     check: bool = False
     """Whether every frame that the log holds is read and checked, not only those of its tail."""
+    check_log: bool = False
+    """Whether the same is done to tell of damage (`Store.log_damage`), which refuses nothing."""
     slow_us: int = limits.SLOW_STATEMENT_SECONDS * 1_000_000
     """From how long on a statement is said in the log to be slow."""
     backup_dir: str | None = None

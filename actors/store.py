@@ -23,7 +23,7 @@ from storage import cluster_file, lineage, rebuilding
 from storage.cluster_file import Cluster
 from storage.directory import StoreDirectory
 from storage.engine import Engine, EngineFailed, EngineUnreadable
-from storage.faults import ClockRefused, StateDamaged
+from storage.faults import ClockRefused, LogDamaged, StateDamaged
 from storage.histories import LogEnd
 from storage.ledger import Ledger, StateUnusable
 from storage.log import Log
@@ -65,6 +65,8 @@ class Store:
         self.engine: Engine | None = None
         self.cluster: Cluster | None = None
         """What the node remembers of its cluster; None: it is in none."""
+        self.log_damage: LogDamaged | None = None
+        """Damage that `check_log` found."""
         self.damage: str | None = None
         """What of the state can't be read."""
         self._settings = settings
@@ -123,8 +125,13 @@ class Store:
         lineage.require_joined(found, self.log)
         self.log.recover(found.proves)
         _report(self.log.recovery)
-        if settings.check:
-            await self._check_log(self.log)
+        if settings.check or settings.check_log:
+            try:
+                await self._check_log(self.log)
+            except LogDamaged as damage:
+                if settings.check:
+                    raise
+                self.log_damage = damage
 
     def _open_state(self, directory: StoreDirectory, opened: Log) -> Engine:
         """The state; an empty one where it must be made anew and the log holds all of it.

@@ -20,8 +20,8 @@ from storage.faults import LogDamaged
 from storage.sealing import Key
 from storage.segments import pruned
 
-Tick = Callable[[int, int], None]
-"""Told how many bytes are done, and how many there are in all, about."""
+Tick = Callable[[int, int | None], None]
+"""Told how many bytes are done, and how many there are in all; None: that is not known yet."""
 
 
 class Taking:
@@ -50,11 +50,10 @@ class Taking:
             at = await node.reads.standing(view.sequence)
             facts = SnapshotFacts(VERSION, node.store.id, directory.created, self._taken_us, at)
             snapshot = snapshots.Snapshot(facts, self._write, node.doors.rng, self._key)
-            about = node.store.parts.engine.stored_bytes()
             for piece in snapshots.pieces(view):
                 snapshot.add(piece)
-                await self._step(about)
-            return snapshot.end()
+                await self._step()
+            return self._told(snapshot.end())
 
     async def log(self, first: int) -> Written:
         """The log from a sequence on.
@@ -74,22 +73,26 @@ class Taking:
             created = directory.created
             facts = LogFacts(VERSION, node.store.id, created, self._taken_us, before, upto)
             copy = LogCopy(facts, self._write, node.doors.rng, self._key)
-            about, after = node.reads.bytes_from(first), first - 1
+            after = first - 1
             while after < upto:
                 frames = await node.reads.frames(after, upto, limits.MIB)
                 copy.add(frames)
                 after = frames[-1].sequence
-                await self._step(about)
+                await self._step()
         except LogDamaged as damage:
             raise Failed(str(damage), sequence=damage.sequence) from damage
-        return copy.end()
+        return self._told(copy.end())
+
+    def _told(self, written: Written) -> Written:
+        self._tick(written.size, written.size)
+        return written
 
     def _write(self, data: bytes) -> None:
         self._sink(data)
         self._bytes += len(data)
 
-    async def _step(self, about: int) -> None:
-        self._tick(self._bytes, max(about, self._bytes))
+    async def _step(self) -> None:
+        self._tick(self._bytes, None)
         await asyncio.sleep(0)  # the log's actor has its turn too
 
 

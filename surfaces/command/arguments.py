@@ -147,6 +147,8 @@ class BackUp:
     first: int | None
     """The sequence from which on the log is wanted; None: a snapshot is."""
     opening: Opening = Opening()
+    despite_damage: bool = False
+    """True if a snapshot is wanted of a store whose log is damaged, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,10 @@ def _serving_nothing(form: str, directory: str, given: flags.Given) -> Command:
     if form == "--backup":
         if "--from" in given and "--snapshot" in given:
             raise UsageRefused("--from contradicts --snapshot: one file is one of them")
-        return BackUp(directory, file, _sequence(given, "--from", 1), opening)
+        if "--from" in given and "--despite-damage" in given:
+            raise UsageRefused("--from contradicts --despite-damage: a damaged log is not copied")
+        first, despite = _sequence(given, "--from", 1), "--despite-damage" in given
+        return BackUp(directory, file, first, opening, despite)
     if form == "--restore":
         upto = _sequence(given, "--upto", 0)
         return Restore(directory, file, upto, "--reading" in given, opening)

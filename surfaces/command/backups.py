@@ -29,9 +29,16 @@ async def back_up(command: BackUp, console: Console) -> bool:
 
 
 async def _written(doors: Doors, command: BackUp, file: NewFile, console: Console) -> str:
-    settings = looking(command.directory, command.opening, doors.fs)
+    settings = looking(command.directory, command.opening, doors.fs, check_log=True)
     key = settings.key
     async with opened(settings, doors, console) as node:
+        if (damage := node.store.log_damage) is not None:
+            if not command.despite_damage:
+                raise NotOpened(
+                    f"{damage}. The state may be whole all the same: --despite-damage writes a"
+                    " snapshot of it"
+                )
+            console.tell(f"the log is damaged, and the snapshot is of the state alone: {damage}")
         with shown("writing the backup, bytes", console) as report:
             taking = Taking(node, file.write, report, key)
             first = command.first

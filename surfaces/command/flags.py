@@ -60,6 +60,7 @@ FLAGS: Final = (
     Flag("--backup", "<file>", "write a snapshot of a store that nobody serves, into a new file"),
     Flag("--snapshot", None, "a snapshot, by its own name: --backup writes one", beside="--backup"),
     Flag("--from", "<n>", "write the log from that sequence on instead", beside="--backup"),
+    Flag("--despite-damage", None, "of a damaged log: names the damage", beside="--backup"),
     Flag("--dump", "<file>", "write a store that nobody serves as a script, into a new file"),
     Flag("--verify", "<file>", "read a backup through and say what it holds; needs no store"),
     Flag("--restore", "<file>", "make a store of a backup, or put a log on top of a restored one"),
@@ -102,7 +103,13 @@ STORE_LOG_LEVEL, STORE_SLOW  as --log-level and --slow, which win
 NOTIFY_SOCKET                told READY=1 and STOPPING=1
 """
 
-EXIT_CODES: Final = "exit codes: 0 well, 1 refused or not well, 2 usage\n"
+EXIT_CODES: Final = """\
+exit codes: 0 well, 1 refused or not well, 2 usage; of --at also 3: no connection or sign-in
+            refused, 4: the connection broke, 130: Ctrl-C
+"""
+_FILES: Final = ("<file>", "<script>")
+"""Values that name a file."""
+_STREAM: Final = "-"
 
 
 def variable(environment: Mapping[str, str], name: str) -> str | None:
@@ -186,6 +193,11 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
             value = next(rest, "")
         if flag.value is not None and (not value or (not equals and _is_flag(value))):
             raise UsageRefused(f"{flag.name} needs a value: {flag.name} {flag.value}")
+        if flag.value in _FILES and value == _STREAM:
+            raise UsageRefused(
+                f"{flag.name} - is refused: it takes the name of a file, and no standard input or"
+                " output; ./- is a file of that name"
+            )
         flags[flag.name] = value
     return Given(tuple(positions), flags)
 

@@ -41,10 +41,13 @@ async def opened(settings: NodeSettings, doors: Doors, console: Console) -> Asyn
         await node.stop()
 
 
-def looking(directory: str, opening: Opening, fs: Fs, *, check: bool = False) -> NodeSettings:
+def looking(
+    directory: str, opening: Opening, fs: Fs, *, check: bool = False, check_log: bool = False
+) -> NodeSettings:
     """How a command opens a store that it only looks at: it makes none, and changes nothing.
 
     :param check: read all of it
+    :param check_log: read all of its log
     :raises NotOpened: a key file holds no key
     """
     return NodeSettings(
@@ -53,6 +56,7 @@ def looking(directory: str, opening: Opening, fs: Fs, *, check: bool = False) ->
         serves=False,
         writes=False,
         check=check,
+        check_log=check_log,
         accept_clock_jump=opening.accept_clock_jump,
         key=keys_in(fs, opening.keys).own,
     )

@@ -12,10 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surfaces.command.console import Console
 
-Report = Callable[[int, int], None]
-"""Told how much is done, and how much there is in all."""
+Report = Callable[[int, int | None], None]
+"""Told how much is done, and how much there is in all; None: that is not known yet."""
 
 STEPS: Final = 10
+FIRST: Final = 1 << 20
+"""So much of what has no known end is done when a plain line says so; then twice as much."""
 
 
 @contextmanager
@@ -37,7 +39,7 @@ def shown(title: str, console: Console) -> Iterator[Report]:
     )
     task = bar.add_task(title, total=None)
 
-    def report(done: int, total: int) -> None:
+    def report(done: int, total: int | None) -> None:
         bar.start()  # harmless when it runs already: work that is over at once shows no bar
         bar.update(task, completed=done, total=total)
 
@@ -65,10 +67,15 @@ def stages(console: Console) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _lines(title: str, console: Console) -> Report:
-    said = 0
+    said, ahead = 0, FIRST
 
-    def report(done: int, total: int) -> None:
-        nonlocal said
+    def report(done: int, total: int | None) -> None:
+        nonlocal said, ahead
+        if total is None:
+            if done >= ahead:
+                ahead = 2 * done
+                console.tell(f"{title}: {done}")
+            return
         step = STEPS * done // total if total else STEPS
         if step > said:
             said = step

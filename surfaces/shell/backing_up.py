@@ -36,7 +36,9 @@ async def back_up(asked: BackUp) -> None:
         code = UNKNOWN if isinstance(error, OutcomeUnknown) else REFUSED
         raise Ended(explain(error, ""), code) from error
     except OSError as error:
-        raise Ended(f"{asked.path}: {error.strerror or error}", REFUSED) from error
+        # Those of the client name the file, and have no number.
+        why = f"{asked.path}: {error.strerror}" if error.strerror else str(error)
+        raise Ended(why, REFUSED) from error
     finally:
         await client.close()
     sys.stdout.write(_told(taken))

@@ -13,7 +13,7 @@ import pytest
 
 from storeclient import Client, Position, errors
 from tests.actors.backups.scripts import EVERYTHING, statements
-from tests.processes import PASSWORD, USER, NodeProcess, run, tree
+from tests.processes import PASSWORD, USER, NodeProcess, run, serving, tree
 from tests.sweeps import some_of
 
 IN_FLIGHT = """
@@ -284,6 +284,32 @@ def test_a_pruned_log_is_refused_and_a_snapshot_is_whole(tmp_path: Path) -> None
     assert not (tmp_path / "x").exists()
     did(again, "--backup", tmp_path / "x")
     did("--verify", tmp_path / "x")
+
+
+def test_a_store_whose_log_is_damaged_is_backed_up_only_where_that_is_meant(
+    story: Story, tmp_path: Path
+) -> None:
+    store, file = tmp_path / "store", tmp_path / "x"
+    restored(store, story.log)
+    with serving(store, "--http", "127.0.0.1:0"):
+        pass  # its first commit begins another segment
+    older, _ = sorted((store / "log").glob("*.storelog"))
+    content = bytearray(older.read_bytes())
+    content[len(content) // 2] ^= 1
+    older.write_bytes(content)
+    why = f"{older} is damaged at byte "
+    for words in (("--health",), ("--backup", str(file)), ("--backup", str(file), "--from", "1")):
+        done = run(str(store), *words)
+        assert (done.returncode, done.stdout) == (1, "") and why in done.stderr, done.stderr
+        assert not file.exists()
+    done = did(store, "--backup", file, "--despite-damage")
+    assert why in done.stderr and "writing the backup" in done.stderr
+    size = file.stat().st_size
+    assert f"writing the backup, bytes: {size} of {size}" in done.stderr
+    assert re.findall(r"writing the backup, bytes: [0-9]+ of ", done.stderr) == [
+        f"writing the backup, bytes: {size} of "
+    ]
+    did("--verify", file)
 
 
 # --- sealed ---------------------------------------------------------------------------------------

@@ -18,6 +18,19 @@ def test_plain_lines_are_few() -> None:
     assert len(lines) == 10
 
 
+def test_an_end_that_is_not_known_is_not_told() -> None:
+    lines: list[str] = []
+    with shown("writing", Console(lines.append, terminal=False)) as report:
+        for done in (1 << 19, 1 << 20, 3 << 19, 4 << 20):
+            report(done, None)
+        report(5 << 20, 5 << 20)
+    assert lines == [
+        f"writing: {1 << 20}",
+        f"writing: {4 << 20}",
+        f"writing: {5 << 20} of {5 << 20}",
+    ]
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_no_progress_shows_nothing(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
