@@ -22,6 +22,7 @@ from protocol.version import VERSION
 from surfaces.command import addresses
 from surfaces.command.addresses import Address
 from surfaces.http import answers
+from surfaces.http.probes import NOT_READY
 
 HEAD_BYTES: Final = 16_384
 HEAD_SECONDS: Final = 5.0
@@ -168,7 +169,7 @@ class _Probes:
                 answers.COMMON,
                 b"Cache-Control: no-store\r\nContent-Type: %s\r\n" % answers.JSON,
                 b"Content-Length: %d\r\n" % len(body),
-                b"Retry-After: 1\r\n" if status == 503 else b"",
+                NOT_READY if status == 503 else b"",
                 b"Connection: close\r\n\r\n",
             )
         )

@@ -14,6 +14,8 @@ from protocol import limits
 
 STAGES: Final = ("not ready", "not accepting", "finishing", "closing the store")
 """What a log line says at the beginning of each stage."""
+SEEN_SECONDS: Final = 0.2
+"""How long who connects can see that the node is not ready, before nobody is taken any more."""
 
 
 class Drainable(Protocol):
@@ -81,6 +83,7 @@ async def drain(node: Drainable, surfaces: Sequence[Surface]) -> None:
     log = structlog.get_logger()
     log.info("stopping", stage=1, does=STAGES[0])
     node.not_ready()
+    await asyncio.sleep(SEEN_SECONDS)
     log.info("stopping", stage=2, does=STAGES[1])
     for surface in surfaces:
         surface.stop_accepting()

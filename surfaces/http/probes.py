@@ -3,11 +3,15 @@ they answer when mailboxes are full and while the node drains."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from tornado.httputil import HTTPMessageDelegate
 
 from protocol.jsonvalues import encode_plain
 from surfaces.http.exchange import Exchange
 from surfaces.http.shared import Http
+
+NOT_READY: Final = b"Retry-After: 1\r\n"
 
 
 class Health(HTTPMessageDelegate):
@@ -46,4 +50,7 @@ class Ready(HTTPMessageDelegate):
             "roles": list(status.roles),
             "held_up": status.held_up,
         }
-        self._exchange.reply(200 if reason is None else 503, encode_plain(body))
+        if reason is None:
+            self._exchange.reply(200, encode_plain(body))
+        else:
+            self._exchange.reply(503, encode_plain(body), fields=NOT_READY)

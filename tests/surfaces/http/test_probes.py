@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from actors.node import Node
 from protocol.version import VERSION
+from surfaces.command.stopping import drain
 from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import script
 from tests.surfaces.http.raw import Raw
@@ -34,6 +37,18 @@ async def test_draining_node_is_alive_but_not_ready(raw: Raw, node: Node) -> Non
     ready = await raw.ask("GET", "/ready")
     assert (health.status, health.json["status"]) == (200, "closing")
     assert (ready.status, ready.json["reason"]) == (503, "draining")
+    assert ready.fields["retry-after"] == "1"
+
+
+async def test_who_connects_at_the_end_sees_that_the_node_is_not_ready(
+    node: Node, surface: HttpSurface
+) -> None:
+    ending = asyncio.create_task(drain(node, [surface]))
+    while node.status().reason is None:
+        await asyncio.sleep(0)
+    async with await Raw.connect(surface.address[1]) as new:
+        assert (await new.ask("GET", "/ready")).json["reason"] == "draining"
+    await ending
 
 
 async def test_probes_of_a_surface_that_stops_still_answer(raw: Raw, surface: HttpSurface) -> None:
