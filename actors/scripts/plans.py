@@ -49,7 +49,8 @@ class Step:
     """One statement of a plan, wherever in it it stands: what is known of it before it runs."""
 
     __slots__ = (
-        "_steady", "audited", "claims", "kind", "statement", "timeout_us", "work", "writes",
+        "_steady", "about_node", "audited", "claims", "kind", "statement", "timeout_us", "work",
+        "writes",
     )  # fmt: skip
 
     def __init__(self, statement: Any) -> None:
@@ -60,6 +61,9 @@ class Step:
         self.statement = statement
         # FROM ONLY answers one value: whoever shows rows would take it for them.
         self.kind = "value" if getattr(statement, "only", False) else handler.kind
+        self.about_node = _is_about_node(statement)
+        """Whether a node that answers nobody runs it too: without roles, so that it can be given
+        one; or one that does not know what was released, so that an owner can help it to that."""
         self.writes = handler.writes
         self.audited = handler.audited
         self.claims = claims_of(statement).things
@@ -113,9 +117,8 @@ class Plan:
         self.current = script.current
         self.transactions = transactions(script)
         """Which statements run as one transaction: the offsets of the first and behind the last."""
-        self.about_node_only = all(map(_is_about_node, script.statements))
-        """Whether a node that answers nobody runs it too: without roles, so that it can be given
-        one; or one that does not know what was released, so that an owner can help it to that."""
+        self.begins_about_node = not script.statements or _is_about_node(script.statements[0])
+        """Whether a node that answers nobody begins it too; see `Step.about_node`."""
         self.tells_of_cluster = all(map(_tells_of_cluster, script.statements))
         """Whether it only asks how the cluster is, which is answered whatever that waits for."""
         self._made: dict[int, Any] = {}

@@ -135,7 +135,7 @@ class ScriptRun(Execution):
         self.plan = plan = self._plans.get(self.request.script, self.tick)
         if self.request.hands_over:
             check_handed_over(plan.script, self.request.hands_over)
-        if not plan.about_node_only:
+        if not plan.begins_about_node:
             self.services.roles.check_answering(self.caller)
 
     def _await(self, after: int) -> None:
@@ -452,9 +452,12 @@ class ScriptRun(Execution):
         for number in range(first, end):
             self._at = number
             try:
+                step = plan.step(statements[number])
                 if number:
                     self.tick()  # a script of a million short statements must not hold the loop
-                self._statement(plan.step(statements[number]))
+                    if not step.about_node:  # the node's roles may be others since it began
+                        self.services.roles.check_answering(self.caller)
+                self._statement(step)
             except Returned as returned:
                 self._answer(returned.value, "value", 0)
                 ended = True

@@ -212,6 +212,9 @@ async def test_a_drained_node_tells_of_itself_only(node: Running) -> None:
     assert (await node.answer("INFO FOR NODE; INFO FOR RUNNING")).refusal is None
     for script in ("INFO FOR USERS", "INFO FOR STORE", "INFO FOR TABLE thing", "INFO FOR NODE; 1"):
         assert isinstance((await node.answer(script)).refusal, Draining)
+    given = await node.values("DEFINE NODE ROLES serving, writable; RETURN 7")
+    assert given[-1] == 7, "each statement is judged when it runs"
+    assert isinstance((await node.answer("DEFINE NODE ROLES NONE; RETURN 7")).refusal, Draining)
     await node.values("DEFINE NODE ROLES serving, writable")
     assert (await node.answer("INFO FOR USERS")).refusal is None
 
