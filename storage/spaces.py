@@ -321,7 +321,8 @@ class Keys(Entries):
     # --- locks ----------------------------------------------------------------------------------
 
     def lock(self, key: Any, holder: Any, expire_us: int, fence: int | None = None) -> Answer:
-        """`{held, fence, until}`. What holds the key is another holder, or a plain value.
+        """`{held, fence, until}`. What holds the key is another holder, or a plain value. A lock
+        that its holder asks for again is extended, and never ends sooner than it would have.
 
         The fence of a lock that this call acquires is the log time of the frame to come, which
         grows for ever, over restores too: the answer is in `locked` until `settle`.
@@ -341,7 +342,10 @@ class Keys(Entries):
         if found is not None and not _is_held(found, content, fence):
             until = instant(found.expires_us) if found.expires_us else None
             return {"held": False, "fence": None, "until": until}
-        answer: Answer = {"held": True, "fence": None, "until": instant(expires_us)}
+        if found is not None:
+            expires_us = max(expires_us, found.expires_us) if found.expires_us else 0
+        until = instant(expires_us) if expires_us else None
+        answer: Answer = {"held": True, "fence": None, "until": until}
         if found is not None:
             self._rests_on(name, found)
             self._write(name, found, expires_us)

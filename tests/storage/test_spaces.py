@@ -334,7 +334,13 @@ def test_a_lock(shelf: Shelf) -> None:
     assert refused == {"held": False, "fence": None, "until": moment(10 * SECOND)}
     shelf.book.clock.advance(4 * SECOND)
     again = shelf.do(lambda here: here.lock("k", "a", 3 * SECOND))
-    assert again == {"held": True, "fence": fence, "until": moment(7 * SECOND)}, "not added"
+    assert again == {"held": True, "fence": fence, "until": moment(10 * SECOND)}, "never sooner"
+    again = shelf.do(lambda here: here.lock("k", "a", 8 * SECOND))
+    assert again == {"held": True, "fence": fence, "until": moment(12 * SECOND)}, "not added"
+    shelf.do(lambda here: here.persist("k"))
+    again = shelf.do(lambda here: here.lock("k", "a", 3 * SECOND))
+    assert again == {"held": True, "fence": fence, "until": None}, "it never ends"
+    shelf.do(lambda here: here.expire("k", 3 * SECOND))
     assert shelf.do(lambda here: here.unlock("k", "b")) == {"released": False}
     shelf.book.clock.advance(3 * SECOND)
     assert shelf.do(lambda here: here.unlock("k", "a")) == {"released": False}, "lapsed"
