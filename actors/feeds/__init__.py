@@ -19,9 +19,20 @@ another.
 from actors.feeds.actor import FeedsActor
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
-from actors.feeds.request import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Place, Sink
+from actors.feeds.request import (
+    ACTIONS,
+    Change,
+    Form,
+    Head,
+    JudgeFeed,
+    Opened,
+    OpenFeed,
+    Part,
+    Place,
+    Sink,
+)  # fmt: skip
 
 __all__ = [
-    "ACTIONS", "Change", "Feed", "Feeds", "FeedsActor", "Form", "Head", "OpenFeed", "Opened",
-    "Part", "Place", "Sink",
+    "ACTIONS", "Change", "Feed", "Feeds", "FeedsActor", "Form", "Head", "JudgeFeed",
+    "OpenFeed", "Opened", "Part", "Place", "Sink",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from actors.commits import Committer
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 from actors.feeds.pending import arrived
-from actors.feeds.request import ACTIONS, NOTHING, Opened, OpenFeed, Place
+from actors.feeds.request import ACTIONS, NOTHING, JudgeFeed, Opened, OpenFeed, Place
 from actors.feeds.views import Wanted
 from actors.rights import Rights
 from actors.roles import Roles
@@ -81,14 +81,9 @@ class FeedsActor(LoopActor):
         :raises Draining: the node has no role
         """
         feeds, committer = self._feeds, self._committer
-        self._roles.check_answering(asked.caller)
-        if not asked.actions or not asked.actions <= set(ACTIONS):
-            raise BadRequest(f"actions are some of {', '.join(ACTIONS)}")
+        self._check(asked)
         await self._arrive(asked)
-        found = self._look(asked)
-        condition = None if asked.where is None else Filter(asked.where)
-        await committer.released_in_time(found.ticket)
-        start = await self._start(asked, found.created)
+        found, condition, start = await self._judged(asked)
         # Others ran meanwhile: a right may have come that is not released yet.
         while not committer.is_released((now := self._look(asked)).ticket):
             await committer.released_in_time(now.ticket)
@@ -124,6 +119,28 @@ class FeedsActor(LoopActor):
         feeds.begin(feed)
         return feed
 
+    @handles(JudgeFeed)
+    async def judge(self, message: JudgeFeed) -> None:
+        """Refuse what `open` would refuse, as far as that is known without waiting for a commit.
+
+        :raises Refusal: as `open`
+        """
+        asked = message.asked
+        self._check(asked)
+        if self._awaited(asked) <= self._committer.released_upto:
+            await self._judged(asked)
+
+    def _check(self, asked: OpenFeed) -> None:
+        self._roles.check_answering(asked.caller)
+        if not asked.actions or not asked.actions <= set(ACTIONS):
+            raise BadRequest(f"actions are some of {', '.join(ACTIONS)}")
+
+    async def _judged(self, asked: OpenFeed) -> tuple[_Found, Filter | None, Place | None]:
+        found = self._look(asked)
+        condition = None if asked.where is None else Filter(asked.where)
+        await self._committer.released_in_time(found.ticket)
+        return found, condition, await self._start(asked, found.created)
+
     def _look(self, asked: OpenFeed) -> _Found:
         """Judge who asks, of the table as it is now."""
         with self._committer.begin_reading() as tx:
@@ -135,9 +152,7 @@ class FeedsActor(LoopActor):
     async def _arrive(self, asked: OpenFeed) -> None:
         """Wait until the node shows what the feed is to come after, and where it begins. Who may
         do what is judged behind that: what is declared may have yet to come."""
-        after, start = asked.after or 0, asked.start or 0
-        if start > after and self._may_come(asked, start):
-            after = start
+        after, start = self._awaited(asked), asked.start or 0
         if after <= self._committer.released_upto:
             return
         self._sessions.check_authenticated(asked.caller)
@@ -148,6 +163,11 @@ class FeedsActor(LoopActor):
                 return  # another history has come instead: see `_start`
             raise
         self._roles.check_answering(asked.caller)
+
+    def _awaited(self, asked: OpenFeed) -> int:
+        """Return the sequence that the node has to show before the feed is judged."""
+        after, start = asked.after or 0, asked.start or 0
+        return start if start > after and self._may_come(asked, start) else after
 
     def _may_come(self, asked: OpenFeed, start: int) -> bool:
         """Whether a position that is not there yet can be one of this history: another node has

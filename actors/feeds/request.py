@@ -162,3 +162,10 @@ class OpenFeed(Request["object"]):
     def text(self) -> str:
         """What it is, for people; nothing of what may be secret."""
         return f"WATCH {self.table}{'' if self.where is None else ' WHERE ...'}"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeFeed(Request["None"]):
+    """Refuse a feed that would not be opened; nothing is opened."""
+
+    asked: OpenFeed

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from actors.feeds import ACTIONS, Change, Feed, Form, Head, Opened, OpenFeed, Part, Place, Sink
+from actors.feeds import (
+    ACTIONS,
+    Change,
+    Feed,
+    Form,
+    Head,
+    JudgeFeed,
+    Opened,
+    OpenFeed,
+    Part,
+    Place,
+    Sink,
+)
 from actors.runtime import ask_now
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Draining, Failed, Refusal
@@ -137,16 +149,17 @@ class _Socket(Sink):
 class Watch(Socket):
     """GET /watch: a table is followed for as long as the socket stands.
 
-    What is wrong with the request is refused before there is a socket; what is wrong with the feed
-    is told on it, where a page can read it too.
+    What is known to be wrong before there is a socket is the answer to the request. A page, whose
+    token is a subprotocol, can't read that: it is told on the socket, as what comes later is.
     """
 
     subprotocol = SUBPROTOCOL
 
     async def admit(self, who: Caller) -> None:
-        """Read what is asked for. :raises BadRequest:"""
+        """Read what is asked for, and have it judged. :raises Refusal: it is not given"""
         self._sink = _Socket(self)
         self._asked = self._read(parameters(self.asked.query, PARAMETERS), who)
+        await ask_now(self.surface.node.feeds, JudgeFeed(self._asked))
 
     def _read(self, asked: dict[str, str], who: Caller) -> OpenFeed:
         start, epoch, actions = asked.get("from"), asked.get("epoch"), asked.get("actions")

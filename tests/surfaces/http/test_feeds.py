@@ -56,6 +56,14 @@ async def watching(
         yield watcher
 
 
+async def as_page(surface: HttpSurface) -> dict[str, str | None]:
+    """The fields of a page that has signed in."""
+    async with await Raw.connect(surface.address[1]) as raw:
+        signed_in = await raw.ask("POST", "/session", authorization=BASIC)
+    offered = f"store.watch.v1, store.bearer.{signed_in.json['token']}"
+    return {"Authorization": None, "Sec-WebSocket-Protocol": offered}
+
+
 async def script(surface: HttpSurface, text: str, **fields: Any) -> int:
     """Run a script that must succeed; the sequence that it committed."""
     return int((await answered(surface, text, **fields))["seq"])
@@ -148,30 +156,46 @@ async def test_what_is_wrong_with_the_request_is_its_answer(surface: HttpSurface
                 assert (answer.status, answer.json["error"]["code"]) == (status, code)
 
 
-@pytest.mark.parametrize(
-    ("query", "close", "code"),
-    [
-        ({"table": "nothing"}, 4404, "Unknown"),
-        ({"db": "nowhere"}, 4404, "Unknown"),
-        ({"from": "1000000"}, 4410, "Diverged"),
-        ({"store": "f" * 32}, 4410, "Diverged"),
-        ({"from": "1"}, 4404, "Unknown"),
-        ({"where": "a >"}, 4400, "UnexpectedToken"),
-        ({"where": "(SELECT * FROM t) = []"}, 4400, "BadRequest"),
-        ({"actions": "create,rename"}, 4400, "BadRequest"),
-        ({"where": "x = 1" + " OR x = 1" * 600}, 4413, "TooLarge"),
-        ({"where": "6 / x > 1", "from": "0"}, 4409, "DivisionByZero"),
-    ],
-)
-async def test_what_is_wrong_with_the_feed_is_told_on_the_socket(
-    surface: HttpSurface, query: dict[str, str], close: int, code: str
+WRONG = [
+    ({"table": "nothing"}, 4404, "Unknown"),
+    ({"db": "nowhere"}, 4404, "Unknown"),
+    ({"from": "1000000"}, 4410, "Diverged"),
+    ({"store": "f" * 32}, 4410, "Diverged"),
+    ({"from": "1"}, 4404, "Unknown"),
+    ({"where": "a >"}, 4400, "UnexpectedToken"),
+    ({"where": "(SELECT * FROM t) = []"}, 4400, "BadRequest"),
+    ({"actions": "create,rename"}, 4400, "BadRequest"),
+    ({"where": "x = 1" + " OR x = 1" * 600}, 4413, "TooLarge"),
+]
+
+
+async def test_what_is_wrong_with_the_feed_is_told_on_the_socket_of_a_page(
+    surface: HttpSurface,
 ) -> None:
     await script(surface, "CREATE t:1 SET x = 0")
-    async with watching(surface, query) as watcher:
-        refused = await watcher.until("error")
-        assert refused["error"]["code"] == code
-        assert (await watcher.frame()).code == close
-        assert code in documented()[close]
+    page = await as_page(surface)
+    by_itself: dict[str, str | None] = {"Authorization": BASIC}
+    late = ({"where": "6 / x > 1", "from": "0"}, 4409, "DivisionByZero")
+    for (query, close, code), who in [*((wrong, page) for wrong in WRONG), (late, by_itself)]:
+        with case(query, code):
+            async with watching(surface, query, **who) as watcher:
+                refused = await watcher.until("error")
+                assert refused["error"]["code"] == code
+                assert (await watcher.frame()).code == close
+                assert code in documented()[close]
+
+
+async def test_what_is_wrong_with_the_feed_is_the_answer_to_who_can_read_it(
+    surface: HttpSurface,
+) -> None:
+    for query, close, code in WRONG:
+        with case(query, code):
+            said = urlencode({**PLACE, **query})
+            asks = sockets.asks(Authorization=BASIC)
+            async with await Raw.connect(surface.address[1]) as raw:
+                await raw.send(asks.replace(b"/echo", b"/watch?" + said.encode(), 1))
+                answer = await raw.answer()
+                assert (answer.status, answer.error["code"]) == (close - 4000, code)
 
 
 async def test_a_feed_that_is_killed_says_so_and_not_that_its_reader_was_slow(
