@@ -52,6 +52,10 @@ GROWN_AT_ONCE: Final = 4
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
 """How long one endpoint may take, so that with the next there is an answer within most leases."""
+NOT_IN_CLEAR: Final = (
+    "goes over https alone, or to this machine: say https in VIA, or start with"
+    " --etcd-login-in-clear"
+)
 _NOT_FOUND: Final = 5
 _UNAUTHENTICATED: Final = 16
 _TOKEN_ENDED: Final = (
@@ -80,6 +84,8 @@ class Access:
     """A user of etcd and its password; None: it asks for none."""
     tls: ssl.SSLContext | None = None
     """For endpoints that are https; None: those are trusted whom the system trusts."""
+    in_clear: bool = False
+    """Whether user and password go over plain http to other machines, too."""
 
 
 class Etcd(Agreement):
@@ -191,9 +197,11 @@ class Etcd(Agreement):
         """See the door."""
         found: dict[str, None] = {}
         for endpoint in tuple(self._endpoints):
-            to = urlsplit(endpoint)
-            if self._access.credential and to.scheme == "http" and not _is_here(to.hostname or ""):
-                found[f"{endpoint}: the password of its user goes there in the clear"] = None
+            if self._access.credential and not _is_private(endpoint):
+                goes = "goes there in the clear" if self._access.in_clear else NOT_IN_CLEAR
+                found[f"{endpoint}: the password of its user {goes}"] = None
+                if not self._access.in_clear:
+                    continue
             with suppress(NotAnswered):
                 answer = await self._exchange(endpoint, "GET", "/version", None)
                 found |= dict.fromkeys(known(answer.get("etcdserver")))
@@ -262,8 +270,12 @@ class Etcd(Agreement):
         body: dict[str, Any],
         watch: _Watch | None = None,
     ) -> dict[str, Any]:
-        if self._access.credential is not None and self._token is None:
-            await self._sign_in()
+        if self._access.credential is not None:
+            if not self._access.in_clear and not _is_private(self._endpoints[0]):
+                why = f"{self._endpoints[0]}: the password of its user {NOT_IN_CLEAR}"
+                raise NotAnswered(why, perhaps=False)
+            if self._token is None:
+                await self._sign_in()
         try:
             return await self._post(path, body, watch)
         except _TokenEndedError:  # it was looked at before anything was done
@@ -350,7 +362,7 @@ class Etcd(Agreement):
             raise NotAnswered(why, perhaps=True) from error
         if status == 200:
             return body
-        code, said = body.get("code"), etcd_answers.message(body)
+        code, said = etcd_answers.refusal(body)
         if code == _UNAUTHENTICATED or any(ended in said for ended in _TOKEN_ENDED):
             raise _TokenEndedError(said)
         if code == _NOT_FOUND and "lease not found" in said:
@@ -431,9 +443,12 @@ class _TokenEndedError(Exception):
     """etcd does not know the token any more."""
 
 
-def _is_here(host: str) -> bool:
-    """Whether it is this machine, as far as its address says."""
-    return host == "localhost" or host.startswith("127.") or host == "::1"
+def _is_private(endpoint: str) -> bool:
+    """True if nobody between reads what goes there: it is https, or this machine as far as its
+    address says."""
+    to = urlsplit(endpoint)
+    host = to.hostname or ""
+    return to.scheme == "https" or host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def _key(store: str, name: str) -> str:

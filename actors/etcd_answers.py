@@ -1,12 +1,14 @@
 """Reads what etcd answers, or whoever answers in its place.
 
 Whatever stands there is either of the form and within the bounds that nodes go by, or refused with
-ValueError. So nothing gets into the file CLUSTER, into frames or to other nodes that these can't hold.
+ValueError. So nothing gets into the file CLUSTER, into frames or to other nodes that they can't
+hold.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from typing import Any, Final
 
@@ -18,6 +20,8 @@ CLUSTER_MAX: Final = (1 << 64) - 1
 NODE_CHARACTERS: Final = 64
 """Most characters of a node's id."""
 TOKEN_CHARACTERS: Final = 16_384
+_OWN: Final = re.compile(r"etcdserver: [A-Za-z0-9 ,.:'()-]{1,120}")
+"""What etcd itself says when it refuses."""
 _DIGITS: Final = len(str(CLUSTER_MAX))
 
 
@@ -40,10 +44,12 @@ def token(answer: dict[str, Any]) -> str:
     return found
 
 
-def message(answer: dict[str, Any]) -> str:
-    """Return what etcd refuses with; empty where that is no text."""
-    found = answer.get("message") or answer.get("error")
-    return found if isinstance(found, str) else ""
+def refusal(answer: dict[str, Any]) -> tuple[int, str]:
+    """Return the code of gRPC and the text that etcd refuses with. Text that is not etcd's own is
+    left out: whoever answers there, its words are not for whoever named the address."""
+    code, found = answer.get("code"), answer.get("message") or answer.get("error")
+    said = found if isinstance(found, str) and _OWN.fullmatch(found) else "no words of etcd's"
+    return (code if isinstance(code, int) else -1), said
 
 
 def granted(answer: dict[str, Any]) -> int:

@@ -48,6 +48,7 @@ def self_signed(
     )
     chain_path, key_path = folder / f"{name}.pem", folder / f"{name}.key"
     chain_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_path.touch(0o600)
     key_path.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,

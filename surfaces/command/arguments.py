@@ -66,6 +66,8 @@ class Etcd:
     """The file with a user of it and the password."""
     credential: tuple[str, str] | None = field(default=None, repr=False)
     """What the environment says of these."""
+    in_clear: bool = False
+    """Whether these go over plain http to other machines, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +350,8 @@ def _etcd(given: flags.Given, environment: Mapping[str, str]) -> Etcd:
         there, lacking = ("USER", "PASSWORD") if user else ("PASSWORD", "USER")
         raise UsageRefused(f"STORE_ETCD_{there} is set without STORE_ETCD_{lacking}")
     credential = (user, password) if user and password else None
-    return Etcd(given.get("--etcd-ca"), cert, key, given.get("--etcd-login"), credential)
+    login, in_clear = given.get("--etcd-login"), "--etcd-login-in-clear" in given
+    return Etcd(given.get("--etcd-ca"), cert, key, login, credential, in_clear)
 
 
 def _peers(

@@ -54,6 +54,7 @@ def load(chain: str, key: str, now: datetime) -> Certificate:
     """
     check_file("--cert", chain)
     check_file("--cert-key", key)
+    check_private("--cert-key", key)
     text = _read(chain)
     own = _own(chain, text)
     context = _context()
@@ -92,6 +93,23 @@ def check_file(flag: str, path: str) -> None:
         raise CertificateRefused(f"{flag}: {path}: {os.strerror(errno.EISDIR)}")
     if not stat.S_ISREG(mode):
         raise CertificateRefused(f"{flag}: {path}: not a regular file")
+
+
+def check_private(flag: str, path: str) -> None:
+    """That a file which holds a secret is nobody's but its owner's and its group's. One that can't
+    be looked at is for whoever reads it.
+
+    :raises CertificateRefused: others may read it, or write it
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    if stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise CertificateRefused(
+            f"{flag}: {path}: other users may read or write it, its mode is"
+            f" {stat.S_IMODE(mode):04o}: chmod 600"
+        )
 
 
 def _read(chain: str) -> bytes:

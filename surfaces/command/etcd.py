@@ -10,7 +10,7 @@ import structlog
 
 from actors.agreement import Access
 from surfaces.command.arguments import Etcd
-from surfaces.command.certificates import CertificateRefused, check_file
+from surfaces.command.certificates import CertificateRefused, check_file, check_private
 from surfaces.command.opening import NotOpened
 
 LOGIN_BYTES: Final = 4096
@@ -42,11 +42,13 @@ def _read(told: Etcd) -> Access:
     credential = told.credential
     if told.login is not None:
         credential = _login(told.login)
-    return Access(credential, None if told.ca is None and told.cert is None else _context(told))
+    tls = None if told.ca is None and told.cert is None else _context(told)
+    return Access(credential, tls, told.in_clear)
 
 
 def _login(path: str) -> tuple[str, str]:
     check_file("--etcd-login", path)
+    check_private("--etcd-login", path)
     try:
         with Path(path).open("rb") as file:
             text = file.read(LOGIN_BYTES + 1).decode()
@@ -71,6 +73,7 @@ def _context(told: Etcd) -> ssl.SSLContext:
         return context
     check_file("--etcd-cert", told.cert)
     check_file("--etcd-key", told.key)
+    check_private("--etcd-key", told.key)
     try:
         # An empty passphrase: a sealed key is refused instead of asking at the terminal.
         context.load_cert_chain(told.cert, told.key, password=lambda: b"")

@@ -44,6 +44,7 @@ FLAGS: Final = (
     Flag(
         "--etcd-login", "<file>", "a user of etcd and the password: one line, user:password", True
     ),
+    Flag("--etcd-login-in-clear", None, "it goes over plain http to other machines, too", True),
     Flag("--backup-dir", "<folder>", "folder for backup files: BACKUP ... TO 'name'", True),
     Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
     Flag("--keep-statements", "<number>", "entries of the statement log kept; 100000", True),

@@ -15,6 +15,7 @@ from actors.settings import NodeSettings
 from protocol.doors import Fs
 from protocol.errors import Refusal
 from surfaces.command.arguments import Opening
+from surfaces.command.certificates import CertificateRefused, check_private
 from surfaces.command.console import Console
 from surfaces.command.keys import FLAG, OF_BACKUPS, KeyFiles
 from surfaces.command.progress import shown
@@ -68,8 +69,13 @@ def keys_in(fs: Fs, files: KeyFiles) -> Keys:
 
 
 def _key(fs: Fs, flag: str, path: str | None) -> keys.Key | None:
+    if path is None:
+        return None
     try:
-        return None if path is None else keys.read(fs, path)
+        check_private(flag, path)
+        return keys.read(fs, path)
+    except CertificateRefused as refused:
+        raise NotOpened(str(refused)) from refused
     except KeyRefused as refused:
         raise NotOpened(f"{flag}: {refused}") from refused
 

@@ -12,7 +12,7 @@ from protocol.doors import Clock
 from protocol.errors import BadRequest
 from protocol.values import instant
 from surfaces.command.arguments import Peers
-from surfaces.command.certificates import CertificateRefused, check_file
+from surfaces.command.certificates import CertificateRefused, check_file, check_private
 from surfaces.command.opening import NotOpened
 
 
@@ -35,6 +35,7 @@ def identity(peers: Peers, now: datetime) -> Identity | None:
         return None
     check_file("--peer-cert", peers.cert)
     check_file("--peer-key", peers.key)
+    check_private("--peer-key", peers.key)
     try:
         return given(Path(peers.cert).read_bytes(), Path(peers.key).read_bytes(), now)
     except OSError as error:

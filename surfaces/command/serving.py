@@ -169,6 +169,7 @@ def _show(node: Node, command: Serve) -> None:
         "etcd_cert": command.etcd.cert,
         "etcd_key": command.etcd.key,
         "etcd_login": command.etcd.login,
+        "etcd_login_in_clear": command.etcd.in_clear,
         "key_file": command.opening.keys.own,
         "backup_dir": command.backup_dir,
         "keep_log": command.keep_log,

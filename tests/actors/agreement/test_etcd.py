@@ -202,6 +202,25 @@ async def test_what_is_within_the_bounds_is_agreed() -> None:
         )
 
 
+async def test_no_password_goes_over_plain_http_to_another_machine() -> None:
+    """Nor does a token; and what an answer says is not told on, but for etcd's own words."""
+    planted = b'HTTP/1.1 403 No\r\nContent-Length: 32\r\n\r\n{"code": 7, "message": "planted"}'
+    async with silent(planted) as endpoint:
+        port = endpoint.rpartition(":")[2]
+        elsewhere = f"http://0.0.0.0:{port}"  # leads here, and does not say so
+        async with door(elsewhere, store="clear", access=Access(ROOT)) as one:
+            with pytest.raises(NotAnswered, match="over https alone") as told:
+                await one.found(SET)
+            assert not told.value.perhaps
+            (fault,) = await one.faults()
+            assert fault.startswith(f"{elsewhere}: the password of its user goes over https alone")
+        for access in (Access(ROOT, in_clear=True), Access()):
+            async with door(elsewhere, store="clear", access=access) as one:
+                with pytest.raises(NotAnswered, match="answered 403") as told:
+                    await one.look()
+                assert "planted" not in str(told.value)
+
+
 async def test_stores_do_not_see_each_other(etcd: EtcdProcess) -> None:
     async with door(etcd.endpoint, store="1") as one, door(etcd.endpoint, store="10") as other:
         before = (await one.look()).revision

@@ -47,6 +47,9 @@ async def test_who_answers_is_looked_at(tmp_path_factory: pytest.TempPathFactory
         assert await door.faults() == known(version)
     away = Etcd(["http://etcd.invalid:2379"], "s", Access(("root", "planted")))
     (said,) = await away.faults()
+    assert "over https alone" in said and "planted" not in said
+    away = Etcd(["http://etcd.invalid:2379"], "s", Access(("root", "planted"), in_clear=True))
+    (said,) = await away.faults()
     assert "in the clear" in said and "planted" not in said
 
 

@@ -52,6 +52,11 @@ def test_each_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
             serialization.BestAvailableEncryption(b"a passphrase"),
         )
     )
+    for one in (sealed, really_sealed, chain):
+        one.chmod(0o600)
+    open_to_all = tmp_path / "open.key"
+    open_to_all.write_bytes(key.read_bytes())
+    open_to_all.chmod(0o666)
     cut = tmp_path / "cut.pem"
     cut.write_text(chain.read_text() + chain.read_text()[:200])
     garbled = tmp_path / "garbled.pem"
@@ -59,7 +64,7 @@ def test_each_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
         chain.read_text() + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     )
     empty = tmp_path / "empty"
-    empty.touch()
+    empty.touch(0o600)
     missing = tmp_path / "missing"
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -74,6 +79,12 @@ def test_each_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
         (garbled, key, f"--cert: {garbled}: not a certificate in PEM"),
         (cut, key, f"--cert: {cut}: its last certificate is cut short"),
         (chain, missing, f"--cert-key: {missing}: No such file or directory"),
+        (
+            chain,
+            open_to_all,
+            f"--cert-key: {open_to_all}: other users may read or write it, its mode is 0666:"
+            " chmod 600",
+        ),
         (chain, empty, f"--cert-key: {empty}: not an unsealed private key in PEM"),
         (chain, chain, f"--cert-key: {chain}: not an unsealed private key in PEM"),
         (chain, sealed, f"--cert-key: {sealed}: not an unsealed private key in PEM"),

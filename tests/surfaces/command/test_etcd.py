@@ -27,6 +27,7 @@ COORDINATES = "DEFINE NODE ROLES serving, writable, coordinating"
 def test_a_node_leads_by_an_etcd_that_is_guarded(tmp_path: Path) -> None:
     assert LOGIN[1].encode().startswith(canaries.PASSWORDS[2]), "what it says is looked through"
     login = tmp_path / "login"
+    login.touch(0o600)
     login.write_text("node:wrong\n")
     words = (
         *HERE, "--etcd-ca", str(tmp_path / "etcd.pem"), "--etcd-login", str(login),
@@ -76,6 +77,8 @@ def test_a_user_from_the_environment_stands_in_no_list_of_processes(tmp_path: Pa
         ({"cert": "none", "key": "a.key"}, "--etcd-cert: .*none: No such file"),
         ({"cert": "a.pem", "key": "none"}, "--etcd-key: .*none: No such file"),
         ({"cert": "a.pem", "key": "b.key"}, "--etcd-cert: .*a.pem: no certificate that fits"),
+        ({"login": "open"}, "--etcd-login: .*open: other users may read or write it, .*0666"),
+        ({"cert": "a.pem", "key": "open"}, "--etcd-key: .*open: other users may read or write it"),
         ({"login": "none"}, "--etcd-login: .*none: No such file"),
         ({"login": "text"}, "--etcd-login: .*text: it is one line, user:password"),
         ({"login": "lines"}, "--etcd-login: .*lines: it is one line"),
@@ -90,10 +93,13 @@ def test_what_can_not_be_used_stops_the_start(
     self_signed(tmp_path, "a")
     self_signed(tmp_path, "b")
     (tmp_path / "text").write_text("planted")
+    (tmp_path / "open").write_text("root:planted\n")
     (tmp_path / "lines").write_text("root:planted\nother:planted\n")
     (tmp_path / "nobody").write_text(":planted\n")
     (tmp_path / "bytes").write_bytes(b"root:\xffplanted")
     paths = {name: str(tmp_path / path) for name, path in names.items()}
+    for path in tmp_path.iterdir():
+        path.chmod(0o666 if path.name == "open" else 0o600)
     told = Etcd(paths.get("ca"), paths.get("cert"), paths.get("key"), paths.get("login"))
     with pytest.raises(NotOpened, match=why) as refused:
         etcd.access(told)
@@ -103,6 +109,7 @@ def test_what_can_not_be_used_stops_the_start(
 def test_what_can_not_be_read_again_changes_nothing(tmp_path: Path, logbook: Logbook) -> None:
     logbook.allow("was not read again")
     login = tmp_path / "login"
+    login.touch(0o600)
     login.write_text("root:planted")
     told = Etcd(login=str(login))
     used = etcd.access(told)

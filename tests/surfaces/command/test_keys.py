@@ -80,6 +80,7 @@ def test_what_holds_no_key_is_refused_before_anything_is_opened(
     path = tmp_path / "key"
     if content is not None:
         path.write_bytes(content)
+        path.chmod(0o600)
     before = tree(tmp_path)
     for flag in ("--key-file", "--backup-key-file"):
         ended = run(str(tmp_path / "store"), "--http", "127.0.0.1:0", flag, str(path))
@@ -88,6 +89,16 @@ def test_what_holds_no_key_is_refused_before_anything_is_opened(
         assert flag in line and str(path) in line and says in line
         assert "canary" not in ended.stderr
     assert tree(tmp_path) == before
+
+
+def test_a_key_that_other_users_may_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(bytes(range(32)))
+    path.chmod(0o666)
+    for words in (("--key-file", str(path)), ("--backup-key-file", str(path))):
+        ended = run(str(tmp_path / "store"), "--health", *words)
+        assert ended.returncode == 1
+        assert f"{words[0]}: {path}: other users may read or write it" in said(ended.stderr)
 
 
 def test_raw_bytes_are_a_key_too(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ ID = "6f3a0000-0000-4000-8000-000000000001"
 def written(folder: Path, one: Identity) -> Peers:
     """A certificate and its key in files."""
     (folder / "peer.pem").write_text(one.certificate)
+    (folder / "peer.key").touch(0o600)
     (folder / "peer.key").write_text(one.key)
     address = Address("127.0.0.1", 0)
     return Peers(address, str(folder / "peer.pem"), str(folder / "peer.key"))
