@@ -15,7 +15,8 @@ from protocol import limits
 STAGES: Final = ("not ready", "not accepting", "finishing", "closing the store")
 """What a log line says at the beginning of each stage."""
 SEEN_SECONDS: Final = 0.2
-"""How long who connects can see that the node is not ready, before nobody is taken any more."""
+"""Time in which new connections see that the node is not ready, before it refuses them: where
+`/ready` was ever asked, so that a balancer can notice."""
 
 
 class Drainable(Protocol):
@@ -30,6 +31,9 @@ class Drainable(Protocol):
 
 class Surface(Protocol):
     """What ends in stages."""
+
+    was_probed: bool
+    """True if `/ready` was asked of it."""
 
     def stop_accepting(self) -> None:
         """Take no new connections."""
@@ -83,7 +87,8 @@ async def drain(node: Drainable, surfaces: Sequence[Surface]) -> None:
     log = structlog.get_logger()
     log.info("stopping", stage=1, does=STAGES[0])
     node.not_ready()
-    await asyncio.sleep(SEEN_SECONDS)
+    if any(surface.was_probed for surface in surfaces):
+        await asyncio.sleep(SEEN_SECONDS)
     log.info("stopping", stage=2, does=STAGES[1])
     for surface in surfaces:
         surface.stop_accepting()

@@ -42,6 +42,7 @@ class Ready(HTTPMessageDelegate):
 
     def finish(self) -> None:
         """Answer."""
+        self._surface.was_probed = True
         status = self._surface.node.status()
         reason = status.reason or self._surface.unready()
         body = {

@@ -87,6 +87,8 @@ class Http(ABC):
         self.background = BackgroundTasks(self.limited_log)
         self.known = HeadCache(node.doors.rng.bytes(32))
         self.hosts = Hosts(settings.host)
+        self.was_probed = False
+        """True if `/ready` was asked of it."""
         self.date_field = b""
         self._after_request = b""
         """Of an answer with a body of JSON: the head between its request's name and its length."""

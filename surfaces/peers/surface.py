@@ -54,6 +54,7 @@ class PeerSurface:
         self._connections: dict[Connection, None] = {}
         """Those that others have made, the oldest first."""
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
+        self.was_probed = False
         self._listener: Listener | None = None
         self._stopping = False
 

@@ -40,6 +40,7 @@ class WireSurface:
         self._wire = Wire(gate)
         refusal = Full(f"the node holds {limits.CONNECTIONS} wire connections, which is all")
         self._refusals = Refusals(encode(Kind.REFUSED, 0, {"error": refusal.answer()}))
+        self.was_probed = False
         self._listener: Listener | None = None
 
     async def start(self) -> None:

@@ -52,9 +52,9 @@ def test_a_mark_of_a_restore_is_of_its_own_place_alone() -> None:
     book = Queues().book
     with book.begin() as tx:
         restores.mark(tx, place := catalog.define_namespace(tx, "theirs"))
-        assert restores.undo(tx, [Mark(place.id, 0, ("mine",))], lambda _database: None) == []
+        assert restores.undo(tx, [Mark(place.id, 0, ("mine",))], lambda _database: None) == ([], [])
         assert [mark.names for mark in restores.marks(tx)] == [("theirs",)]
-        assert restores.undo(tx, restores.marks(tx), lambda _database: None) == [place]
+        assert restores.undo(tx, restores.marks(tx), lambda _database: None) == ([place], [])
         assert restores.marks(tx) == []
 
 

@@ -41,8 +41,9 @@ async def test_draining_node_is_alive_but_not_ready(raw: Raw, node: Node) -> Non
 
 
 async def test_who_connects_at_the_end_sees_that_the_node_is_not_ready(
-    node: Node, surface: HttpSurface
+    raw: Raw, node: Node, surface: HttpSurface
 ) -> None:
+    assert (await raw.ask("GET", "/ready")).status == 200
     ending = asyncio.create_task(drain(node, [surface]))
     while node.status().reason is None:
         await asyncio.sleep(0)
