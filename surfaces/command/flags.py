@@ -194,7 +194,7 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
             value = next(rest, "")
         if flag.value is not None and (not value or (not equals and _is_flag(value))):
             raise UsageRefused(f"{flag.name} needs a value: {flag.name} {flag.value}")
-        if flag.value in _FILES and value == _STREAM:
+        if form is None and flag.value in _FILES and value == _STREAM:
             raise UsageRefused(
                 f"{flag.name} - is refused: it takes the name of a file, and no standard input or"
                 " output; ./- is a file of that name"
