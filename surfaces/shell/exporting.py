@@ -32,6 +32,7 @@ from surfaces.shell.cells import CsvRows, Harmless, Writer, harmless_json
 from surfaces.shell.columns import Census, Column
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
 from surfaces.shell.patience import Patient
+from surfaces.shell.refusals import explain
 from surfaces.shell.resuming import Progress, ResumeFile
 from surfaces.shell.transfers import STREAM, Export
 from surfaces.shell.values import from_client, to_client
@@ -75,7 +76,7 @@ async def run(asked: Export, patient: Patient, report: Report) -> str:
             return await _to_stream(asked, patient, report)
         return await _to_file(asked, patient, report)
     except Refused as error:
-        raise Ended(str(error), REFUSED) from error
+        raise Ended(explain(error, ""), REFUSED) from error
     except OutputLost:
         raise
     except OSError as error:

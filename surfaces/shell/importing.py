@@ -26,6 +26,7 @@ from storeclient.errors import NotAllowed
 from surfaces.shell.columns import type_of_field
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
 from surfaces.shell.patience import Patient
+from surfaces.shell.refusals import explain
 from surfaces.shell.resuming import Progress, ResumeFile
 from surfaces.shell.rows import (
     ID,
@@ -162,7 +163,7 @@ class _Run:
                 self._resume.remove()
             raise Ended(str(error), USAGE) from error
         except Refused as error:
-            raise Ended(str(error), REFUSED) from error
+            raise Ended(explain(error, ""), REFUSED) from error
         if self._resume is not None:
             self._resume.remove()
         done = f"imported {self._state.rows} rows into {self._asked.table}"
@@ -207,7 +208,7 @@ class _Run:
         except NotAllowed:
             return {}
         except Refused as error:
-            raise Ended(str(error), REFUSED) from error
+            raise Ended(explain(error, ""), REFUSED) from error
         found = {one["name"]: type_of_field(one["type"]) for one in info["fields"]}
         return {name: kind for name, kind in found.items() if kind is not None}
 
@@ -231,7 +232,8 @@ class _Run:
             if isinstance(error, Refused) and error.code not in OF_ROWS:
                 raise
             if len(batch) == 1:
-                raise RowRefused(f"line {batch[0].line}: {error}") from error
+                why = explain(error, "") if isinstance(error, Refused) else str(error)
+                raise RowRefused(f"line {batch[0].line}: {why}") from error
             half = len(batch) // 2
             await self._send(batch[:half])
             await self._send(batch[half:])

@@ -61,7 +61,7 @@ async def connect(session: Session) -> Welcome:
     try:
         return await session.connect()
     except StoreError as error:
-        raise Ended(str(error), NOT_CONNECTED) from error
+        raise Ended(explain(error, ""), NOT_CONNECTED) from error
 
 
 async def run_script(session: Session, form: Form, text: str, path: str | None) -> None:

@@ -662,3 +662,16 @@ async def test_tls(node: FakeNode, tmp_path: Path) -> None:
         with pytest.raises(Unreachable, match="not trusted"):
             await distrustful.connect()
         await distrustful.close()
+
+
+async def test_a_name_that_is_none_is_refused_before_anything_is_asked() -> None:
+    client = AsyncClient("127.0.0.1:1")
+    good = ("ns", "db", "name")
+    for made in (client.cache, client.topic, client.vault):
+        made(*good)
+        for at in range(3):
+            names = [*good]
+            names[at] = "no name"
+            with pytest.raises(ValueError, match="'no name' is not a name"):
+                made(*names)
+    await client.close()

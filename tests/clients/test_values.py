@@ -147,7 +147,15 @@ def test_every_code_of_the_node_has_a_class() -> None:
         assert error.status == errors.CATALOGUE[code]("").status
         assert error.detail == {"limit": 3}
         assert error.request == "r-1"
-        assert str(error) == f"{code}: because"
+        assert str(error) == "because", "the class says the code"
+
+
+def test_a_refusal_says_its_place_once() -> None:
+    at = {"message": "no", "status": 400, "line": 2, "column": 3}
+    assert str(refused({"code": "Unknown", **at})) == "no (line 2, column 3)"
+    parsed = {**at, "message": "wanted ; (line 2, column 3)\nRETURN ?"}
+    assert str(refused({"code": "UnexpectedToken", **parsed})) == parsed["message"]
+    assert str(refused({"code": "Sideways", **at})) == "Sideways: no (line 2, column 3)"
 
 
 def test_a_code_of_a_newer_node_is_a_refusal() -> None:

@@ -41,6 +41,7 @@ from storeclient.exchange import (
 )  # fmt: skip
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
+from storeclient.names import check_names
 from storeclient.nodes import Node, Nodes
 from storeclient.rows import Place
 from storeclient.seen import Mark, Seen, seems_to_read
@@ -283,11 +284,16 @@ class AsyncClient:
             await asyncio.to_thread(target.abandon)
 
     def cache(self, ns: str, db: str, space: str) -> AsyncCache:
-        """The keys of a cache space. Nothing is asked before its first call."""
+        """The keys of a cache space. Nothing is asked before its first call.
+
+        :raises ValueError: of a name
+        """
+        check_names(ns, db, space)
         return AsyncCache(self._key, ns, db, space)
 
     def topic(self, ns: str, db: str, name: str) -> AsyncTopic:
-        """A topic. Nothing is asked before its first call. :raises ValueError: of its name"""
+        """A topic. Nothing is asked before its first call. :raises ValueError: of a name"""
+        check_names(ns, db, name)
 
         async def run(
             script: str,
@@ -329,7 +335,8 @@ class AsyncClient:
         return AsyncTopic(run, ask, name)
 
     def vault(self, ns: str, db: str, name: str) -> AsyncVault:
-        """A vault. Nothing is asked before its first call. :raises ValueError: of its name"""
+        """A vault. Nothing is asked before its first call. :raises ValueError: of a name"""
+        check_names(ns, db, name)
 
         async def run(script: str, params: Mapping[str, Any], reason: str | None) -> Answer:
             return await self.run(script, params, ns=ns, db=db, reason=reason)

@@ -177,7 +177,7 @@ class Client:
         return self._await(self._twin.backup(path, ns=ns, db=db, progress=progress, reason=reason))
 
     def topic(self, ns: str, db: str, name: str) -> Topic:
-        """A topic. Nothing is asked before its first call. :raises ValueError: of its name"""
+        """A topic. Nothing is asked before its first call. :raises ValueError: of a name"""
         return Topic(self._twin.topic(ns, db, name), self._submit)
 
     def vault(self, ns: str, db: str, name: str) -> Vault:

@@ -16,7 +16,7 @@ from storeclient.cache import AsyncCache, Cache
 from storeclient.changes import Action, Position
 from storeclient.mirrors import AsyncMirror, Mirror, OnCopy
 from storeclient.moments import KEEP, AsyncMoment, Moment, Runs
-from storeclient.names import quote_name
+from storeclient.names import check_names, quote_name
 from storeclient.pages import PAGE, Pages, each
 from storeclient.topics import AsyncTopic
 from storeclient.vaults import AsyncVault, Vault
@@ -43,7 +43,7 @@ class AsyncDatabase:
     """
 
     def __init__(self, client: _Client, ns: str, db: str) -> None:
-        quote_name(ns), quote_name(db)
+        check_names(ns, db)
         self._client = client
         self.ns = ns
         self.db = db

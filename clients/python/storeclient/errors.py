@@ -77,7 +77,12 @@ class Refused(StoreError):
         """What ran before the refusal."""
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.args[0]}"
+        """The message, with its place; not the code where that is the name of the class, which
+        stands before it wherever an error is shown."""
+        said = str(self.args[0])
+        if self.line is not None and f"(line {self.line}, column " not in said:
+            said += f" (line {self.line}, column {self.column})"
+        return said if self.code == type(self).__name__ else f"{self.code}: {said}"
 
 
 def refused(error: dict[str, Any], results: tuple[Result, ...] = ()) -> Refused:

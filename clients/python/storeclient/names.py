@@ -8,6 +8,12 @@ from typing import Final
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
+def check_names(*names: str) -> None:
+    """:raises ValueError: one of them is no name"""
+    for name in names:
+        quote_name(name)
+
+
 def quote_name(name: str) -> str:
     """A name of a namespace, table, field and the like, as a statement may hold it.
 
