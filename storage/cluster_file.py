@@ -93,8 +93,11 @@ def load(directory: StoreDirectory) -> Cluster | None:
             _founding(stored.get("founding")),
             stored.get("doubts") is True,
         )
-    except (KeyError, ValueError) as error:
-        raise StoreDamaged(f"{path} does not say what a cluster's file does: {error}") from None
+    except KeyError as error:
+        why = f"it has no {error} where a cluster's file has one"
+        raise StoreDamaged(f"{path} is damaged: {why}") from None
+    except ValueError as error:
+        raise StoreDamaged(f"{path} is damaged: {error}") from None
 
 
 def save(directory: StoreDirectory, cluster: Cluster) -> None:

@@ -58,7 +58,9 @@ class Disk:
         return DiskFile(descriptor)
 
     def open_read(self, path: str) -> DiskFile:
-        """Open for reading only."""
+        """Open for reading only. :raises IsADirectoryError: a directory, which opens as well"""
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return DiskFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, path: str) -> bool:

@@ -20,7 +20,7 @@ import binascii
 import json
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from protocol.doors import Fs, Rng
 from protocol.errors import WrongKey
@@ -104,9 +104,9 @@ def read_facts(fs: Fs, path: str, key: Key | None = None, store: bytes = b"") ->
     # Every format keeps to the two lines, so damage is not taken for the future.
     if rest != _checksum(line) + b"\n":
         raise StoreDamaged(f"{path} is damaged: it does not match its checksum")
-    facts = json.loads(line)
-    if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
-        raise StoreDamaged(f"{path} names no format")
+    facts = _parsed(path, line)
+    if not isinstance(facts.get("format"), int):
+        raise StoreDamaged(f"{path} is damaged: it names no format")
     if facts["format"] > FORMAT:
         raise StoreTooNew(f"{path} has format {facts['format']}; this version reads {FORMAT}")
     if facts["format"] < FORMAT:
@@ -138,8 +138,18 @@ def _opened(
         found = None
     if found is None:
         raise StoreDamaged(f"{path} is damaged: it does not open, though the key is right")
-    opened: dict[str, object] = json.loads(found)
-    return opened
+    return _parsed(path, found)
+
+
+def _parsed(path: str, line: bytes) -> dict[str, Any]:
+    """The object of a line. :raises StoreDamaged: it holds none"""
+    try:
+        facts = json.loads(line)
+    except (ValueError, RecursionError):  # no UTF-8 among them
+        facts = None
+    if not isinstance(facts, dict):
+        raise StoreDamaged(f"{path} is damaged: it holds no facts")
+    return facts
 
 
 def _name(path: str) -> bytes:

@@ -33,8 +33,10 @@ class LogFacts:
         try:
             facts = self._directory.read(path)
             first, store = int(str(facts["first"])), facts["store"]
-        except (StoreDamaged, StoreNotSealed, KeyError, ValueError) as error:
+        except (StoreDamaged, StoreNotSealed) as error:
             raise LogDamaged(path, 0, 1, str(error)) from None
+        except (KeyError, ValueError):
+            raise LogDamaged(path, 0, 1, "it does not say where the log begins") from None
         if store != self._store:
             raise LogDamaged(path, 0, first, "the file belongs to another store")
         return facts

@@ -156,9 +156,9 @@ class LogReader:
         told = self._facts.read("HISTORY")
         try:
             return epochs.read(told)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError):
             path = f"{self._path}/HISTORY"
-            raise LogDamaged(path, 0, self.first, f"it tells no reigns: {error}") from None
+            raise LogDamaged(path, 0, self.first, "it tells no reigns") from None
 
     @property
     def present(self) -> Reign:

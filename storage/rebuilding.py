@@ -8,6 +8,7 @@ then begins with an empty one. It goes when the state has caught up with the log
 from __future__ import annotations
 
 from storage.directory import StoreDirectory
+from storage.faults import StoreDamaged
 
 
 def damage(directory: StoreDirectory) -> str | None:
@@ -16,7 +17,12 @@ def damage(directory: StoreDirectory) -> str | None:
     :raises StoreDamaged: not even that can be read
     """
     path = _path(directory)
-    return str(directory.read(path)["what"]) if directory.fs.exists(path) else None
+    if not directory.fs.exists(path):
+        return None
+    what = directory.read(path).get("what")
+    if not isinstance(what, str):
+        raise StoreDamaged(f"{path} is damaged: it does not say what is wrong with the state")
+    return what
 
 
 def note(directory: StoreDirectory, what: str) -> None:

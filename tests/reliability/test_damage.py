@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import pytest
 
 import storage.log_reading
 import storage.recovery
+from storage import cluster_file, node_file, rebuilding
 from storage.directory import StoreDirectory
-from storage.faults import LogDamaged, StoreDamaged, StoreTooNew
+from storage.faults import LogDamaged, StoreDamaged, StoreFault, StoreTooNew
 from storage.frames import MARK, SEGMENT_HEADER_BYTES, Frame, FrameCodec, SegmentHeader, Walk
 from storage.log import Log
 from tests.reliability.crashes import MACHINE, PATH, open_store
 from tests.simulation.disk import Image, SimulatedDisk
-from tests.simulation.doors import SeededRng
+from tests.simulation.doors import ManualClock, SeededRng
+from tests.tables import case
 
 FLIPS = 2_000
 FLIPS_HARD = 20_000
@@ -269,6 +272,46 @@ def test_damaged_facts_are_refused(name: str) -> None:
         with pytest.raises((StoreDamaged, StoreTooNew)) as refusal:
             open_store(SimulatedDisk({**whole.image, path: bytes(content)}), SeededRng(1))
         assert path in str(refusal.value)
+
+
+OPENED: dict[str, Callable[[StoreDirectory], object]] = {
+    "STORE": lambda _directory: None,
+    "NODE": node_file.load_node,
+    "CLUSTER": cluster_file.load,
+    "DAMAGED": rebuilding.damage,
+    "log/CLOSED": Log.open,
+    "log/NEWEST": Log.open,
+    "log/BEGINS": Log.open,
+    "log/HISTORY": Log.open,
+}
+"""Each small file, and what reads it."""
+SAME = {("log/CLOSED", "log/NEWEST"), ("log/CLOSED", "log/BEGINS")}
+"""Say the same `first`, of the same store."""
+
+
+def test_a_small_file_with_a_checksum_that_holds_something_else_is_named() -> None:
+    """Another file was put in its place, say, or it holds what no version wrote."""
+    whole = specimen(4, closed=True)
+    others = {name: whole.content(f"{PATH}/{name}") for name in ("STORE", "log/CLOSED")}
+    lines = (b"{", b"\xff", b"[" * 100_000, b"[1]", b'{"format": "2"}', b'{"format": 2}')
+    for line in lines:
+        others[line[:20].decode(errors="replace")] = line + b"\n" + _checksum(line) + b"\n"
+    for name, reads in OPENED.items():
+        path = f"{PATH}/{name}"
+        for of, content in others.items():
+            if of == name or (of, name) in SAME:
+                continue
+            with case(name, of):
+                disk = SimulatedDisk({**whole.image, path: content})
+                with pytest.raises(StoreFault) as refusal:
+                    clock, rng = ManualClock(), SeededRng(1)
+                    reads(StoreDirectory.open(PATH, disk, clock, rng, create=False))
+                said = str(refusal.value)
+                assert path in said and not said.endswith("'"), "it names the file, and says more"
+
+
+def _checksum(line: bytes) -> bytes:
+    return blake2b(line, digest_size=8).hexdigest().encode()
 
 
 def test_planted_recovery_that_cuts_at_any_bad_frame_is_caught(
