@@ -46,7 +46,7 @@ const columns = (choose) => [
   { name: 'sequence', title: 'Up to commit', align: 'end', width: '15ch', value: ({ sequence }) => sequence,
     cell: ({ sequence }) => (sequence === null ? html`<span class="soft">–</span>` : String(sequence)) },
   { name: 'place', title: 'Of', width: '18ch', value: ({ place }) => place,
-    cell: ({ place, form }) => place ?? html`<span class="soft">${form === 'script' ? '–' : 'the whole store'}</span>` },
+    cell: ({ place, form }) => place ?? html`<span class="soft">${form === null || form === 'script' ? '–' : 'the whole store'}</span>` },
   { name: 'sealed', title: 'With a key', width: '12ch', value: ({ sealed }) => sealed, cell: ({ sealed }) => (sealed ? 'sealed' : 'open') },
 ];
 
