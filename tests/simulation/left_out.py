@@ -18,17 +18,19 @@ import actors.cluster.leadership
 import actors.cluster.shipping
 import actors.cluster.takeover
 from actors.cluster.courses import Course
+from actors.cluster.holding import Holding
 from actors.cluster.leadership import Leadership
 from actors.cluster.leading import Leading
 from actors.cluster.lease import Lease
 from actors.cluster.memory import Memory
 from actors.cluster.receiving import Receiving
 from actors.commits import Committer
+from actors.commits.following import Following
 from actors.node import Node
 from protocol.agreement import Agreed, Answered, InSync
 from protocol.requests import LogEnds
 from storage.cluster_file import Cluster
-from storage.epochs import History
+from storage.epochs import History, Reign
 from storage.frames import Frame
 from tests.simulation.agreement import AgreementModel
 
@@ -209,6 +211,28 @@ def _never_back(_leading: Leading, _member: str) -> bool:
     return False
 
 
+# --- the page's rules for another lineage, and for an etcd that was set back ----------------------
+
+
+_fine_ends = Following.ends
+
+
+def _keeps_what_was_told(following: Following, reign: Reign) -> None:
+    """What a leader said of frames that are cut here is taken for what the next one says."""
+    told, said = following.told, following._said
+    _fine_ends(following, reign)
+    following.told, following._said = told, said
+
+
+_fine_known = Holding._known
+
+
+def _knows_nothing_older(holding: Holding) -> Any:
+    """An agreement of before the one that was heard, and its set, are taken for newer ones."""
+    known = _fine_known.__get__(holding)
+    return known._replace(memory=known.memory._replace(revision=0), insync=0)
+
+
 # --- the page's rule for an etcd that was lost ----------------------------------------------------
 
 
@@ -255,6 +279,8 @@ _PLACES: Final[dict[str, Patches]] = {
     "9-back": [(Leading, "has_gone_back", _never_back)],
     "log-ends": [(Node, "_log_ends", property(_what_is_shown))],
     "m-shrink": [(Leading, "may_remove", _may_remove_any)],
+    "x-told": [(Following, "ends", _keeps_what_was_told)],
+    "x-etcd-within": [(Holding, "_known", property(_knows_nothing_older))],
 }
 
 _NINTH: Final = (*_PLACES["9-holds"], *_PLACES["9-back"])

@@ -503,7 +503,7 @@ def test_what_would_go_wrong_does_not(rule: str) -> None:
     played(rule, mends=rule not in LOST)
 
 
-@pytest.mark.parametrize("rule", STORIES)
+@pytest.mark.parametrize("rule", [*STORIES, *sorted(LOST)])
 def test_without_the_rule_it_goes_wrong(rule: str) -> None:
     with pytest.raises(Broken):
         played(rule, rule)
