@@ -183,6 +183,7 @@ async def test_a_token_is_used_up(node: Running) -> None:
 
 
 async def test_no_statement_takes_the_answer(node: Running) -> None:
+    await node.values(f"DEFINE TABLE t; {ROWS}")
     for script in [
         "BEGIN; CREATE JOIN TOKEN; COMMIT",
         "IF true { CREATE JOIN TOKEN }",
@@ -194,7 +195,6 @@ async def test_no_statement_takes_the_answer(node: Running) -> None:
         "EXPLAIN CREATE JOIN TOKEN",
     ]:
         with case(script):
-            await node.values(f"DEFINE TABLE t; {ROWS}")
             refusal = (await node.answer(script)).refusal
             assert refusal is not None and refusal.code in ("NotInTransaction", "UnexpectedToken")
             (row, _) = (await cluster(node))["replicas"]
