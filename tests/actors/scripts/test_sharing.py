@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from argon2 import PasswordHasher
 
+from actors.scripts.workers import Turns
 from protocol.errors import StatementTimeout
 from tests.holds import Holds
 from tests.nodes import Running
@@ -19,6 +20,12 @@ HASH = PasswordHasher(2, 19 * 1024, 1).hash("correct horse battery")
 
 # Looks at each row, and at all of them for each row: without TIMEOUT it would take minutes.
 SCAN = "SELECT VALUE n FROM thing WHERE (SELECT VALUE n FROM thing WHERE n = $parent.n) = [-1]"
+
+
+@pytest.fixture
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few thousand rows take as many slices then as hundreds of thousands."""
+    monkeypatch.setattr(Turns, "slice_us", 200)
 
 
 async def fill(node: Running) -> None:
@@ -81,6 +88,7 @@ async def test_a_large_commit_is_encoded_in_slices_and_a_race_with_it_is_told(
     assert len(await node.value("SELECT VALUE n FROM thing WHERE n > 100")) >= 9_000
 
 
+@pytest.mark.usefixtures("short_slices")
 @pytest.mark.parametrize("returning", ["NONE", "DIFF", "n", "BEFORE"])
 async def test_changing_many_rows_gives_way_all_the_time(node: Running, returning: str) -> None:
     rows = [{"id": n, "n": n} for n in range(6_000)]
@@ -96,6 +104,7 @@ async def test_changing_many_rows_gives_way_all_the_time(node: Running, returnin
     assert between > 10
 
 
+@pytest.mark.usefixtures("short_slices")
 @pytest.mark.parametrize("script", ["INFO FOR USERS", "DROP DATABASE shop.many"])
 async def test_going_through_many_users_gives_way_all_the_time(node: Running, script: str) -> None:
     """An owner of a place declares as many as it likes; others are gone through by whoever asks."""

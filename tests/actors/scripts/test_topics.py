@@ -41,7 +41,6 @@ from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running
 from tests.operations import Operated
 from tests.receipts import settled
-from tests.tables import case
 
 DECLARED = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 10"
 
@@ -323,17 +322,14 @@ RIGHTS = {
 }
 
 
-async def test_what_a_statement_needs(here: Running) -> None:
-    for statement in RIGHTS:
-        with case(statement):
-            await here.values("DEFINE READER r ON t; DEFINE TOPIC u")
-            eve = await declare(here.node, "eve", "member")
-            Granted(here.node).grant(
-                "eve", Verb.UNSEAL, "shop", "main"
-            )  # it sees them, and that is all
-            answer = await here.answer(statement, caller=eve)
-            assert isinstance(answer.refusal, NotAllowed)
-            assert answer.refusal.detail["needs"] == f"{RIGHTS[statement]} ON TOPIC shop.main.t"
+@pytest.mark.parametrize("statement", RIGHTS)
+async def test_what_a_statement_needs(here: Running, statement: str) -> None:
+    await here.values("DEFINE READER r ON t; DEFINE TOPIC u")
+    eve = await declare(here.node, "eve", "member")
+    Granted(here.node).grant("eve", Verb.UNSEAL, "shop", "main")  # it sees them, and that is all
+    answer = await here.answer(statement, caller=eve)
+    assert isinstance(answer.refusal, NotAllowed)
+    assert answer.refusal.detail["needs"] == f"{RIGHTS[statement]} ON TOPIC shop.main.t"
 
 
 async def test_what_goes_into_another_topic_needs_write_there(here: Running) -> None:
