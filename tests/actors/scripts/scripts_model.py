@@ -178,11 +178,15 @@ class Never:
         raise AssertionError("it is refused before the first record is read")
 
 
+def never_holds(path: str, *values: Any) -> bool:
+    """True if a field's type has no value of the class of any of these, none of which is absent."""
+    met = {rank(value)[0] for value in values}
+    return path in CLASSES and min(met) > 1 and CLASSES[path] not in met
+
+
 def bracketed(compare: Callable[[Any, Any], bool], path: str, value: Any) -> Test:
     """A comparison by `< <= > >=`: within one class of values, and with a value that there is."""
     wanted = rank(value)
-    if wanted[0] > 1 and CLASSES.get(path, wanted[0]) != wanted[0]:
-        return Never()
 
     def test(_: int, row: Row) -> bool:
         mine = rank(at(row, path))
@@ -233,17 +237,18 @@ def condition(chance: Random) -> tuple[str, Test]:
     if kind < 0.35:
         several = [a_value(chance, pool) for _ in range(chance.randrange(1, 4))]
         ranks = [rank(value) for value in several]
-        listed = ", ".join(map(format_value, several))
-        return f"{path} IN [{listed}]", lambda _, row: rank(at(row, path)) in ranks
+        asked = f"{path} IN [{', '.join(map(format_value, several))}]"
+        if never_holds(path, *several):
+            return asked, Never()
+        return asked, lambda _, row: rank(at(row, path)) in ranks
     sign = chance.choice(["=", "=", "=", "<", "<=", ">", ">=", "!="])
     value = a_value(chance, pool)
-    compare = COMPARISONS[sign]
+    compare, asked = COMPARISONS[sign], f"{path} {sign} {format_value(value)}"
+    if never_holds(path, value):
+        return asked, Never()
     if sign[0] in "<>":
-        return f"{path} {sign} {format_value(value)}", bracketed(compare, path, value)
-    return (
-        f"{path} {sign} {format_value(value)}",
-        lambda _, row: compare(rank(at(row, path)), rank(value)),
-    )
+        return asked, bracketed(compare, path, value)
+    return asked, lambda _, row: compare(rank(at(row, path)), rank(value))
 
 
 def where(chance: Random, often: float = 0.8) -> tuple[str, Test]:
