@@ -3,9 +3,9 @@ a batch was refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from language import generate, tree
 from language.compile import compile_condition, compile_expression
@@ -15,6 +15,7 @@ from language.generate import Memo
 from language.names import children, shape_of
 from language.rows import Batch, Pairs, Row, Shape
 from protocol.errors import Refusal
+from protocol.values import RecordId
 
 _FEW: Final = 64
 """Rows seen in all for which closures are called; past this, code is generated."""
@@ -118,9 +119,33 @@ def traced(
     return refusal, None
 
 
-def of_item(refusal: Refusal, items: list[Any], number: int | None) -> Refusal:
-    """A refusal that names the record of an item, where the item knows it: what is still packed."""
-    if number is None or type(items[number]) is not tuple:
+class Origin(NamedTuple):
+    """Where the rows of a batch are from, those that are left of it."""
+
+    batch: Pairs
+    numbers: Sequence[int]
+
+    def record(self, number: int) -> RecordId:
+        """The record that a row was made of."""
+        return self.batch.record_id(self.batch.pairs[self.numbers[number]][0])
+
+    def without(self, skipped: int) -> Origin:
+        """The same without the first rows."""
+        return Origin(self.batch, self.numbers[skipped:])
+
+
+def of_item(
+    refusal: Refusal, items: list[Any], number: int | None, origin: Origin | None
+) -> Refusal:
+    """A refusal that names the record of an item: by where the items are from, by the item itself,
+    or by the id in its fields. One of no record, such as a group, is not named."""
+    if number is None:
         return refusal
-    key, _, record_id = items[number]
-    return of_record(refusal, record_id(key))
+    item = items[number]
+    if origin is not None:
+        return of_record(refusal, origin.record(number))
+    if type(item) is tuple:
+        key, _, record_id = item
+        return of_record(refusal, record_id(key))
+    id = item.get("id") if type(item) is dict else None
+    return of_record(refusal, id) if type(id) is RecordId else refusal

@@ -10,6 +10,7 @@ from language.compile import compile_expression
 from language.env import Env
 from language.printing import print_expression
 from language.rows import Row, Shape, item_value
+from protocol.errors import BadRequest
 from protocol.paths import EACH, Path
 from protocol.values import FEW, NONE, PACE, RecordId, Tick, ticking
 
@@ -30,6 +31,23 @@ def column_path(column: tree.Column) -> tuple[str, ...]:
     if isinstance(column.expression, tree.Parameter):
         return (column.expression.name,)
     return (print_expression(column.expression),)
+
+
+def check_names(names: list[tuple[str, ...]], columns: tuple[tree.Column, ...]) -> None:
+    """:raises BadRequest: two columns would stand in one place, or one inside another"""
+    seen: dict[tuple[str, ...], tree.Expression] = {}
+    for name, column in zip(names, columns, strict=True):
+        if seen.setdefault(name, column.expression) != column.expression:
+            shadowed = ".".join(name)
+            raise BadRequest(f"two columns are called {shadowed}: name one with AS", name=shadowed)
+    for name in seen:
+        for end in range(1, len(name)):
+            if name[:end] in seen:
+                outer, inner = ".".join(name[:end]), ".".join(name)
+                raise BadRequest(
+                    f"the column {inner} would stand inside the column {outer}: name one with AS",
+                    name=inner,
+                )
 
 
 def compile_columns(

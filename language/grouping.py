@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from language import tree
 from language.budget import Budget
+from language.error_places import is_of_values
 from language.functions.aggregates import (
     average,
     checked_number,
@@ -32,7 +33,7 @@ from language.numbers import add
 from language.operators import hashable
 from language.printing import print_expression
 from language.rows import Row, Shape
-from protocol.errors import BadRequest
+from protocol.errors import BadRequest, Refusal
 from protocol.values import HASH_SALT, NONE, PACE
 
 AGGREGATES: Final = frozenset({
@@ -278,6 +279,20 @@ class Grouping:
         budget.sample(held)
         if len(groups) > before:
             budget.sample(list(islice(reversed(groups.values()), len(groups) - before)))
+
+    def refused(self, rows: list[Row], env: Any, refusal: Refusal) -> int | None:
+        """Return the number of the row whose value an aggregate refused, None where no row is
+        refused by itself."""
+        if self._fold is None or not is_of_values(refusal):
+            return None
+        groups, memo = self.start(), {HELD: list[Any]()}
+        for number, row in enumerate(rows):
+            env.tick()
+            try:
+                self._fold(groups, [row], env, memo)
+            except Refusal as found:
+                return number if type(found) is type(refusal) else None
+        return None
 
     def _generate(self) -> Callable[..., None]:
         code = _Folding(self._source)

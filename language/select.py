@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from language import columns as shown
 from language import generate, tree
-from language.batchwork import Filter, Lazily, has_subquery, of_item, traced
+from language.batchwork import Filter, Lazily, Origin, has_subquery, of_item, traced
 from language.budget import Budget, too_large
 from language.comparisons import Comparison, comparisons
 from language.compile import compile_expression, count_of
 from language.env import Env
-from language.error_places import of_record
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped, counts_all
 from language.names import mentions, parent_fields, rebuilt, shape_of
@@ -48,6 +47,9 @@ from protocol.values import LONG, NONE, RecordId
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
 """By ON DUPLICATE UPDATE."""
 _ENOUGH: Final = 2
+Chunk = tuple[list[Row], list[Any], Origin | None]
+"""Rows, each with its item: what the answer is made of; and where they are from, if they stand as
+they were read."""
 
 
 class SelectPlan:
@@ -108,7 +110,7 @@ class SelectPlan:
             orders = rewrite(orders)
         else:
             names = [shown.column_path(column) for column in columns]
-        self._check_names(names)
+        shown.check_names(names, select.columns)
         self._columns = tuple(zip(names, (c.expression for c in columns), strict=True))
         self._omit, self._fetch = self._in_answers(select.omit), self._in_answers(select.fetch)
         self._having, self._orders = having, orders
@@ -121,24 +123,6 @@ class SelectPlan:
             return paths
         column = self._columns[0][0]
         return tuple(path[len(column) :] for path in paths if path[: len(column)] == column)
-
-    def _check_names(self, names: list[tuple[str, ...]]) -> None:
-        seen: dict[tuple[str, ...], tree.Expression] = {}
-        for name, column in zip(names, self._select.columns, strict=True):
-            if seen.setdefault(name, column.expression) != column.expression:
-                shadowed = ".".join(name)
-                raise BadRequest(
-                    f"two columns are called {shadowed}: name one with AS", name=shadowed
-                )
-        for name in seen:
-            for end in range(1, len(name)):
-                if name[:end] in seen:
-                    outer, inner = ".".join(name[:end]), ".".join(name)
-                    raise BadRequest(
-                        f"the column {inner} would stand inside the column {outer}: name one"
-                        " with AS",
-                        name=inner,
-                    )
 
     def _plan_shapes(self) -> None:
         select, grouping = self._select, self._grouping
@@ -359,11 +343,12 @@ class SelectPlan:
         items = self._items(batch, rows)
         if self._where is not None and not self._where(rows, env, memo, batch):
             return []
+        origin = Origin(batch, range(1))
         if not (self._columns or self._select.fetch):
             # No larger than a record is.
-            return self._finished(self._projected(items, env, memo, record), env)
+            return self._finished(self._projected(items, env, memo, origin), env)
         budget = Budget(tick=env.tick)
-        answer, _ = self._part(items, env, memo, budget, record)
+        answer, _ = self._part(items, env, memo, budget, origin)
         budget.sample(answer)
         return answer
 
@@ -377,79 +362,90 @@ class SelectPlan:
             and select.where is None
         )
 
-    def _filtered(
-        self, batches: Iterable[Batch], env: Env, memo: Memo
-    ) -> Iterator[tuple[list[Row], list[Any]]]:
-        """Rows that WHERE holds for, each with its item: what the answer is made of."""
+    def _filtered(self, batches: Iterable[Batch], env: Env, memo: Memo) -> Iterator[Chunk]:
+        """Rows that WHERE holds for."""
         for batch in batches:
             env.tick()
             rows = self._source.rows(batch)
             items = self._items(batch, rows)
+            origin = Origin(batch, range(len(rows))) if isinstance(batch, Pairs) else None
             if self._where is not None:
                 kept = self._where(rows, env, memo, batch)
                 if len(kept) < len(rows):
+                    origin = None if origin is None else origin._replace(numbers=kept)
                     items = [items[n] for n in kept]
                     rows = [rows[n] for n in kept] if items is not rows else items
             if self._select.split is not None:
                 for part in shown.split(rows, self._select.split, env):
-                    yield part, part
+                    yield part, part, None
             elif rows:
-                yield rows, items
+                yield rows, items, origin
 
     def _items(self, batch: Batch, rows: list[Row]) -> list[Any]:
-        if not self._late:
+        if not self._late and not self._sorts:
             return rows
         if isinstance(batch, Pairs):
             record_id = batch.record_id
+            if not self._late:
+                pairs = zip(batch.pairs, rows, strict=True)
+                return [(key, row, record_id) for (key, _), row in pairs]
             return [(key, raw, record_id) for key, raw in batch.pairs]
-        return WHOLE.from_objects(batch.values)
+        return WHOLE.from_objects(batch.values) if self._late else rows
+
+    @cached_property
+    def _sorts(self) -> bool:
+        """True if rows are sorted as they were read: then each goes with the key of its record."""
+        return self._entries is not None and self._grouping is None and self._select.split is None
 
     def _grouped(
-        self, chunks: Iterable[tuple[list[Row], list[Any]]], env: Env, memo: Memo, budget: Budget
-    ) -> Iterator[tuple[list[Row], list[Any]]]:
+        self, chunks: Iterable[Chunk], env: Env, memo: Memo, budget: Budget
+    ) -> Iterator[Chunk]:
         assert self._grouping is not None
         groups = self._grouping.start()
-        for rows, _ in chunks:
+        for rows, _, origin in chunks:
             try:
                 self._grouping.fold(groups, rows, env, memo, budget)
             except Refusal as refusal:
                 expressions = self._grouping.arguments
-                raise traced(refusal, expressions, self._source, rows, env)[0] from None
+                found, number = traced(refusal, expressions, self._source, rows, env)
+                if number is None:
+                    number = self._grouping.refused(rows, env, refusal)
+                raise of_item(found, rows, number, origin) from None
         for part in self._grouping.rows(groups, env):
             env.tick()
             if self._keep is not None:
                 part = [part[n] for n in self._keep(part, env, memo)]
             if part:
-                yield part, part
+                yield part, part, None
 
     def _ordered(
         self,
-        chunks: Iterable[tuple[list[Row], list[Any]]],
+        chunks: Iterable[Chunk],
         most: int | None,
         env: Env,
         memo: Memo,
         budget: Budget,
-    ) -> Iterator[tuple[list[Row], list[Any]]]:
+    ) -> Iterator[Chunk]:
         assert self._entries is not None
         sorter = Sorter(self._descending, most, budget, env.tick)
         shape = self._source if self._grouping is None else self._result
-        for rows, items in chunks:
+        for rows, items, origin in chunks:
             try:
                 self._order(sorter, rows, items, env, memo)
             except Refusal as refusal:
                 found, number = traced(refusal, self._orders, shape, rows, env)
-                raise of_item(found, items, number) from None
+                raise of_item(found, items, number, origin) from None
         part: list[Any] = []
         size = 0
         for item in sorter.items():
             part.append(item)
-            if type(item) is tuple:
+            if self._late and type(item) is tuple:
                 size += len(item[1])
             if len(part) == 1024 or size > PART_BYTES:
-                yield part, part
+                yield part, part, None
                 part, size = [], 0
         if part:
-            yield part, part
+            yield part, part, None
 
     def _order(
         self, sorter: Sorter, rows: list[Row], items: list[Any], env: Env, memo: Memo
@@ -476,7 +472,7 @@ class SelectPlan:
 
     def _answers(
         self,
-        chunks: Iterable[tuple[list[Row], list[Any]]],
+        chunks: Iterable[Chunk],
         start: int,
         limit: int | None,
         env: Env,
@@ -486,15 +482,16 @@ class SelectPlan:
         answer: list[Any] = []
         if self._select.distinct:
             return self._different(chunks, start, limit, env, memo, budget)
-        for _, items in chunks:
+        for _, items, origin in chunks:
             if start:
                 skipped = min(start, len(items))
                 start -= skipped
                 items = items[skipped:]
+                origin = None if origin is None else origin.without(skipped)
             if limit is not None:
                 items = items[: limit - len(answer)]
             if items:
-                part, large = self._part(items, env, memo, budget)
+                part, large = self._part(items, env, memo, budget, origin)
                 budget.sample(part, each=large)
                 answer += part
             if limit is not None and len(answer) >= limit:
@@ -503,7 +500,7 @@ class SelectPlan:
 
     def _different(
         self,
-        chunks: Iterable[tuple[list[Row], list[Any]]],
+        chunks: Iterable[Chunk],
         start: int,
         limit: int | None,
         env: Env,
@@ -513,9 +510,9 @@ class SelectPlan:
         """As `_answers`, of equal rows the first: START and LIMIT count those that are left."""
         answer: list[Any] = []
         met: set[Any] = set()
-        for _, items in chunks:
+        for _, items, origin in chunks:
             part = []
-            found, large = self._part(items, env, memo, budget)
+            found, large = self._part(items, env, memo, budget, origin)
             for row in found:
                 key = hashable(row, env.tick)
                 if key not in met:
@@ -537,35 +534,30 @@ class SelectPlan:
         env: Env,
         memo: Memo,
         budget: Budget,
-        record: RecordId | None = None,
+        origin: Origin | None,
     ) -> tuple[list[Any], bool]:
         """What rows are answered as, and whether some of that is large: then it was made a row, and
         a value, at a time, and never more of it than the budget has room for. It is not held.
-
-        :param record: as of `_projected`
         """
         if is_counted():
-            return self._made(items, env, memo, record), False
+            return self._made(items, env, memo, origin), False
         try:
-            part, size = counted(self._made, items, env, memo, record)
+            part, size = counted(self._made, items, env, memo, origin)
         except Heavy:
             if self._streamed is None:
                 self._streamed = StreamedAnswers(
                     self._select, self._columns, self._result, self._decoded, self._finished
                 )
-            return self._streamed(items, env, budget, record), True
+            return self._streamed(items, env, budget, origin), True
         return part, size > LONG
 
-    def _made(self, items: list[Any], env: Env, memo: Memo, record: RecordId | None) -> list[Any]:
-        return self._finished(self._projected(items, env, memo, record), env)
+    def _made(self, items: list[Any], env: Env, memo: Memo, origin: Origin | None) -> list[Any]:
+        return self._finished(self._projected(items, env, memo, origin), env)
 
     def _projected(
-        self, items: list[Any], env: Env, memo: Memo, record: RecordId | None = None
+        self, items: list[Any], env: Env, memo: Memo, origin: Origin | None
     ) -> list[Any]:
-        """What the columns make of rows.
-
-        :param record: the only one, where it is known; else a refusal names it as far as rows say
-        """
+        """What the columns make of rows. A refusal names the record."""
         assert self._project is not None
         rows = self._decoded(items)
         try:
@@ -576,14 +568,14 @@ class SelectPlan:
             else:
                 expressions = tuple(expression for _, expression in self._columns)
                 found, number = traced(refusal, expressions, self._result, rows, env)
-            if record is not None:
-                raise of_record(found, record) from found.__cause__
-            raise of_item(found, items, number) from found.__cause__
+            raise of_item(found, items, number, origin) from found.__cause__
 
     def _decoded(self, items: list[Any]) -> list[Row]:
-        if not self._late:
-            return items
-        return [whole(*item) if type(item) is tuple else item for item in items]
+        if self._late:
+            return [whole(*item) if type(item) is tuple else item for item in items]
+        if self._sorts:
+            return [item[1] if type(item) is tuple else item for item in items]
+        return items
 
     def _finished(self, answers: list[Any], env: Env) -> list[Any]:
         for path in self._omit:

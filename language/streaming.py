@@ -8,15 +8,15 @@ from typing import Any
 
 from language import columns as shown
 from language import tree
-from language.batchwork import of_item
+from language.batchwork import Origin, of_item
 from language.budget import Budget, too_large
 from language.compile import compile_expression
 from language.env import Env
-from language.error_places import is_of_values, of_record
+from language.error_places import is_of_values
 from language.rows import Row, Shape, item_value
 from language.sizing import Heavy, counted
 from protocol.errors import Refusal
-from protocol.values import NONE, RecordId
+from protocol.values import NONE
 
 Columns = tuple[tuple[tuple[str, ...], tree.Expression], ...]
 
@@ -41,11 +41,10 @@ class StreamedAnswers:
         self._decode, self._finish = decode, finish
 
     def __call__(
-        self, items: list[Any], env: Env, budget: Budget, record: RecordId | None
+        self, items: list[Any], env: Env, budget: Budget, origin: Origin | None
     ) -> list[Any]:
         """The answers, which the budget has room for; it does not hold them afterwards.
 
-        :param record: the only one, where it is known
         :raises TooLarge: it has no room for them
         """
         before = budget.held
@@ -57,9 +56,7 @@ class StreamedAnswers:
             except Refusal as refusal:
                 if not is_of_values(refusal):
                     raise
-                if record is not None:
-                    raise of_record(refusal, record) from refusal.__cause__
-                raise of_item(refusal, items, number) from refusal.__cause__
+                raise of_item(refusal, items, number, origin) from refusal.__cause__
         budget.hold(before - budget.held)
         return answers
 

@@ -174,7 +174,7 @@ def test_groups_fold_numbers_of_one_worth_and_keep_true_apart() -> None:
         "SELECT * FROM p GROUP BY city",
         "SELECT city FROM p GROUP BY city HAVING age > 1",
         "SELECT city FROM p GROUP BY city ORDER BY age",
-        "SELECT count() FROM p",
+        "SELECT name, count() FROM p",
         "SELECT name FROM p HAVING name = 'x'",
         "SELECT city, (SELECT VALUE $parent.city FROM [1]) AS x FROM p GROUP BY city",
     ],

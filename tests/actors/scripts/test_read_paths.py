@@ -59,6 +59,7 @@ PLACES: Final[dict[str, str]] = {
     "RETURN (@)[0]": "Index.of",
     "RETURN [1, 2][@]": "Index.index",
     "RETURN (@)[*]": "Each.of",
+    "RETURN ((@).x)[0]": "Collected.of",
     "RETURN NOT @": "Unary.operand",
     "RETURN @ = 1": "Binary.left",
     "RETURN 1 = @": "Binary.right",
