@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import hashlib
 
-from language.functions.table import function
+from language.env import Env
+from language.functions.table import function, pieces
 
 
-def _bytes(data: str | bytes) -> bytes:
-    return data.encode() if isinstance(data, str) else data
+def _digest(env: Env, digest: hashlib._Hash, data: str | bytes) -> str:
+    if isinstance(data, bytes):
+        digest.update(data)
+    else:
+        for part in pieces(data, env):
+            digest.update(part.encode())
+    return digest.hexdigest()
 
 
-@function("crypto::sha256", "text", result="string")
-def sha256(data: str | bytes) -> str:
+@function("crypto::sha256", "text", result="string", env=True)
+def sha256(env: Env, data: str | bytes) -> str:
     """SHA-256 of a string's UTF-8 or of bytes, in hexadecimal."""
-    return hashlib.sha256(_bytes(data)).hexdigest()
+    return _digest(env, hashlib.sha256(), data)
 
 
-@function("crypto::md5", "text", result="string")
-def md5(data: str | bytes) -> str:
+@function("crypto::md5", "text", result="string", env=True)
+def md5(env: Env, data: str | bytes) -> str:
     """MD5, for what others made with it, in hexadecimal."""
-    return hashlib.md5(_bytes(data), usedforsecurity=False).hexdigest()
+    return _digest(env, hashlib.md5(usedforsecurity=False), data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from language.env import Env
-from language.functions.table import check_array, check_string, function, slices
+from language.functions.table import check_array, check_string, function, pieces, slices
 from language.sizing import made
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import type_name
@@ -23,10 +23,11 @@ def lower(text: str) -> str:
     return text.lower()
 
 
-@function("string::upper", "string", result="string")
-def upper(text: str) -> str:
+@function("string::upper", "string", result="string", env=True)
+def upper(env: Env, text: str) -> str:
     """Letters in upper case."""
-    return text.upper()
+    # A letter may become three, and none looks at the ones beside it.
+    return "".join([part.upper() for part in pieces(text, env)])
 
 
 @function("string::trim", "string", result="string")

@@ -169,6 +169,19 @@ def _refused(
     raise AssertionError("called only with an argument that does not fit")
 
 
+def pieces(text: str, env: Env) -> Iterator[str]:
+    """A string in pieces that take less than a few milliseconds each, with a tick before each but
+    the first."""
+    for start in range(0, len(text), PIECE):
+        if start:
+            env.tick()
+        yield text[start : start + PIECE]
+
+
+PIECE: Final = 64 * limits.KIB
+"""Characters worked on at one go."""
+
+
 def check_string(size: int) -> None:
     """:raises TooLarge: a function would build a string of so many characters"""
     if size > limits.STRING_BYTES:

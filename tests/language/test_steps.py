@@ -67,6 +67,14 @@ def test_work_over_a_large_array_ticks(text: str) -> None:
     assert ticks >= MANY // 4096 - 1
 
 
+@pytest.mark.parametrize("name", ["string::upper", "crypto::md5", "crypto::sha256"])
+def test_work_over_a_long_text_ticks(name: str) -> None:
+    env = Tables()
+    short, long = (env.value(f"{name}($given)", given="ßΐ" * count) for count in (3, 500_000))
+    assert env.ticks >= 15 and short != long
+    assert name != "string::upper" or (short, long) == ("ßΐ".upper() * 3, "ßΐ".upper() * 500_000)
+
+
 def test_in_a_large_literal_or_parameter_ticks() -> None:
     env = Rows(100)
     env.run("SELECT VALUE n FROM t WHERE n IN $many", many=list(range(MANY)))
