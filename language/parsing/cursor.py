@@ -143,7 +143,7 @@ class Cursor:
             return check_name(self.label(what), what)
 
     def label(self, what: str) -> str:
-        """Take a field's name: bare, or any text in back-quotes."""
+        """Take a name: bare, or any text in back-quotes. That of a field may be empty."""
         kind, text = self.kinds[self.i], self.texts[self.i]
         if kind == NAME:
             self.i += 1
@@ -152,7 +152,7 @@ class Cursor:
             self.unexpected(f"a {what}" if what[:1] not in "aeiou" else f"an {what}")
         with self.placed(self.i):
             name = unescape(text[1:-1])
-            if not name:
+            if not name and what not in ("field name", "alias"):
                 called = what if what.endswith("name") else f"{what}'s name"
                 raise NameRefused(f"a {called} is not empty")
         self.i += 1

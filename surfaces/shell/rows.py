@@ -140,8 +140,12 @@ def csv_rows(
 def _check_head(columns: list[Column]) -> None:
     names = [column.name for column in columns]
     twice = {name for name in names if names.count(name) > 1}
-    if "" in names:
-        raise RowRefused(f"line 1: column {names.index('') + 1} of the head has no name")
+    for number, column in enumerate(columns, 1):
+        if not column.name and not column.exact:
+            raise RowRefused(
+                f"line 1: column {number} of the head has no name: that of a field whose name is"
+                " empty says its type, such as `:string`"
+            )
     if twice:
         raise RowRefused(f"line 1: the column {min(twice)!r} stands twice in the head")
     if len(names) == 1 and any(sign in names[0] for sign in _OTHER_SIGNS):

@@ -27,6 +27,7 @@ ODD = st.sampled_from(["*", "**", "[*]", "`", "a.b"])
 LABELS = st.one_of(
     WORDS, ODD, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 )
+FIELDS = LABELS | st.just("")
 NAMES = st.one_of(WORDS, st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,5}", fullmatch=True))
 CALLABLE = NAMES.filter(lambda name: "-" not in name)
 INTS = st.integers(limits.INT_MIN, limits.INT_MAX)
@@ -58,7 +59,7 @@ IDENTITIES = st.one_of(
 )
 LEAVES = st.one_of(
     CONSTANTS,
-    LABELS.map(tree.Name),
+    FIELDS.map(tree.Name),
     NAMES.filter(str.isidentifier).map(tree.Parameter),
     st.builds(tree.RecordLiteral, NAMES, IDENTITIES),
 )
@@ -119,7 +120,7 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         some.map(tree.Array),
         st.lists(st.tuples(TEXT, inner), max_size=3).map(tuple).map(tree.Object),
         st.builds(tree.RecordLiteral, NAMES, some.map(tree.Array)),
-        st.builds(tree.Attribute, inner, LABELS),
+        st.builds(tree.Attribute, inner, FIELDS),
         st.builds(tree.Index, inner, inner),
         st.builds(tree.Each, inner),
         st.builds(tree.Index, collected(inner), inner),
@@ -152,7 +153,7 @@ def flat(operator: str, parts: list[Any]) -> tree.Expression:
     return chain(operator, [one for part in parts for one in operands_of(part, operator)])
 
 
-STEPS = st.one_of(LABELS, st.integers(-9, 9), st.just(EACH))
+STEPS = st.one_of(FIELDS, st.integers(-9, 9), st.just(EACH))
 PATHS = st.builds(lambda head, rest: (head, *rest), LABELS, st.lists(STEPS, max_size=3))
 
 

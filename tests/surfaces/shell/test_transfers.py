@@ -47,7 +47,8 @@ EVERY_TYPE = """
           'a b': 'quote " and , comma' },
         { id: "line\\nbreak", a: -9223372036854775807, s: "\\\\N", m: 1, by: b'' },
         { id: u'018f0000-0000-7000-8000-000000000002', s: "\\\\", m: 'mixed' },
-        { id: ['a', 1], s: "  spaces\\r\\nlines ", m: NULL, l: [], y: "a\\rb", z: "end\\r" }
+        { id: ['a', 1], s: "  spaces\\r\\nlines ", m: NULL, l: [], y: "a\\rb", z: "end\\r",
+          '': 'of no name' }
     ]
 """  # fmt: skip
 
