@@ -144,7 +144,7 @@ async def test_a_long_write_obeys_what_was_defined_while_it_ran(node: Running) -
 async def test_a_default_is_computed_anew_when_a_write_runs_again(node: Running) -> None:
     await node.values("DEFINE FIELD total ON thing TYPE int DEFAULT array::len($this.list)")
     await fill(node, list=[1])
-    long = asyncio.ensure_future(node.values("UPDATE thing UNSET total RETURN NONE"))
+    long = asyncio.ensure_future(node.values("UPDATE thing SET n = 1, total = NONE RETURN NONE"))
     await begun(node)
     await node.values("UPDATE thing:4999 SET list = [1, 2] RETURN NONE")
     await long

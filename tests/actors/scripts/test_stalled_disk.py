@@ -409,7 +409,7 @@ def test_who_is_ended_while_waiting_hears_what_stands_of_the_script() -> None:
             stands = node.committer.committed
             await node.committer.released(node.committer.ticket(stands))
             stall = Stall(node)
-            other = asked(node, "UPSERT u:1 SET n = 1")
+            other = asked(node, f"UPSERT u:1 SET n = {stands}")
             found = await outcome(running_)
             assert type(found) is ended, (script, found)
             assert found.detail["committed"] == stands
