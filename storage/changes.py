@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from protocol import binary, limits
+from protocol import limits
 from protocol.errors import AlreadyExists, Duplicate, Refusal
-from protocol.values import Tick, identical
+from protocol.values import Tick
 from storage import keys, records
 from storage.announcing import note
 from storage.catalog import Table
@@ -45,16 +45,6 @@ class _Refused(NamedTuple):
 
 IsPassed = Callable[[AlreadyExists | Duplicate], bool]
 """Whether a new record that is refused so is passed over."""
-
-
-def _is_same(before: bytes, after: bytes, tick: Tick) -> bool:
-    """True if a record's fields, packed, are what they were, in whatever order. Then nothing is
-    written: no commit, history, feed or topic has a change of it."""
-    if before == after:
-        return True
-    if len(before) != len(after) or sum(before) != sum(after):
-        return False
-    return identical(binary.unpack(before), binary.unpack(after), tick)
 
 
 class Changes:
@@ -124,8 +114,6 @@ class Changes:
                     self._moves[change.number] = moves
 
     def _change(self, change: _Change, before: Stored, tick: Tick) -> None:
-        if _is_same(before.raw, change.packed, tick):
-            return
         moves = self._moves.pop(change.number, None)
         if moves is not None and self._table.keeper is not None:
             self._table.keeper.enter(self._tx, change.key, change.packed, moves, tick)

@@ -308,7 +308,7 @@ async def test_links_are_read_backwards_through_what_is_built_alone(
         assert isinstance(refusal, BadRequest)
         assert refusal.message == (
             "<-thing.of goes through an index that begins with of, and i is being built:"
-            " INFO FOR INDEX i ON thing says how far that has come"
+            " INFO FOR INDEX i ON thing says how far that has come (other:1)"
         )
         builder.wake()
         await built(node, "i")

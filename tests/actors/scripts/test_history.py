@@ -100,21 +100,6 @@ async def test_a_record_from_its_creation_on(node: Running) -> None:
     assert all(type(entry["at"]) is datetime for entry in found["entries"])
 
 
-async def test_a_write_that_changes_nothing_is_no_commit(node: Running) -> None:
-    await node.values("CREATE thing:1 SET a = 1, o = { b: 1, c: 2 }")
-    found = await history_of(node)
-    same = await node.values(
-        "UPDATE thing:1 SET a = a; UPDATE thing:1 SET o = { c: 2, b: 1 };"
-        "UPDATE thing MERGE { a: 1 };"
-        "UPSERT thing:1 CONTENT { o: { b: 1, c: 2 }, a: 1 };"
-        "INSERT INTO thing [{ id: 1, a: 1 }] ON DUPLICATE UPDATE SET a = 1"
-    )
-    assert [[row["a"] for row in rows] for rows in same] == [[1]] * 5
-    assert await history_of(node) == found
-    await node.values("UPDATE thing:1 SET a = 1.0")
-    assert short(await history_of(node))[0][0] == "update"
-
-
 async def test_a_record_that_is_no_more_is_searched_for(node: Running) -> None:
     await node.values("CREATE thing:1 SET a = 1; UPDATE thing:1 SET a = 2; DELETE thing:1")
     await node.values(many("CREATE thing SET n = $n", 300))

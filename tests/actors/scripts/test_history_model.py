@@ -116,8 +116,7 @@ class Story:
                 made[record] = None
                 statements.append(f"DELETE {address}")
             else:
-                if record in made or present.get(name) != number:
-                    made[record] = {**present, name: number}
+                made[record] = {**present, name: number}
                 statements.append(f"UPDATE {address} SET {name} = {number}")
         text = "; ".join(statements)
         answer = await run(self.node, f"BEGIN; {text}; COMMIT")

@@ -225,7 +225,7 @@ async def test_what_is_refused(node: Running) -> None:
         ("LOCK 'k' IN c HOLDER '' EXPIRE 1s", BadRequest),
         ("LOCK 'k' IN c HOLDER 5 EXPIRE 1s", TypeRefused),
         ("KEYS FROM c LIMIT 1001", BadRequest),
-        ("KEYS FROM c LIMIT 0", BadRequest),
+        ("KEYS FROM c LIMIT -1", BadRequest),
         ("KEYS FROM c PREFIX 5", TypeRefused),
     ):
         assert await refused(node, script) is refusal, script

@@ -190,6 +190,7 @@ def test_newer_format(store: Path, form: tuple[str, ...]) -> None:
     [("missing", "missing", "--cert: "), ("not-pem", "not-pem", "not a certificate in PEM")],
 )
 def test_certificate(tmp_path: Path, cert: str, key: str, says: str) -> None:
+    (tmp_path / "not-pem").touch(0o600)
     (tmp_path / "not-pem").write_text("x")
     before = tree(tmp_path)
     words = ("--cert", str(tmp_path / cert), "--cert-key", str(tmp_path / key))

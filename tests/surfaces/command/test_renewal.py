@@ -51,6 +51,7 @@ def fingerprint(chain: Path) -> str:
 def put(files: tuple[Path, Path], pair: tuple[Path, Path]) -> None:
     """Put a pair where the node reads one."""
     for target, source in zip(files, pair, strict=True):
+        target.touch(0o600)
         target.write_bytes(source.read_bytes())
 
 
