@@ -79,7 +79,7 @@ compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/
 test: .venv/.test $(if $(COMPILED),compiled) ## the suite; COMPILED=1: of the compiled tree
 	@$(FOR_TESTS)
 	@echo "$(WORKERS) workers collect the tests, which takes each of them some seconds"
-	$(PYTEST) --dist loadfile $(PYTEST_ARGS)
+	$(PYTEST) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
 
 test-profile: override PYTEST_ARGS += --record-durations
 test-profile: test ## the suite, and what it takes: seconds and starts by folder and test; keeps the seconds by file, which order the next run

@@ -201,16 +201,11 @@ def modules(kept: Page, node: NodeProcess, watch: Watch) -> Iterator[Page]:
 
 def loaded(page: Page, address: str) -> None:
     """Load a page that is shared, so that nothing is left in it but its session."""
+    page.goto("about:blank")
     page.set_viewport_size(SIZE)
     page.emulate_media(color_scheme="null", reduced_motion="null")
-    if page.url.startswith(address.partition("#")[0]):  # what is compiled is compiled for this page
-        page.evaluate(
-            "(address) => { localStorage.clear(); history.replaceState(null, '', address); }",
-            address,
-        )
-        page.reload(wait_until="commit")
-    else:
-        page.goto(address, wait_until="commit")
+    page.goto(address)
+    page.evaluate("localStorage.clear()")
     tabs, password = page.get_by_role("navigation", name="Tabs"), page.get_by_label("Password")
     expect(tabs.or_(password).first).to_be_visible()
     if page.evaluate("sessionStorage.length") == 0:
