@@ -85,7 +85,7 @@ class Access:
     tls: ssl.SSLContext | None = None
     """For endpoints that are https; None: those are trusted whom the system trusts."""
     in_clear: bool = False
-    """Whether user and password go over plain http to other machines, too."""
+    """True if user and password may go over plain http to other machines."""
 
 
 class Etcd(Agreement):

@@ -21,7 +21,7 @@ NODE_CHARACTERS: Final = 64
 """Most characters of a node's id."""
 TOKEN_CHARACTERS: Final = 16_384
 _OWN: Final = re.compile(r"etcdserver: [A-Za-z0-9 ,.:'()-]{1,120}")
-"""What etcd itself says when it refuses."""
+"""Refusals in etcd's own words."""
 _DIGITS: Final = len(str(CLUSTER_MAX))
 
 

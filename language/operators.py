@@ -24,7 +24,7 @@ from protocol.values import (
     RecordId,
     Tick,
     paced,
-    present,
+    present_fields,
     ticking,
     type_name,
 )
@@ -121,7 +121,7 @@ def each(value: Any, env: Env) -> Any:
     if kind is list:
         return value
     if kind is dict:
-        return list(present(value).values())
+        return list(present_fields(value).values())
     if kind is RecordId:
         record = env.record(value)
         return [] if record is None else list(record.values())
@@ -252,7 +252,7 @@ def hashable(value: Any, tick: Tick | None = None) -> Any:
         items = ticking(value, len(value), tick)
         return (list, tuple([one if type(one) is str else hashable(one, tick) for one in items]))
     if kind is dict:
-        fields = ticking(present(value).items(), len(value), tick)
+        fields = ticking(present_fields(value).items(), len(value), tick)
         return (
             dict,
             frozenset(
@@ -315,7 +315,7 @@ def _flatten(value: Any, flat: list[Any], tick: Tick | None) -> None:
         flat.append(-1)
     elif kind is dict:
         flat.append(10)
-        value = present(value)
+        value = present_fields(value)
         for name in ticking(sorted(value), len(value), tick):
             flat += (4, name)
             _flatten(value[name], flat, tick)

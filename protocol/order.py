@@ -40,7 +40,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from protocol import limits
-from protocol.values import MICROSECOND, RecordId, is_large, present, rank
+from protocol.values import MICROSECOND, RecordId, is_large, present_fields, rank
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DOUBLE: Final = struct.Struct(">d")
@@ -155,7 +155,7 @@ def _other(value: Any) -> bytes:
     if kind is datetime:
         return b"\x38" + _WORD.pack(((value - _EPOCH) // MICROSECOND) + _SIGN)
     if kind is dict:
-        fields = present(value)
+        fields = present_fields(value)
         parts = (encode(name) + encode(fields[name]) for name in sorted(fields))
         return b"\x50" + b"".join(parts) + b"\0"
     if kind is RecordId:

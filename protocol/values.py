@@ -241,7 +241,7 @@ def _compare_arrays(left: list[Any], right: list[Any], tick: Tick | None) -> int
     return (len(left) > len(right)) - (len(left) < len(right))
 
 
-def present(fields: dict[str, Any]) -> dict[str, Any]:
+def present_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Return an object without its fields that are NONE, itself where there are none: a field that
     is NONE is no field."""
     if NONE not in fields.values():
@@ -251,7 +251,7 @@ def present(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _compare_objects(left: dict[str, Any], right: dict[str, Any], tick: Tick | None) -> int:
     """Objects compare as their (name, value) pairs in name order."""
-    left, right = present(left), present(right)
+    left, right = present_fields(left), present_fields(right)
     names = zip(sorted(left), sorted(right), strict=False)
     for one, two in ticking(names, len(left), tick):
         if one != two:
@@ -291,7 +291,7 @@ def identical(left: Any, right: Any, tick: Tick | None = None) -> bool:
             for one, two in ticking(zip(left, right, strict=True), len(left), tick)
         )
     if kind is dict:
-        left, right = present(left), present(right)
+        left, right = present_fields(left), present_fields(right)
         return left.keys() == right.keys() and all(
             identical(left[name], right[name], tick) for name in ticking(left, len(left), tick)
         )

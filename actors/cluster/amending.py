@@ -70,11 +70,11 @@ class Amending:
         take_back = leadership.amend(policy)
         self._shippings.hurry()
         try:
-            promise = commit_policy(self._committer, self._member, policy, who)
+            ticket = commit_policy(self._committer, self._member, policy, who)
         except BaseException:
             take_back()
             raise
-        leadership.amended(promise.sequence)
+        leadership.amended(ticket.sequence)
 
         def on_released(lost: BaseException | None) -> None:
             if lost is not None:
@@ -86,8 +86,8 @@ class Amending:
                     then=policy.lease_seconds,
                 )
 
-        self._committer.when_released(promise, on_released)
-        return promise
+        self._committer.when_released(ticket, on_released)
+        return ticket
 
     def _leadership(self) -> Leadership:
         if self._member.leadership is None:

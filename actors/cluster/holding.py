@@ -49,10 +49,10 @@ has to come beyond as many before anybody leads."""
 
 
 class _Known(NamedTuple):
-    """What was known of the agreement."""
+    """The newest known state of the agreement."""
 
     memory: Cluster
-    """As it is remembered."""
+    """The same, as the file of the node holds it."""
     insync: int
     """The revision of the set, which nobody else changes while this node leads."""
 

@@ -63,7 +63,7 @@ class Leadership:
         # Until its own first frame has a sequence nothing is released: see `begun`.
         self._leading = Leading(node, epoch, policy.acks, insync, own=_NOT_BEGUN, released=released)
         self._policies: list[tuple[Policy, int, int]] = []
-        """What it went by before each that was put in its place, oldest first."""
+        """Earlier policies of this leadership, oldest first."""
         self._changed = changed
         self.by_order = by_order
         others = self._leading.members - {node}

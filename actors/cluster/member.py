@@ -105,7 +105,7 @@ class Member:
         alone = memory.stands is None
         self._role: Role = Alone() if alone else Waiting()
         self._heard_us: int | None = None
-        """When a leader was heard last in the roles before this one; None: never."""
+        """Monotonic time of the last word of a leader in earlier roles; None: there was none."""
         self.why = "" if alone else "the node has just been started"
         """Why it waits."""
         self.lacks = False
@@ -157,7 +157,7 @@ class Member:
 
     @property
     def _leader_heard_us(self) -> int | None:
-        """When it heard a leader last, on the monotonic clock; None: never since it was started.
+        """Return the monotonic time of the last word of a leader; None: none since the start.
         Where it leads, or is alone, no other node knows more."""
         role = self._role
         if isinstance(role, Alone | Leader):
@@ -173,7 +173,7 @@ class Member:
 
     @property
     def is_told(self) -> bool:
-        """Whether it shows, since it was started, all that it may have shown before."""
+        """True if it shows, since it was started, all that it may have shown before."""
         self.note_told()
         return self._was_told
 

@@ -27,7 +27,7 @@ from protocol.errors import Busy
 SILENT_SECONDS: Final = 3.0
 """A node that has heard no leader for so long refuses: another node may know more."""
 LOOK_SECONDS: Final = 0.02
-"""How often it is looked whether there is a leader again, as long as a read waits for that."""
+"""Seconds between two looks for a leader while a read waits for one."""
 _SILENT_US: Final = int(SILENT_SECONDS * 1_000_000)
 
 

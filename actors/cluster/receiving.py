@@ -113,7 +113,7 @@ class Receiving:
         self.epoch = 0
         """In which it is attached; 0: it is not yet."""
         self._told_at = 0
-        """Who shows this shows all that this node may have shown before it attached."""
+        """The commit up to which this node may have shown frames before it attached."""
         self.released = 0
         """The last frame that the leader has said to be released."""
         self.heard_us = self._monotonic_us()

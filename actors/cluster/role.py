@@ -68,7 +68,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """What it releases is up to its leadership."""
+    """The leadership decides up to which commit it releases."""
 
     leadership: Leadership
     life = Life.LEADING

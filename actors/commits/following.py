@@ -253,7 +253,7 @@ class Following:
         self._forget_fetched()
 
     def _forget_fetched(self) -> None:
-        """What was read, or is being read, may be there no more."""
+        """Forget frames that were read, or are being read: the log may not hold them any more."""
         self._fetched.clear()
         if self._fetching is not None:
             self._fetching.cancel()

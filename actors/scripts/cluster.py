@@ -250,13 +250,13 @@ def drop_failover(run: ScriptRun, statement: tree.DropFailover) -> Value:
 
 
 def _await_policy(run: ScriptRun, asked: asyncio.Future[CommitTicket | None]) -> None:
-    promise = outcome_of(run, asked)
-    if promise is None:
+    ticket = outcome_of(run, asked)
+    if ticket is None:
         return
     try:
-        run.until_released(promise)
+        run.until_released(ticket)
     except (*ENDED, Draining) as why:
-        raise late(promise.sequence, why) from why
+        raise late(ticket.sequence, why) from why
 
 
 def outcome_of(run: Execution, asked: asyncio.Future[Outcome]) -> Outcome:

@@ -8,19 +8,19 @@ from language.env import Env
 from language.functions.table import function, slices
 from language.operators import merged
 from protocol.errors import TypeRefused
-from protocol.values import NONE, present, type_name
+from protocol.values import NONE, present_fields, type_name
 
 
 @function("object::keys", "object", result="array")
 def keys(fields: dict[str, Any]) -> list[str]:
     """The names of an object's fields, as they stand."""
-    return list(present(fields))
+    return list(present_fields(fields))
 
 
 @function("object::values", "object", result="array")
 def values(fields: dict[str, Any]) -> list[Any]:
     """The values of an object's fields, as they stand."""
-    return list(present(fields).values())
+    return list(present_fields(fields).values())
 
 
 @function("object::merge", "object", "object", result="object")

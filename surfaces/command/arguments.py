@@ -67,7 +67,7 @@ class Etcd:
     credential: tuple[str, str] | None = field(default=None, repr=False)
     """What the environment says of these."""
     in_clear: bool = False
-    """Whether these go over plain http to other machines, too."""
+    """True if these may go over plain http to other machines."""
 
 
 @dataclass(frozen=True, slots=True)
