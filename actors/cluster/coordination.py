@@ -486,8 +486,7 @@ class CoordinationActor(LoopActor):
 
     async def _lead_nobody(self, why: str) -> None:
         """What is not released here is another's to release, or to write anew."""
-        if not self._committer.follows:
-            await self._committer.begin_following(NotWritable(why, leader=[]))
+        await self._committer.begin_following(NotWritable(why, leader=[]))
 
     # --- taking the lead --------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
@@ -226,5 +227,32 @@ def test_who_gave_its_lead_up_takes_it_again_once_it_may() -> None:
         await new.value("DEFINE NODE ROLES serving, writable")
         await trio.named("c" if new.name == "b" else "b").value("DEFINE NODE ROLES NONE")
         await trio.until(lambda: trio.leader is leader)
+
+    played(main)
+
+
+def test_a_takeover_that_dies_puts_nothing_in_flight(logbook: Logbook) -> None:
+    """Else the node shows, as a follower, what its next leader has not released."""
+    logbook.allow("actor failed")
+
+    async def main(trio: Trio, leader: Machine) -> None:
+        await leader.value("ALTER REPLICA c ROLES NONE")
+        await trio.in_sync("a", "b", "c")
+        committer = trio.named("b").runs.committer
+        following, undone = committer._following, list[int]()
+        begin = following.all_of_it
+
+        def dies() -> asyncio.Future[None]:
+            begin()
+            following.all_of_it = begin  # type: ignore[method-assign]
+            committer.on_following.append(
+                lambda: undone.append(committer.committed - committer.released_upto)
+            )
+            raise RuntimeError("what coordinates dies")
+
+        following.all_of_it = dies  # type: ignore[method-assign]
+        await leader.kill()
+        await trio.until(lambda: trio.leader is trio.named("b"))
+        assert undone == [0]
 
     played(main)
