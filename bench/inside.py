@@ -326,12 +326,11 @@ class Steps:
         return step
 
 
-async def serve(directory: str) -> None:
-    """Do what the parent asks for, line by line."""
+async def begin(directory: str) -> Here:
+    """Start a node in this process, with connections and something to ask for."""
     from actors.doors import system_doors
     from actors.node import start
     from actors.settings import FirstOwner, NodeSettings
-    from protocol import limits
     from surfaces.command import heap
     from surfaces.http.shared import HttpSettings
     from surfaces.http.surface import HttpSurface
@@ -346,6 +345,14 @@ async def serve(directory: str) -> None:
     here = Here(node, Wire(NodeGate(node)), http)
     await here.begin()
     heap.leave_the_start_alone()
+    return here
+
+
+async def serve(directory: str) -> None:
+    """Do what the parent asks for, line by line."""
+    from protocol import limits
+
+    here = await begin(directory)
     print(f"{SAID}ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         word, row, rounds = line.split()

@@ -11,6 +11,7 @@ import pytest
 from surfaces.shell import arguments, transfers
 from surfaces.shell.shortcuts import SHORTCUTS
 from tests.architecture.sources import ROOT
+from tests.docs import machines
 from tests.processes import PASSWORD, serving
 from tests.surfaces.shell.terminal import ENTER, Terminal
 
@@ -58,7 +59,8 @@ def replayed(transcript: str, home: Path) -> str:
                     terminal.wait_prompt(found[1])
                     terminal.enter(found[2])
             assert terminal.wait_end() == 0
-            return terminal.text + "\n"
+            shown = terminal.text.splitlines()
+            return "".join(f"{line}\n" for line in shown if line not in machines.IMPATIENT)
 
 
 def same(one: str, other: str) -> bool:
