@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.messages.request import Sender
@@ -19,7 +20,7 @@ from protocol.errors import Refusal
 from protocol.messages import PublishMessages
 from protocol.requests import AuthenticatePassword, AuthenticateToken, Caller, SignIn, SignOut
 from protocol.values import NONE
-from tests.simulation.scripts import AGAIN, Draft, Part, Script, Step
+from tests.simulation.scripts import AGAIN, Draft, Part, Refused, Script, Step
 
 if TYPE_CHECKING:
     from tests.simulation.world import Life
@@ -120,7 +121,7 @@ class Guests:
         new = f"password {len(history.passwords)} of {name}"
         old = self._passwords.pop(name, None)
         history.passwords.append(new)
-        step = Step(f"ALTER USER {name} SET PASSWORD '{new}'", _alters)
+        step = Step(f"ALTER USER {name} SET PASSWORD '{new}'", partial(_alters, name))
         if not await life.send(Script((Part((step,)),), {})):
             return  # which of both it is nobody knows
         self._tokens.pop(name, None)
@@ -148,6 +149,8 @@ def _unheard(_answer: Any, _refusal: Refusal | None) -> None:
     """Nobody needs to hear what became of a message."""
 
 
-def _alters(draft: Draft) -> Any:
+def _alters(name: str, draft: Draft) -> Any:
+    if name not in draft.users:
+        raise Refused("Unknown")  # a full disk has taken its declaration back
     draft.perhaps = True
     return NONE

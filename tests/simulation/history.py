@@ -458,7 +458,6 @@ class History:
     ) -> State:
         """The state after a frame, as its script must have made it."""
         reason = whose.reason
-        self._check_cut(fold, whose)
         if reason == FIRST_OWNER:
             return replace(before, users=before.users | {OWNER})
         after = State(
@@ -474,6 +473,7 @@ class History:
             return before
         if fold.kept_late:
             return before  # of what was refused: whoever asked for it has heard so
+        self._check_cut(fold, whose)
         if whose.how == "node" and reason in ITS_OWN:
             _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no upkeep")
             _hold(not fold.taken_back, f"{fold.sequence} takes back what is still out")
