@@ -8,7 +8,7 @@ from typing import Any, Final
 from language import tree
 from protocol import limits
 from protocol.errors import TooLarge
-from protocol.values import LONG, Tick, paced
+from protocol.values import LONG, Tick, is_rows, paced
 from protocol.weights import weigh, weigh_with_heights
 
 _SAMPLES: Final = 8
@@ -105,7 +105,7 @@ def bounded(value: Any, tick: Tick | None = None) -> Any:
                 f"a value takes at most {limits.STATEMENT_MEMORY_BYTES} bytes",
                 limit=limits.STATEMENT_MEMORY_BYTES,
             )
-        if sizes[id(value)][1] > limits.DEPTH:
+        if sizes[id(value)][1] > limits.DEPTH + is_rows(value):
             raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
     return value
 

@@ -35,6 +35,7 @@ from protocol.values import (
     Tick,
     Value,
     check,
+    check_given,
     is_flat,
     is_low,
     moment,
@@ -174,25 +175,35 @@ ITEMS_A_STEP: Final = 64
 """Items of a list that are encoded between two ticks."""
 
 
-def unpack_foreign(data: bytes | memoryview, tick: Tick | None = None) -> Value:
+Check = Callable[[Any, Tick | None], None]
+"""Refuses a decoded message that holds what is no value."""
+
+
+def unpack_foreign(
+    data: bytes | memoryview, tick: Tick | None = None, refuse: Check = check_given
+) -> Value:
     """One value from msgpack that somebody sent.
 
     :param tick: called now and then while a long one is read; `data` must stay as it is meanwhile
+    :param refuse: checks what was decoded. Where the message is an envelope around values, it
+        allows for its levels
     :raises BadRequest: not msgpack, trailing bytes, an unknown extension, a key that stands twice
     :raises NameRefused: a link to a record of a table that no name could be
     :raises TooLarge: more elements than `limits.ELEMENTS`, more arrays and objects than
         `limits.CONTAINERS`, found before they are all built
-    :raises Refusal: what `values.check` raises
+    :raises Refusal: what `refuse` raises
     """
     if len(data) <= SHORT_BYTES:
         try:
             return unpack_short(bytes(data))  # type: ignore[no-any-return]
         except Unsettled:
             pass  # what is wrong with it, if anything, is for the strict decoder to say
-    return unpack_strictly(data, tick)
+    return unpack_strictly(data, tick, refuse)
 
 
-def unpack_strictly(data: bytes | memoryview, tick: Tick | None = None) -> Value:
+def unpack_strictly(
+    data: bytes | memoryview, tick: Tick | None = None, refuse: Check = check_given
+) -> Value:
     """As `unpack_foreign`, of any message."""
     size = len(data)
     longest = min(size, limits.ELEMENTS)  # room for an array is made when its length is read
@@ -213,7 +224,7 @@ def unpack_strictly(data: bytes | memoryview, tick: Tick | None = None) -> Value
         raise TooLarge("a message claims more elements than there is room for") from None
     except _NO_VALUE as error:
         raise BadRequest(f"not a msgpack value: {error or type(error).__name__}") from None
-    check(value, 0, tick)
+    refuse(value, tick)
     return value  # type: ignore[no-any-return]
 
 
@@ -244,7 +255,7 @@ def unpack_short(data: bytes) -> Any:
 
 def _settled(value: Any, depth: int) -> Any:
     """What the quick decoder has found, with values for extensions, and checked as `values.check`
-    does. Its strings are Unicode already."""
+    does, levels of an envelope counted. Its strings are Unicode already."""
     if isinstance(value, dict):
         "".join(value)  # a TypeError where a key is no string
         if depth >= limits.DEPTH:
@@ -326,8 +337,8 @@ def _with_datetimes(value: Any, depth: int, tick: Tick | None) -> Any:
     kind = type(value)
     if kind is msgpack.Timestamp:
         return moment(value.to_unix_nano())
-    # What nests deeper is refused by `check`, as it is.
-    if depth <= limits.DEPTH and (kind is list or kind is dict):
+    # What nests deeper than a value and its envelope is refused as it is, and first.
+    if depth <= _WITH_ENVELOPE and (kind is list or kind is dict):
         items = enumerate(value) if kind is list else value.items()
         for at, part in ticking(items, len(value), tick):
             if type(part) in _LOOKED_INTO:
@@ -335,6 +346,8 @@ def _with_datetimes(value: Any, depth: int, tick: Tick | None) -> Any:
     return value
 
 
+_WITH_ENVELOPE: Final = limits.DEPTH + 4
+"""Levels of a frame, its body, its parameters and rows around those of a value."""
 _LOOKED_INTO: Final = frozenset({msgpack.Timestamp, list, dict})
 
 

@@ -25,7 +25,7 @@ import msgpack
 
 from protocol import binary, limits
 from protocol.errors import AnswerTooLarge, BadRequest, Refusal, TooLarge
-from protocol.values import Tick
+from protocol.values import Tick, check, check_body
 
 PREFIX_BYTES: Final = 4
 HEAD_BYTES: Final = 1 + 9 + 9
@@ -236,7 +236,8 @@ def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
     """The message of one frame, its length prefix taken off.
 
     :param tick: called now and then while a long frame is decoded
-    :raises TooLarge: nested deeper than `limits.DEPTH`, or more elements than `limits.ELEMENTS`
+    :raises TooLarge: a value nests deeper than `limits.DEPTH`, or there are more elements than
+        `limits.ELEMENTS`
     :raises BadRequest: anything but one array of kind, id and body
     """
     return Message(*_decode(frame, tick))
@@ -245,7 +246,7 @@ def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
 def _decode(
     frame: bytes | memoryview, tick: Tick | None
 ) -> tuple[Kind, int, dict[str, Any] | None]:
-    parts = binary.unpack_foreign(frame, tick)
+    parts = binary.unpack_foreign(frame, tick, _check_parts)
     if type(parts) is not list or len(parts) != 3:
         raise BadRequest("a frame holds an array of three: kind, id, body")
     number, request, body = parts
@@ -256,6 +257,15 @@ def _decode(
     if body is not None and type(body) is not dict:
         raise BadRequest("a body is a map or nil")
     return _KINDS[number], request, body
+
+
+def _check_parts(parts: Any, tick: Tick | None) -> None:
+    """Refuse a frame that holds what is no value. The frame and its body are no levels of one."""
+    if type(parts) is list and len(parts) == 3 and type(parts[2]) is dict:
+        check(parts[:2])
+        check_body(parts[2], tick)
+    else:
+        check(parts, 0, tick)
 
 
 def _head(frame: bytes | memoryview) -> tuple[Kind, int] | None:

@@ -38,7 +38,17 @@ from protocol.text import (
     parse_duration,
     parse_record,
 )
-from protocol.values import LONG, NONE, NoneValue, RecordId, Tick, Value, check, is_flat, paced
+from protocol.values import (
+    LONG,
+    NONE,
+    NoneValue,
+    RecordId,
+    Tick,
+    Value,
+    check_given,
+    is_flat,
+    paced,
+)
 
 EXACT: Final = 2**53
 """Integers up to this, either way, are exact in every JSON reader."""
@@ -202,7 +212,7 @@ def from_json(plain: Any, tick: Tick | None = None) -> Value:
     :param tick: called now and then while a large value is looked through
     """
     value = _resolve(plain, 0, tick)
-    check(value, 0, tick)
+    check_given(value, tick)
     return value  # type: ignore[no-any-return]
 
 

@@ -12,7 +12,12 @@ MIB: Final = 1024 * KIB
 
 # --- values -------------------------------------------------------------------------------------
 DEPTH: Final = 64
-"""Nesting of arrays and objects, of expressions, and of blocks: well below what recursion bears."""
+"""Arrays and objects one inside another in a value, itself counted, wherever it comes from; the
+array around rows and the message around a value are none of its levels. Also expressions and blocks
+one inside another in a script."""
+NESTING: Final = 96
+"""Expressions and blocks of a script together with the levels of a value that is written out in
+them: well below what recursion bears."""
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 """Integers are signed 64 bit: what msgpack and every client language can hold."""

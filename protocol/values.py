@@ -352,6 +352,37 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
         check(part, depth + 1, tick)
 
 
+def is_rows(value: Any) -> bool:
+    """True if a value is an array that begins with an object, such as the rows of an INSERT or of
+    an answer. Each row is a value: `limits.DEPTH` does not count the array around them."""
+    return type(value) is list and bool(value) and type(value[0]) is dict
+
+
+def check_given(value: Any, tick: Tick | None = None) -> None:
+    """Refuse what can't be given to a script, as `check` does; of rows each is checked by itself.
+
+    :param tick: as `check`
+    """
+    check(value, -1 if is_rows(value) else 0, tick)
+
+
+def check_body(body: dict[Any, Any], tick: Tick | None = None) -> None:
+    """Refuse a field of a message's body that is no value. `params` and `values` hold values, each
+    of which is checked by itself.
+
+    :param tick: as `check`
+    """
+    check(dict.fromkeys(body))
+    for name, held in body.items():
+        if name == "params" and type(held) is dict:
+            check(dict.fromkeys(held), 0, tick)
+            held = held.values()
+        elif name != "values" or type(held) is not list:
+            held = (held,)
+        for value in held:
+            check_given(value, tick)
+
+
 def _check_scalar(value: Any, kind: type) -> None:
     if kind is str:
         if not value.isascii():

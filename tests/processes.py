@@ -185,19 +185,21 @@ class NodeProcess:
         headers: Mapping[str, str] | None = None,
         user: tuple[str, str] | None = (USER, PASSWORD),
     ) -> Reply:
-        """One HTTP request on a connection of its own. A `body` that is no string goes as JSON."""
+        """One HTTP request on a connection of its own. A `body` that is neither bytes nor a string
+        goes as JSON."""
         sent = dict(headers or {})
         if user is not None:
             pair = base64.b64encode(":".join(user).encode()).decode()
             sent["Authorization"] = f"Basic {pair}"
-        if body is not None and not isinstance(body, str):
+        if body is not None and not isinstance(body, str | bytes):
             body = json.dumps(body)
             sent.setdefault("Content-Type", "application/json")
         elif body is not None:
             sent.setdefault("Content-Type", "text/plain; charset=utf-8")
         connection = http.client.HTTPConnection(*self.address("http"), timeout=START_SECONDS)
         try:
-            connection.request(method, path, body and str(body).encode(), sent)
+            data = body.encode() if isinstance(body, str) else body
+            connection.request(method, path, data, sent)
             answer = connection.getresponse()
             reply = Reply(answer.status, dict(answer.getheaders()), answer.read())
             canaries.heard(f"{reply.headers}", f"headers of {method} {path}")

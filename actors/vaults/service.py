@@ -19,7 +19,7 @@ from protocol import limits
 from protocol.binary import pack
 from protocol.doors import Rng
 from protocol.errors import BadRequest, TooLarge, TypeRefused, WrongKey
-from protocol.values import NONE, Value, instant
+from protocol.values import NONE, Value, check, instant
 from protocol.vaults import SealState
 from storage import vaults
 from storage.transactions import Transaction
@@ -129,6 +129,7 @@ class Vaults:
         id = vaults.check_id(act.id)
         if value is NONE:
             raise TypeRefused("NONE is no value of a vault's record: ERASE it")
+        check(value)
         plain = pack(value)
         if len(plain) > limits.VAULT_VALUE_BYTES:
             raise TooLarge(

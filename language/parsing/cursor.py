@@ -72,6 +72,12 @@ class Cursor:
         self.starts = self.tokens.starts
         self.i = 0
         self.depth = 0
+        self._literals = 0
+        """Arrays and objects around the token at hand."""
+        self._outermost = ""
+        """Mark that opened the outermost of them."""
+        self._rows = False
+        """True if the outermost is an array around objects; see `protocol.values.is_rows`."""
         self._tick = tick
         self._filled = 0
         self._counted = False
@@ -241,10 +247,36 @@ class Cursor:
         self.depth += 1
         if self.depth > limits.DEPTH:
             self.refuse(TooLarge, f"a script nests at most {limits.DEPTH} deep")
+        self._check_nesting()
 
     def leave(self) -> None:
         """One level up again."""
         self.depth -= 1
+
+    def enter_literal(self, mark: str) -> None:
+        """Enter an array or object that is written out. It is a level of its value.
+
+        :param mark: opens it
+        :raises TooLarge: the value is deeper than `limits.DEPTH`
+        """
+        self._literals += 1
+        if self._literals == 1:
+            self._outermost, self._rows = mark, False
+        elif self._literals == 2:
+            self._rows = self._outermost == "[" and mark == "{"
+        if self._literals > limits.DEPTH + self._rows:
+            self.refuse(TooLarge, f"values nest at most {limits.DEPTH} deep")
+        self._check_nesting()
+
+    def leave_literal(self) -> None:
+        """Leave an array or object."""
+        self._literals -= 1
+
+    def _check_nesting(self) -> None:
+        if self.depth + self._literals > limits.NESTING:
+            self.refuse(
+                TooLarge, f"a script with the values in it nests at most {limits.NESTING} deep"
+            )
 
     # --- refusing ---------------------------------------------------------------------------------
 

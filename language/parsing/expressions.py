@@ -412,7 +412,9 @@ class Expressions(Links):
         self.expect_mark("(")
         if name == "count" and self._says_distinct():
             name, self.i = "count_distinct", self.i + 1
+        self.enter()
         arguments, height = self._items(")", self._argument)
+        self.leave()
         wrong = wrong_call(name, arguments)
         if wrong is not None:
             self.refuse(*wrong, at)
@@ -487,7 +489,10 @@ class Expressions(Links):
         elif kind == PREFIXED and text[0] == "u":
             node = self.prefixed_string(text)
         elif text == "[":
-            return self._array()
+            self.enter()
+            array = self._array()
+            self.leave()
+            return array
         else:
             self._no_identity()
         with self.placed(at):
@@ -517,8 +522,10 @@ class Expressions(Links):
         return node
 
     def _array(self) -> tree.Expression:
+        self.enter_literal("[")
         self.i += 1
         items, height = self._items("]")
+        self.leave_literal()
         self._taller(height + 1)
         return tree.Array(items)
 
@@ -527,7 +534,6 @@ class Expressions(Links):
     ) -> tuple[tuple[tree.Expression, ...], int]:
         """Expressions up to a closing mark, with the height of the highest."""
         item = item or self.expression
-        self.enter()
         items: list[tree.Expression] = []
         highest = 0
         while not self.take_mark(closing):
@@ -537,11 +543,10 @@ class Expressions(Links):
             if not self.separated():
                 self.expect_mark(closing, f"an operator, `,` or `{closing}`")
                 break
-        self.leave()
         return tuple(items), highest
 
     def _object(self) -> tree.Expression:
-        self.enter()
+        self.enter_literal("{")
         self.i += 1
         fields: list[tuple[str, tree.Expression]] = []
         highest = 0
@@ -554,7 +559,7 @@ class Expressions(Links):
             if not self.separated():
                 self.expect_mark("}", "an operator, `,` or `}`")
                 break
-        self.leave()
+        self.leave_literal()
         self._taller(highest + 1)
         return tree.Object(tuple(fields))
 

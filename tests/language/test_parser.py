@@ -17,6 +17,7 @@ from protocol.errors import (
     UnexpectedToken,
     Unknown,
 )
+from tests.tables import case
 
 
 def refusal(text: str) -> Refusal:
@@ -124,8 +125,25 @@ def test_blocks_are_bounded_too() -> None:
 
 
 def test_as_deep_as_values_may_be_is_allowed_and_printed_back() -> None:
-    script = parse("RETURN " + "[" * limits.DEPTH + "]" * limits.DEPTH)
-    assert parse(print_script(script)) == script
+    value, blocks = "[" * limits.DEPTH + "]" * limits.DEPTH, limits.NESTING - limits.DEPTH
+    row = value.replace("[", "{ a: ", 1)[:-1] + "}"
+    for text in (
+        f"RETURN {value}",
+        f"INSERT INTO t [{row}, {row}]",
+        "IF true { " * blocks + f"RETURN {value}" + "}" * blocks,
+        "RETURN " + "string::len(" * blocks + value + ")" * blocks,
+        "RETURN " + "string::len(" * 64 + "[" * 32 + "]" * 32 + ")" * 64,
+    ):
+        with case(text):
+            script = parse(text)
+            assert parse(print_script(script)) == script
+    for text in (
+        f"RETURN [{row}, [{value}]]",
+        f"INSERT INTO t [[{row}]]",
+        "IF true { " * (blocks + 1) + f"RETURN {value}" + "}" * (blocks + 1),
+    ):
+        with case(text):
+            assert isinstance(refusal(text), TooLarge)
 
 
 def test_long_chains_of_conditions_are_no_depth() -> None:

@@ -26,6 +26,7 @@ from protocol.frames import (
     encode,
 )
 from protocol.values import NONE, RecordId
+from tests.tables import case
 
 EVERY_VALUE: dict[str, Any] = {
     "none": NONE, "null": None, "bool": True, "int": -(2**63), "float": 1.5,
@@ -221,13 +222,26 @@ class TestBombs:
     """Small frames that would become large: refused before they have."""
 
     def test_depth(self) -> None:
-        def nested(depth: int) -> bytes:
-            return b"\x93\x03\x01\x81\xa1v" + b"\x91" * depth + b"\xc0"
+        around = {
+            "a field": b"\x81\xa1v",
+            "a parameter": b"\x81\xa6params\x81\xa1v",
+            "a row": b"\x81\xa6params\x81\xa1v\x91\x81\xa1a",
+            "one of several": b"\x81\xa6values\x91",
+        }
 
-        decode(nested(limits.DEPTH - 2))  # the frame's array and its body count too
-        for depth in (limits.DEPTH - 1, 200, 1000, 5000, 1_000_000):
-            with pytest.raises(Refusal):
-                decode(nested(depth))
+        def nested(before: bytes, depth: int) -> bytes:
+            return b"\x93\x03\x01" + before + b"\x91" * depth + b"\xd7\xff" + bytes(8)
+
+        for name, before in around.items():
+            most = limits.DEPTH - (name == "a row")  # an object is a level of its row
+            with case(name):
+                decode(nested(before, most))
+                for depth in (most + 1, most + 6, 200, 1000, 5000, 1_000_000):
+                    with pytest.raises(Refusal):
+                        decode(nested(before, depth))
+        for deep in (b"\x93" + b"\x91" * 65 + b"\xc0\x01\xc0", b"\x91" * 65 + b"\xc0"):
+            with pytest.raises(TooLarge):
+                decode(deep)
 
     def test_records_inside_records(self) -> None:
         """Each level of these took C stack for a decoder of its own: 2 KB ended the process."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from protocol import limits
 from protocol.frames import Kind
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSPHRASE, PASSWORD
@@ -125,6 +126,12 @@ async def test_bodies_that_are_none(house: House) -> None:
     ]:
         with case(path, body):
             assert await house.code("POST", path, body) == "BadRequest"
+    deep: Any = []
+    for _ in range(limits.DEPTH - 3):
+        deep = [deep]
+    for value, code in (([{"a": deep}], None), ([{"a": [deep]}], "TooLarge")):
+        answer = await house.ask("POST", f"{VAULT}/write", {"id": "deep", "value": value})
+        assert (None if answer.status == 200 else answer.error["code"]) == code
 
 
 async def test_large_values_take_turns_and_count(house: House, ticks: list[int]) -> None:

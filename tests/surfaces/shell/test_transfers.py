@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import csv
 import errno
@@ -14,28 +15,42 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 from uuid import UUID, uuid4
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from bench.ports import free_port
+from protocol import limits
 from protocol.values import NONE, RecordId
-from storeclient import AsyncClient, OutcomeUnknown, Unreachable, errors
+from storeclient import AsyncClient, Client, OutcomeUnknown, Unreachable, errors
 from surfaces.shell import exporting, importing, patience
 from surfaces.shell.cells import CsvRows
 from surfaces.shell.columns import CellRefused, Census, Column, from_head, type_of_field
 from surfaces.shell.resuming import ResumeFile
 from surfaces.shell.rows import made_id
 from surfaces.shell.transfers import Import, Table, understand_export, understand_import
-from tests.processes import NodeProcess, begin, command_line, environment, run, serving
+from tests.processes import (
+    PASSWORD,
+    USER,
+    NodeProcess,
+    begin,
+    command_line,
+    environment,
+    run,
+    serving,
+)
 from tests.surfaces.shell.conftest import Here
+from tests.tables import case
 
 EVERY_TYPE = """
     DEFINE TABLE t;
@@ -62,6 +77,127 @@ def transfer(here: Here, word: str, table: str, path: Path | str, *words: str) -
 def table(here: Here, name: str) -> Any:
     """All of a table, ids without its name."""
     return here.script(f"SELECT *, record::id(id) AS id FROM {name}")
+
+
+def nested(levels: int, row: bool = False) -> Any:
+    """An array around so many arrays less one; the outermost is an object where a row is wanted."""
+    value: Any = []
+    for _ in range(levels - 1 - row):
+        value = [value]
+    return {"a": value} if row else value
+
+
+Way = Callable[[int], str | None]
+"""Brings a value of so many levels into the node. Answers the code of its refusal."""
+
+
+def nested_row(levels: int) -> Any:
+    return nested(levels, row=True)
+
+
+def nested_rows(levels: int) -> Any:
+    return [nested_row(levels)]
+
+
+def nested_ways(here: Here, client: Client, path: Path) -> Iterator[tuple[str, Way]]:
+    """The ways by which a value comes into the node, by name."""
+
+    def refused(work: Callable[..., object], *given: Any) -> str | None:
+        try:
+            work(*given)
+        except errors.Refused as error:
+            return error.code
+        return None
+
+    def over_wire(script: str, value: Any) -> str | None:
+        return refused(client.run, script, {"v": value})
+
+    def over_http(script: str, value: Any) -> str | None:
+        answer = here.node.script(script, ns="shop", db=here.database, params={"v": value})
+        return answer["error"]["code"] if "error" in answer else None
+
+    def over_msgpack(script: str, value: Any) -> str | None:
+        asked = {"script": script, "ns": "shop", "db": here.database, "params": {"v": value}}
+        kind = {"Content-Type": "application/msgpack"}
+        reply = here.node.request("POST", "/script", msgpack.packb(asked), kind)
+        return reply.json["error"]["code"] if "error" in reply.json else None
+
+    def as_key(value: Any, encode: Callable[[Any], object], kind: str) -> str | None:
+        route = f"/kv/shop/{here.database}/s/key/k"
+        reply = here.node.request("PUT", route, encode(value), {"Content-Type": kind})
+        return None if reply.status < 300 else reply.json["error"]["code"]
+
+    def imported(row: Any) -> str | None:
+        path.write_text(json.dumps({"id": 1, **row}) + "\n")
+        code, err = transfer(here, "import", "t", path, "--on-duplicate", "update")
+        return None if code == 0 else "TooLarge" if "nest at most 64 deep" in err else err
+
+    def written_out(script: str, value: Any) -> str | None:
+        return refused(client.run, script.replace("{}", str(value)))
+
+    def packed(value: Any) -> str | None:
+        return refused(client.run, f"RETURN m'{base64.b64encode(msgpack.packb(value)).decode()}'")
+
+    def way(work: Callable[[Any], str | None], make: Callable[[int], Any]) -> Way:
+        return lambda levels: work(make(levels))
+
+    for name, make, script in (
+        ("a parameter", nested, "RETURN $v"),
+        ("CREATE", nested_row, "CREATE t CONTENT $v"),
+        ("UPSERT", nested_row, "UPSERT t:1 CONTENT $v"),
+        ("INSERT of one", nested_row, "INSERT INTO t $v"),
+        ("INSERT", nested_row, "INSERT INTO t [$v]"),
+        ("INSERT of rows", nested_rows, "INSERT INTO t $v"),
+        ("INSERT of what was read", nested_row,
+         "UPSERT t:2 CONTENT $v; LET $r = SELECT * FROM t:2; DELETE t:2; INSERT INTO t $r"),
+        ("INSERT of a subquery", nested_row,
+         "UPSERT t:3 CONTENT $v; INSERT INTO t (SELECT * OMIT id FROM t:3)"),
+        ("a variable", nested_row, "LET $w = $v; CREATE t CONTENT $w"),
+        ("PUBLISH", nested, "PUBLISH INTO q VALUE $v"),
+        ("PUBLISH of several", nested_rows, "PUBLISH INTO q VALUES $v"),
+        ("SET", nested, "SET 'k' IN s VALUE $v"),
+    ):  # fmt: skip
+        for surface in (over_wire, over_http, over_msgpack):
+            yield f"{name} {surface.__name__}", way(partial(surface, script), make)
+    topic = client.topic("shop", here.database, "q")
+    yield "publish", way(partial(refused, topic.publish), nested)
+    several = way(partial(refused, topic.publish_many), lambda levels: [nested(levels)] * 2)
+    yield "publish many", several
+    cache = client.cache("shop", here.database, "s")
+    yield "a key", way(partial(refused, cache.set, "k"), nested)
+    for kind, encode in (
+        ("application/json", json.dumps),
+        ("application/msgpack", msgpack.packb),
+        ("text/plain", str),
+    ):
+        yield f"a key as {kind}", way(partial(as_key, encode=encode, kind=kind), nested)
+    for script, make in (
+        ("RETURN {}", nested),
+        ("IF true { IF true { RETURN ({}) } }", nested),
+        ("CREATE t CONTENT {}", nested_row),
+        ("INSERT INTO t [{}, {}]", nested_row),
+        ("PUBLISH INTO q VALUE {}", nested_row),
+    ):
+        yield script, way(partial(written_out, script), make)
+    yield "a packed literal", way(packed, nested)
+    yield "import", way(imported, nested_row)
+
+
+def test_a_value_nests_as_deep_whatever_way_it_comes(here: Here, tmp_path: Path) -> None:
+    """What stands around it, a frame, a body, parameters, an array of rows, is no part of it."""
+    here.script("DEFINE TABLE t; DEFINE TABLE u; DEFINE TOPIC q; DEFINE SPACE s")
+    with Client(here.address, user=USER, password=PASSWORD, ns="shop", db=here.database) as client:
+        for name, way in nested_ways(here, client, tmp_path / "in.jsonl"):
+            with case(name):
+                assert way(limits.DEPTH) is None
+                assert way(limits.DEPTH + 1) == "TooLarge"
+    here.script("DELETE t; CREATE t:1 CONTENT $v", v=nested(limits.DEPTH, True))
+    for form in ("jsonl", "csv"):
+        path = tmp_path / f"t.{form}"
+        assert transfer(here, "export", "t", path) == (0, ANY)
+        code, err = transfer(here, "import", "u", path, "--on-duplicate", "update")
+        assert code == 0, err
+        assert table(here, "u") == table(here, "t") == [{"id": 1, **nested(limits.DEPTH, True)}]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
