@@ -17,6 +17,7 @@ from actors.rights import Names
 from actors.scripts import calling
 from actors.scripts.announcing import announce
 from actors.scripts.denied_access import turned_away
+from actors.scripts.handlers import Audited
 from actors.scripts.judging import judged, touch_named
 from actors.scripts.moments import KeptMoment
 from actors.scripts.plans import Plan, Step, rowless
@@ -122,8 +123,8 @@ class Execution:
     written = NO_COMMIT
     """Its own last commit."""
     in_block = False
-    audited = False
-    """Whether a statement of the transaction at hand is one that the audit trail keeps."""
+    audited = Audited.NEVER
+    """When the audit trail keeps the transaction at hand, by its statements so far."""
     reason: str | None = None
     wait: Wait | None = None
     """Of the statement at hand, which may have to wait for messages."""
@@ -186,8 +187,8 @@ class Execution:
             if committer.stall is not None:
                 committer.check_replicated()
             self.need_newest()
-        if step.audited:
-            self.audited = True
+        if step.audited > self.audited:
+            self.audited = step.audited
         try:
             things = judged(self, step.claims) if step.claims else ()
         except (NotAllowed, Unknown) as refusal:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, Final, TypeVar
 
 from language import tree
@@ -206,6 +206,24 @@ def _named(statement: Any, field: str | int) -> str | None:
 # --- the table ------------------------------------------------------------------------------------
 
 
+class Audited(IntEnum):
+    """When the audit trail keeps a statement. A refused right is kept of each."""
+
+    NEVER = 0
+    CHANGES = 1
+    """Where it changed something."""
+    ALWAYS = 2
+    """Also where it changed nothing, or was refused."""
+
+
+_DECLARES: Final = ("Alter", "Define", "Drop", "Rebuild", "Redrive", "Trim")
+"""Beginnings of the names of statements on what is declared, and on all that stands in it."""
+
+
+def _is_declaration(statement: type) -> bool:
+    return statement.__name__.startswith(_DECLARES)
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """How one kind of statement is run, what its answer is called, and what it needs."""
@@ -215,8 +233,8 @@ class Handler:
     writes: bool
     """Whether it needs a node that is writable."""
     needs: tuple[Need | OnRecords | OnNoun | OnParts, ...]
-    audited: bool = False
-    """Whether the audit trail keeps it, beside the statement log."""
+    audited: Audited = Audited.NEVER
+    """When the audit trail keeps it, beside the statement log."""
 
 
 HANDLERS: Final[dict[type, Handler]] = {}
@@ -238,10 +256,15 @@ def handler_of(statement: Any) -> Handler:
 def handles(
     statement: type, kind: ResultKind, *, writes: bool, needs: Needs, audited: bool = False
 ) -> Callable[[Run], Run]:
-    """Let the decorated function run one kind of statement."""
+    """Let the decorated function run one kind of statement.
+
+    :param audited: the audit trail keeps it also where it changes nothing
+    """
 
     def register(run: Run) -> Run:
-        _register(statement, Handler(_bound(run, needs), kind, writes, tuple(needs), audited))
+        declares = Audited.CHANGES if _is_declaration(statement) else Audited.NEVER
+        kept = Audited.ALWAYS if audited else declares
+        _register(statement, Handler(_bound(run, needs), kind, writes, tuple(needs), kept))
         return run
 
     return register

@@ -50,7 +50,7 @@ def lead_store(run: Execution, statement: tree.LeadStore) -> Value:
     return NONE
 
 
-@handles(tree.Kill, "none", writes=False, needs=[Need(OWN, Kind.NODE)])
+@handles(tree.Kill, "none", writes=False, needs=[Need(OWN, Kind.NODE)], audited=True)
 def kill(run: ScriptRun, statement: tree.Kill) -> Value:
     """End a running script at its next slice.
 

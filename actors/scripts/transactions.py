@@ -16,6 +16,7 @@ from actors.commits import Bounded
 from actors.scripts.answer_sizes import measured
 from actors.scripts.attempts import Attempts
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
+from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run
@@ -246,7 +247,7 @@ class ScriptRun(Execution):
                     ended = self._statements(first, end, done)
                     self._commit(first, end)
                     if not (self.waits or self.goes_on):
-                        if self.written == written and (self.audited or self.request.record):
+                        if self.written == written and (self._is_audited() or self.request.record):
                             self._keep(first, end)
                         return ended
                 except Refusal as refusal:
@@ -255,7 +256,7 @@ class ScriptRun(Execution):
                     if not attempts.may_go_on(
                         refusal, self.transaction, lost=self._runs_again(refusal)
                     ):
-                        if type(refusal) is NotAllowed or self.audited or self.request.record:
+                        if type(refusal) is NotAllowed or self._is_audited() or self.request.record:
                             self._keep(first, end, refusal)
                         self.rest_on_seen()
                         raise self._located(refusal, first) from refusal.__cause__
@@ -300,9 +301,13 @@ class ScriptRun(Execution):
             self.place,
             self.plan.redacted(first, end),
             self.reason or request.reason,
-            audited=self.audited,
+            audited=self._is_audited(),
             refusal=refusal,
         )
+
+    def _is_audited(self) -> bool:
+        """True if the audit trail keeps what changed nothing, or was refused."""
+        return self.audited is Audited.ALWAYS
 
     def _first_attempt(self) -> Attempts:
         return Attempts(self.services.committer, self.turn, self.request.request)
@@ -440,7 +445,8 @@ class ScriptRun(Execution):
         self.began = True
         self.read_at = transaction.sequence
         self._ids = self._nested = 0
-        self.waits = self.goes_on = self.hands_out = self.audited = False
+        self.waits = self.goes_on = self.hands_out = False
+        self.audited = Audited.NEVER
         self.reason = None
         del self.results[done:]
 
@@ -551,7 +557,11 @@ class ScriptRun(Execution):
             check()
         if transaction.size:
             entry = self.services.statements.of(
-                transaction, self.caller, self.request.request, self.place, self.audited
+                transaction,
+                self.caller,
+                self.request.request,
+                self.place,
+                self.audited is not Audited.NEVER,
             )
             ticket = self.services.committer.commit(
                 transaction,

@@ -13,7 +13,9 @@ from actors import entry_retention, statements
 from actors.backlog import Batch, Noted, commit
 from actors.commits import Origin
 from actors.runtime import ask
+from actors.scripts.handlers import HANDLERS, Need
 from actors.settings import NodeSettings
+from language import tree
 from protocol import limits
 from protocol.errors import Draining, NotEnoughReplicas, Refusal, SignInRefused
 from protocol.requests import (
@@ -24,6 +26,7 @@ from protocol.requests import (
     SignOut,
     Surface,
 )
+from protocol.rights import DEFINE, OWN
 from protocol.spaces import SetKey
 from protocol.values import NONE
 from storage.engine import EngineUnreadable
@@ -103,6 +106,67 @@ async def test_a_refused_right_is_kept(house: Running) -> None:
     ]
     (audited,) = await told(house, "dan", "INFO FOR AUDIT LIMIT 1")
     assert audited["needs"] == "WRITE ON TABLE shop.main.thing"
+
+
+async def test_what_is_declared_changed_or_dropped_is_in_the_audit_trail(house: Running) -> None:
+    for text in (
+        "DEFINE NAMESPACE n",
+        "DEFINE DATABASE n.d",
+        "DEFINE TABLE t",
+        "DEFINE FIELD a ON t TYPE int",
+        "ALTER FIELD a ON t SET COMMENT 'x'",
+        "ALTER TABLE t SET SCHEMAFULL",
+        "DEFINE INDEX i ON t FIELDS a",
+        "REBUILD INDEX i ON t",
+        "DROP INDEX i ON t REASON 'r'",
+        "DROP FIELD a ON t",
+        "DEFINE FUNCTION f() { 1 }",
+        "DROP FUNCTION f REASON 'r'",
+        "DEFINE TOPIC q",
+        "ALTER TOPIC q SET KEEP 1h",
+        "DEFINE READER r ON q",
+        "ALTER READER r ON q SET POSITION END REASON 'r'",
+        "DROP READER r ON q REASON 'r'",
+        "DEFINE GROUP g ON q DEADLINE 30s",
+        "ALTER GROUP g ON q SET DELIVERIES 3",
+        "DROP GROUP g ON q REASON 'r'",
+        "PUBLISH INTO q VALUES [1, 2]; DEFINE TOPIC p; REDRIVE FROM q TO p LIMIT 1",
+        "TRIM TOPIC p BEFORE 2 REASON 'r'",
+        "DROP TOPIC p REASON 'r'",
+        "DEFINE SPACE s",
+        "SET 'k' IN s VALUE 1; DROP KEYS IN s PREFIX 'k' REASON 'r'",
+        "DROP SPACE s REASON 'r'",
+        "DROP TABLE t REASON 'r'",
+        "DROP DATABASE n.d REASON 'r'",
+        "DROP NAMESPACE n REASON 'r'",
+    ):
+        with case(text):
+            await house.values(text)
+            (kept,) = await told(house, "root", "INFO FOR AUDIT LIMIT 1")
+            assert kept["statement"] == text.rpartition("; ")[2] and kept["user"] == "root"
+            assert kept["reason"] == ("r" if "REASON" in text else None)
+    await house.values("DEFINE TABLE t")
+    before = await told(house, "root", "INFO FOR AUDIT LIMIT 1")
+    await house.values(
+        "DEFINE TABLE IF NOT EXISTS t; CREATE t:1; UPDATE t:1 SET n = 1; DELETE t;"
+        " PUBLISH INTO q VALUE 1; LET $r = READ FROM q AFTER 0"
+    )
+    assert await told(house, "root", "DEFINE TABLE t") == "AlreadyExists"
+    assert await told(house, "root", "INFO FOR AUDIT LIMIT 1") == before
+    assert await told(house, "root", "KILL 'r-none'") == "Unknown"
+    await asyncio.sleep(0)  # a turn for its commit
+    (kept,) = await told(house, "root", "INFO FOR AUDIT LIMIT 1")
+    assert (kept["statement"], kept["refused"]) == ("KILL 'r-none'", "Unknown")
+
+
+def test_each_statement_that_needs_define_or_own_is_kept_in_the_audit_trail() -> None:
+    left_out = [
+        kind
+        for kind, handler in HANDLERS.items()
+        if any(isinstance(need, Need) and need.verbs & (DEFINE | OWN) for need in handler.needs)
+        and not handler.audited
+    ]
+    assert left_out == [tree.InfoTrail]  # it reads
 
 
 async def test_of_what_was_refused_no_more_is_kept_than_was_reached(house: Running) -> None:
@@ -331,7 +395,9 @@ async def test_it_survives_a_restart_and_a_state_made_anew(
         await node.answer("RETURN 1", record=True, reason="look")
         before = await node.value("INFO FOR STATEMENTS")
         trail = await node.value("INFO FOR AUDIT")
-    assert [each["action"] for each in trail] == ["statement"]
+    assert [each["statement"].split()[1] for each in trail] == [
+        "USER", "TABLE", "DATABASE", "NAMESPACE",
+    ]  # fmt: skip
     for settings in ({}, {"rebuild_state": True}):
         async with running(tmp_path / "s", settings=settings) as node:
             assert (await node.value("INFO FOR STATEMENTS"))[-len(before) :] == before
