@@ -17,9 +17,10 @@ _PLAIN: Final = re.compile(r"'[^'\\]*+'|\"[^\"\\]*+\"|(0|[1-9][0-9]{0,17})")
 """What most values are, and the parser is not needed for."""
 
 
-def parse_value(text: str) -> Value:
+def parse_value(text: str, around: int = 0) -> Value:
     """The value that a text writes: a literal, or an array or object of literals.
 
+    :param around: levels that are none of the value's own, as of an object around values
     :raises UnexpectedToken: it is no expression
     :raises BadRequest: it is one that would have to be computed
     :raises TooLarge: an array or object of more than TEXT_CHARACTERS
@@ -34,7 +35,7 @@ def parse_value(text: str) -> Value:
             limit=TEXT_CHARACTERS,
         )
     try:
-        tree_of = parse_expression(text)
+        tree_of = parse_expression(text, around)
     except Unknown as unknown:  # a function: whatever its name, there is none to call here
         raise BadRequest(unknown.message) from None
     found: Value = _value(tree_of)

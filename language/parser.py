@@ -36,10 +36,14 @@ def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
     return tree.Script(parser.script(), text, parser.current)
 
 
-def parse_expression(text: str) -> tree.Expression:
-    """The tree of one expression, as a filter of a feed or the body of a cache route gives it."""
+def parse_expression(text: str, around: int = 0) -> tree.Expression:
+    """The tree of one expression, as a filter of a feed or the body of a cache route gives it.
+
+    :param around: levels of a literal that are none of its value's own
+    """
     _check(text)
     parser = _Parser(text)
+    parser.around = around
     found = parser.expression()
     if parser.kinds[parser.i] != END:
         parser.unexpected("an operator or the end of the expression")

@@ -25,7 +25,7 @@ from uuid import UUID
 import msgspec
 
 from protocol import limits
-from protocol.binary import ITEMS_A_STEP
+from protocol.binary import ITEMS_A_STEP, Check
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge
 from protocol.jsonsteps import load_in_steps
 from protocol.text import (
@@ -206,13 +206,14 @@ def _text(text: bytes | str) -> str:
     return text[len(BOM_UTF8) :].decode() if text.startswith(BOM_UTF8) else text.decode()
 
 
-def from_json(plain: Any, tick: Tick | None = None) -> Value:
+def from_json(plain: Any, tick: Tick | None = None, refuse: Check = check_given) -> Value:
     """The value of parsed JSON, tags resolved. Raises as `load` does.
 
     :param tick: called now and then while a large value is looked through
+    :param refuse: checks it
     """
     value = _resolve(plain, 0, tick)
-    check_given(value, tick)
+    refuse(value, tick)
     return value  # type: ignore[no-any-return]
 
 

@@ -366,6 +366,15 @@ def check_given(value: Any, tick: Tick | None = None) -> None:
     check(value, -1 if is_rows(value) else 0, tick)
 
 
+def check_parts(value: Any, tick: Tick | None = None) -> None:
+    """Refuse what holds something that is no value. The outermost array or object is no level: its
+    parts are values, which whoever takes them apart checks.
+
+    :param tick: as `check`
+    """
+    check(value, -1, tick)
+
+
 def check_body(body: dict[Any, Any], tick: Tick | None = None) -> None:
     """Refuse a field of a message's body that is no value. `params` and `values` hold values, each
     of which is checked by itself.

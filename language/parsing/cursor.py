@@ -72,6 +72,8 @@ class Cursor:
         self.starts = self.tokens.starts
         self.i = 0
         self.depth = 0
+        self.around = 0
+        """Levels of a literal that are none of its value's own."""
         self._literals = 0
         """Arrays and objects around the token at hand."""
         self._outermost = ""
@@ -264,7 +266,7 @@ class Cursor:
             self._outermost, self._rows = mark, False
         elif self._literals == 2:
             self._rows = self._outermost == "[" and mark == "{"
-        if self._literals > limits.DEPTH + self._rows:
+        if self._literals > limits.DEPTH + self._rows + self.around:
             self.refuse(TooLarge, f"values nest at most {limits.DEPTH} deep")
         self._check_nesting()
 

@@ -44,7 +44,7 @@ from protocol.spaces import (
     packed,
 )
 from protocol.text import format_duration, parse_duration
-from protocol.values import MICROSECOND, Tick, Value, is_large, let_go
+from protocol.values import MICROSECOND, Tick, Value, check_parts, is_large, let_go
 from surfaces.http import answers, results
 from surfaces.http.body_weights import read_counted, whole
 from surfaces.http.callers import caller
@@ -311,17 +311,18 @@ def _holder(query: dict[str, str]) -> str:
 
 
 def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
-    """The value of a body: text of the language, JSON or msgpack. :raises Refusal:"""
+    """The value of a body, or its pair of values: text of the language, JSON or msgpack. How deep
+    each may nest is seen where it is packed. :raises Refusal:"""
     kind = head.fields.get(b"content-type", b"text/plain").lower()
     if kind.startswith(b"application/json"):
-        return jsonvalues.from_json(jsonvalues.parse(body, tick), tick)
+        return jsonvalues.from_json(jsonvalues.parse(body, tick), tick, check_parts)
     if kind.startswith(b"application/msgpack"):
-        return binary.unpack_foreign(body, tick)
+        return binary.unpack_foreign(body, tick, check_parts)
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8 at byte {error.start}") from None
-    return parse_value(text)
+    return parse_value(text, around=1)
 
 
 def _pack(held: list[Any], tick: Tick) -> Packed:

@@ -122,10 +122,16 @@ def nested_ways(here: Here, client: Client, path: Path) -> Iterator[tuple[str, W
         reply = here.node.request("POST", "/script", msgpack.packb(asked), kind)
         return reply.json["error"]["code"] if "error" in reply.json else None
 
-    def as_key(value: Any, encode: Callable[[Any], object], kind: str) -> str | None:
-        route = f"/kv/shop/{here.database}/s/key/k"
-        reply = here.node.request("PUT", route, encode(value), {"Content-Type": kind})
+    def on_key(method: str, route: str, body: object, kind: str) -> str | None:
+        path = f"/kv/shop/{here.database}/s/{route}/k"
+        reply = here.node.request(method, path, body, {"Content-Type": kind})
         return None if reply.status < 300 else reply.json["error"]["code"]
+
+    def as_key(value: Any, encode: Callable[[Any], object], kind: str) -> str | None:
+        return on_key("PUT", "key", encode(value), kind)
+
+    def as_swap(value: Any, encode: Callable[[Any], object], kind: str) -> str | None:
+        return on_key("POST", "swap", encode({"expect": value, "value": value}), kind)
 
     def imported(row: Any) -> str | None:
         path.write_text(json.dumps({"id": 1, **row}) + "\n")
@@ -171,6 +177,7 @@ def nested_ways(here: Here, client: Client, path: Path) -> Iterator[tuple[str, W
         ("text/plain", str),
     ):
         yield f"a key as {kind}", way(partial(as_key, encode=encode, kind=kind), nested)
+        yield f"a swap as {kind}", way(partial(as_swap, encode=encode, kind=kind), nested)
     for script, make in (
         ("RETURN {}", nested),
         ("IF true { IF true { RETURN ({}) } }", nested),
