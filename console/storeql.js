@@ -65,6 +65,14 @@ export function statements(text) {
   return found;
 }
 
+/** The word that a statement begins with, in capitals. */
+export function firstWord(text) {
+  for (const token of tokens(text)) {
+    if (token.kind !== 'space' && token.kind !== 'comment') return token.text.toUpperCase();
+  }
+  return '';
+}
+
 /** Where a line and a column of the node's are in a text: both count from 1. */
 export function offset(text, line, column) {
   let at = 0;

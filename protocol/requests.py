@@ -137,6 +137,8 @@ class Result(Struct, frozen=True):
     kind: ResultKind
     rows: int
     took_us: int
+    changed: int | None = None
+    """Records that it has written; None: it writes none, or the caller must not know how many."""
 
 
 class HeldFile(Protocol):

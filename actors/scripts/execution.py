@@ -6,7 +6,7 @@ becomes transactions is `transactions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -58,6 +58,9 @@ Place = tuple[str | None, str | None]
 
 SEEN_ROLLED_BACK: Final = "a commit that this transaction had seen was taken back"
 """Message of the conflict in which a transaction ends that rests on such a commit."""
+
+_UNTOLD: Final = -1
+"""In the place of a count that would tell what records there are."""
 
 _UNBOUND: Final = object()
 """In the place of a variable that is not bound."""
@@ -119,6 +122,8 @@ class Execution:
     """Passes of all its loops so far."""
     rows_read = 0
     """By the statement at hand, its subqueries included."""
+    _changed: int | None = None
+    """Records written by the statement at hand; None: it writes none."""
     _ids = 0
     written = NO_COMMIT
     """Its own last commit."""
@@ -386,6 +391,26 @@ class Execution:
         if self.rows_read > limits.ROWS_READ:
             most = limits.ROWS_READ
             raise TooLarge(f"a statement reads at most {most} rows", limit=most)
+
+    def count_changed(self, records: int) -> None:
+        """Count records that the statement has written, those of an answer's `changed`."""
+        if self._changed is None:
+            self._changed = records
+        elif self._changed != _UNTOLD:
+            self._changed += records
+
+    def begin_count(self, tables: Iterable[Table]) -> None:
+        """Count what is written of records that are there already. How many there are is told
+        only to a caller who may read each of the tables."""
+        self.count_changed(0)
+        if not all(map(self.may_read, tables)):
+            self._changed = _UNTOLD
+
+    @property
+    def changed(self) -> int | None:
+        """Records that the statement has written, as far as the caller may know; None: it writes
+        none."""
+        return None if self._changed == _UNTOLD else self._changed
 
     def evaluate(self, expression: Any) -> Any:
         """The value of an expression that stands outside any row.

@@ -72,6 +72,8 @@ class _Insertion:
         self._row = 0
         """The number of the row at hand, from 1."""
         self._several = False
+        self._count = 0
+        """Records that are made or changed, or are going to be."""
 
     def of(self, rows: list[Any]) -> Value:
         """Write the rows. The answer of the statement."""
@@ -84,6 +86,7 @@ class _Insertion:
                 break
         told = self._answer.value()
         passed = self._changes.write(self._run.tick, self._is_passed)
+        self._run.count_changed(self._count - len(passed))
         return [one for number, one in enumerate(told) if number not in passed] if passed else told
 
     def _parts(self, rows: list[Any]) -> Iterator[tuple[list[Any], list[tuple[Any, Row]]]]:
@@ -131,6 +134,7 @@ class _Insertion:
     def _note(self, made: list[tuple[Any, Row]]) -> None:
         """Remember and answer what was made in one go."""
         table = self._table
+        self._count += len(made)
         if self._statement.on_duplicate is not None:
             self._written.update(keys.record(table.prefix, id) for id, _ in made)
         if not self._answer.is_empty:
@@ -195,6 +199,7 @@ class _Insertion:
             self._changes.refuse(record.id, fields, refused)
             return statement.ignore
         self._changes.put(record.id, fields, None)
+        self._count += 1
         self._answer.add(None, {"id": record, **fields})
         return True
 
@@ -222,6 +227,7 @@ class _Insertion:
         try:
             stored = records.stored(run.transaction, self._table, record.id)
             self._answer.add(*put(run, self._changes, self._table, record, stored, data))
+            self._count += 1
         finally:
             if outer is NONE:
                 del run.variables["input"]

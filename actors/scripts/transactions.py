@@ -489,7 +489,7 @@ class ScriptRun(Execution):
         turn = self.turn
         began_us, timeout_us = turn.now_us, step.timeout_us
         self.rows_read = 0
-        self._answered = None
+        self._changed = self._answered = None
         try:
             value = self.perform(step) if timeout_us is None else self._in_time(step, timeout_us)
         finally:
@@ -525,7 +525,7 @@ class ScriptRun(Execution):
             if self._held is None:
                 self._held = Budget(ANSWER_BYTES, self.tick)
             self._held.sample(value if isinstance(value, list) else [value])
-        self.results.append(Result(value, kind, rows, took_us))
+        self.results.append(Result(value, kind, rows, took_us, self.changed))
 
     def pause(self) -> None:
         """Called before the loop gets its turn: what was read so far stays as it was read."""

@@ -83,6 +83,7 @@ def _create(
     answer.add(None, {"id": record, **fields})
     told = answer.value()
     records.create(run.transaction, table, record.id, fields, run.tick)
+    run.count_changed(1)
     return told
 
 
@@ -156,6 +157,7 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
             changes[name] = Changes(run.transaction, table)
             is_told[name] = statement.returning is not None or run.may_read(table)
         change = put(run, changes[name], table, record, stored, statement.data)
+        run.count_changed(1)
         if is_told[name]:
             answer.add(*change)
     told = answer.value()
@@ -193,6 +195,7 @@ def _delete(statement: tree.Delete, targets: _Targets, run: Execution) -> Value:
         answer.add({"id": record, **unpack_object(stored.raw)}, None)
     told = answer.value()
     records.delete(run.transaction, table, record.id, stored, run.tick)
+    run.count_changed(1)
     return told
 
 
@@ -213,6 +216,7 @@ def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Va
         stored = records.stored(run.transaction, table, record.id)
         if stored is not None:
             records.delete(run.transaction, table, record.id, stored, run.tick)
+            run.count_changed(1)
     return told
 
 
@@ -241,7 +245,9 @@ class _Targets:
         record = self._named(run)
         if type(record) is not RecordId:
             return None
-        return run.table(record.table, self._verbs), record
+        table = run.table(record.table, self._verbs)
+        run.begin_count((table,))
+        return table, record
 
     def all(self, run: Execution) -> Iterable[tuple[Table, RecordId]]:
         """All of them, each once. They are all found before the first is computed."""
@@ -260,7 +266,13 @@ def _targets(
             tables[record.table] = run.table(record.table, verbs)
     targets = _with_tables(tables, found)
     # A table has each of its records once; what an expression names may stand there twice.
-    return _each_once(targets) if isinstance(statement.target, tree.ExpressionTarget) else targets
+    if isinstance(statement.target, tree.ExpressionTarget):
+        targets = _each_once(targets)
+    else:
+        name = statement.target.table
+        tables[name] = run.table(name, verbs)  # though it has no such record
+    run.begin_count(tables.values())
+    return targets
 
 
 def _with_tables(
@@ -356,6 +368,7 @@ def _put_one(
     answer.add(*put(run, changes, table, record, stored, data))
     told = answer.value()
     changes.write(run.tick)
+    run.count_changed(1)
     return told
 
 

@@ -133,7 +133,8 @@ SCHEMAS: Final[Json] = {
             "kind": {"enum": ["rows", "value", "none", "info"]},
             "rows": INTEGER,
             "took": STRING,
-        }
+        },
+        {"changed": {"type": "integer", "description": "records that it has written"}},
     ),
     "Results": object_of(
         {

@@ -105,9 +105,10 @@ def _in_steps(form: Form, results: Sequence[Result], others: dict[str, Any], tic
     for number, result in enumerate(results):
         if number:
             parts.append(form.between)
-        parts += (form.object_begin(4), form.field("value"))
+        about = _about(result)
+        parts += (form.object_begin(1 + len(about)), form.field("value"))
         form.steps(result.value, tick, parts.append)
-        parts += _fields(form, _about(result))
+        parts += _fields(form, about)
     parts.append(form.list_end)
     parts += _fields(form, others)
     return b"".join(parts)
@@ -127,7 +128,10 @@ def _shown(form: Form, result: Result) -> dict[str, Any]:
 
 
 def _about(result: Result) -> dict[str, Any]:
-    return {"kind": result.kind, "rows": result.rows, "took": took(result.took_us)}
+    about = {"kind": result.kind, "rows": result.rows, "took": took(result.took_us)}
+    if result.changed is not None:
+        about["changed"] = result.changed
+    return about
 
 
 def _fields(form: Form, fields: dict[str, Any]) -> list[bytes]:

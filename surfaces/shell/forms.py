@@ -18,6 +18,7 @@ from protocol.jsonvalues import dump
 from protocol.values import NONE
 from storeclient import Result
 from surfaces.shell.cells import CsvRows, Writer, cell, columns, csv_cell, harmless, harmless_json
+from surfaces.shell.statements import CHANGED
 from surfaces.shell.values import from_client
 
 MOST_ROWS: Final = 1000
@@ -34,8 +35,8 @@ UNBOUNDED: Final = 1_000_000
 class Form(Protocol):
     """One way to show what statements answered."""
 
-    def result(self, result: Result) -> None:
-        """What one statement answered."""
+    def result(self, result: Result, done: str = CHANGED) -> None:
+        """What one statement answered. :param done: the participle of what it does to records"""
 
     def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
         """A list of things that was asked for by a shortcut."""
@@ -47,7 +48,7 @@ class JsonLines:
     def __init__(self, out: IO[str]) -> None:
         self._out = out
 
-    def result(self, result: Result) -> None:
+    def result(self, result: Result, done: str = CHANGED) -> None:
         """Its value; nothing for a statement that answers nothing."""
         if result.kind != "none":
             self._write(from_client(result.value))
@@ -67,7 +68,7 @@ class Csv:
         self._out = out
         self._begun = False
 
-    def result(self, result: Result) -> None:
+    def result(self, result: Result, done: str = CHANGED) -> None:
         """Its rows; of any other value one row of one column."""
         if result.kind == "none":
             return
@@ -107,19 +108,20 @@ class Tables:
             markup=False,
         )
 
-    def result(self, result: Result) -> None:
-        """What a statement answered, as suits it."""
+    def result(self, result: Result, done: str = CHANGED) -> None:
+        """What a statement answered, as suits it, and how much it did."""
         value = from_client(result.value)
-        if result.kind == "none":
-            self._say(f"done{self._took(result.took)}")
-        elif result.kind == "rows" and isinstance(value, list):
+        said = "done"
+        if result.kind == "rows" and isinstance(value, list):
             self._draw([one if type(one) is dict else {"value": one} for one in value])
-            count = max(result.rows, len(value))
-            self._say(f"{count} {'row' if count == 1 else 'rows'}{self._took(result.took)}")
-        else:
+            said = _counted(max(result.rows, len(value)), "row")
+        elif result.kind != "none":
             self._value(value)
-            if self.timing:
-                self._say(f"done{self._took(result.took)}")
+            said = "done" if self.timing else ""
+        if result.changed is not None:
+            said = f"{_counted(result.changed, 'record')} {done}"
+        if said:
+            self._say(f"{said}{self._took(result.took)}")
 
     def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
         """The rows below their title."""
@@ -192,6 +194,10 @@ class Tables:
 
     def _took(self, took: timedelta) -> str:
         return f" ({milliseconds(took)})" if self.timing else ""
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun if count == 1 else noun + 's'}"
 
 
 def milliseconds(took: timedelta) -> str:

@@ -14,7 +14,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import Console as Screen
 from rich.text import Text
 
-from storeclient import Answer, Refused, StoreError, Welcome
+from storeclient import Refused, StoreError, Welcome
 from surfaces.shell import names, scripts, statements
 from surfaces.shell.cells import harmless
 from surfaces.shell.completion import StatementCompleter
@@ -99,12 +99,13 @@ class Prompt:
             elif text.lstrip().startswith("\\"):
                 await self._shortcuts.run(text)
             else:
-                scripts.show(self._form, await self._session.run(text))
+                answer = await self._session.run(text)
+                scripts.show(self._form, answer.results, text)
         except ShortcutRefused as refused:
             self._complain(str(refused))
         except StoreError as error:
             if isinstance(error, Refused):
-                scripts.show(self._form, Answer(error.results, 0))
+                scripts.show(self._form, error.results, text)
             self._complain(explain(error, text))
         except ValueError as error:  # it can't be sent
             self._complain(str(error))

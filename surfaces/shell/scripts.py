@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from protocol import limits
-from storeclient import Answer, OutcomeUnknown, Refused, StoreError, Welcome
+from storeclient import OutcomeUnknown, Refused, Result, StoreError, Welcome
+from surfaces.shell import statements
 from surfaces.shell.arguments import Shell
 from surfaces.shell.forms import Form
 from surfaces.shell.outcomes import INTERRUPTED, NOT_CONNECTED, REFUSED, UNKNOWN, USAGE, Ended
@@ -73,11 +75,11 @@ async def run_script(session: Session, form: Form, text: str, path: str | None) 
         answer = await session.run(text)
     except StoreError as error:
         if isinstance(error, Refused):
-            show(form, Answer(error.results, 0))
+            show(form, error.results, text)
         raise Ended(explain(error, text, path), exit_code(error)) from error
     except ValueError as error:  # nothing was sent
         raise Ended(f"{path or 'the script'}: {error}", USAGE) from error
-    show(form, answer)
+    show(form, answer.results, text)
 
 
 async def _shortcut(session: Session, form: Form, line: str) -> None:
@@ -89,10 +91,12 @@ async def _shortcut(session: Session, form: Form, line: str) -> None:
         raise Ended(explain(error, ""), exit_code(error)) from error
 
 
-def show(form: Form, answer: Answer) -> None:
-    """What each statement answered."""
-    for result in answer.results:
-        form.result(result)
+def show(form: Form, results: Sequence[Result], text: str) -> None:
+    """Show what each statement of a script answered."""
+    writes = any(result.changed is not None for result in results)
+    words = statements.done(text, len(results)) if writes else [statements.CHANGED] * len(results)
+    for result, word in zip(results, words, strict=True):
+        form.result(result, word)
 
 
 def exit_code(error: StoreError) -> int:

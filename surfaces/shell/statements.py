@@ -16,6 +16,18 @@ from language.lexer import BAD, END, NAME, PUNCTUATION, STRING, all_tokens
 from language.parser import parse
 from protocol.errors import Refusal
 
+CHANGED: Final = "changed"
+"""What becomes of records by a statement of no word of its own, such as FOR."""
+_DONE: Final = {
+    tree.Create: "created",
+    tree.Insert: "inserted",
+    tree.Upsert: "written",
+    tree.Update: "updated",
+    tree.Delete: "deleted",
+}
+_LOOKED_AT: Final = 64 * 1024
+"""Characters of a script up to which it is read again for what its statements do."""
+
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 _UNCLOSED: Final = re.compile(r"[bdmu]?['\"]|`|/\*")
@@ -83,6 +95,19 @@ def places(text: str, ran: int) -> list[tuple[str | None, str | None]]:
     except Refusal:  # of a newer language: then where it leads is not known here either
         return []
     return [(one.namespace, one.database) for one in statements[:ran] if isinstance(one, tree.Use)]
+
+
+def done(text: str, ran: int) -> list[str]:
+    """The participle of what each statement of a script does to records.
+
+    :param ran: how many of its statements have run
+    """
+    try:
+        found = parse(text).statements if len(text) <= _LOOKED_AT else ()
+    except Refusal:  # of a newer language
+        found = ()
+    words = [_DONE.get(type(one), CHANGED) for one in found[:ran]]
+    return words + [CHANGED] * (ran - len(words))
 
 
 def declares(text: str) -> bool:

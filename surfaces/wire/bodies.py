@@ -17,13 +17,14 @@ from protocol.values import MICROSECOND
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINOR: Final = 9
+MINOR: Final = 10
 """The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
 MINOR_OF_AFTER: Final = 7
 MINOR_OF_SEQUENCES: Final = 8
 MINOR_OF_EPOCHS: Final = 9
+MINOR_OF_CHANGED: Final = 10
 CLIENT_CHARACTERS: Final = 128
 ENVELOPE_BYTES: Final = 4 * limits.KIB
 """What stands around the results in the frame of an answer, at most: a refusal among it."""
@@ -243,9 +244,9 @@ def welcome(
     return body
 
 
-def results(found: tuple[Result, ...]) -> list[dict[str, Any]]:
+def results(found: tuple[Result, ...], minor: int) -> list[dict[str, Any]]:
     """The `results` of ANSWER and ERROR, one map for each statement that ran."""
-    return [
+    told: list[dict[str, Any]] = [
         {
             "value": result.value,
             "kind": result.kind,
@@ -254,12 +255,17 @@ def results(found: tuple[Result, ...]) -> list[dict[str, Any]]:
         }
         for result in found
     ]
+    if minor >= MINOR_OF_CHANGED:
+        for body, result in zip(told, found, strict=True):
+            if result.changed is not None:
+                body["changed"] = result.changed
+    return told
 
 
-def answer(found: ScriptAnswer) -> dict[str, Any]:
-    """The body of ANSWER."""
+def answer(found: ScriptAnswer, minor: int) -> dict[str, Any]:
+    """The body of ANSWER. :param minor: the one agreed on"""
     body: dict[str, Any] = {
-        "results": results(found.results),
+        "results": results(found.results, minor),
         "seq": found.sequence,
         "store": found.store,
         "epoch": found.epoch,
@@ -269,6 +275,8 @@ def answer(found: ScriptAnswer) -> dict[str, Any]:
     return body
 
 
-def error(refusal: Refusal, request: str | None, ran: tuple[Result, ...] = ()) -> dict[str, Any]:
-    """The body of ERROR."""
-    return {"error": refusal.answer(request), "results": results(ran)}
+def error(
+    refusal: Refusal, request: str | None, ran: tuple[Result, ...] = (), minor: int = MINOR
+) -> dict[str, Any]:
+    """The body of ERROR. :param minor: the one agreed on, where something ran"""
+    return {"error": refusal.answer(request), "results": results(ran, minor)}

@@ -169,10 +169,11 @@ class Scripts:
             [result.value for result in found.results], SMALL, SMALL_STRING
         )
         script.committed = found.committed
+        minor = self._link.minor
         if found.refusal is None:
-            kind, body = Kind.ANSWER, bodies.answer(found)
+            kind, body = Kind.ANSWER, bodies.answer(found, minor)
         else:
-            kind, body = Kind.ERROR, bodies.error(found.refusal, script.name, found.results)
+            kind, body = Kind.ERROR, bodies.error(found.refusal, script.name, found.results, minor)
         if found.file is not None:
             self._link.wire.background.spawn(self._stream(script, found.file, body))
         elif large:

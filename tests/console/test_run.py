@@ -100,8 +100,10 @@ def test_what_does_not_parse_is_marked_where_it_stands(console: Page, watch: Wat
 
 def test_what_ran_before_a_refusal_is_shown_with_it(console: Page, watch: Watch) -> None:
     watch.allow(refusal_of())
-    run(console, "CREATE odd:20; THROW 'on purpose'")
+    run(console, "CREATE odd:20; DELETE odd:404; THROW 'on purpose'")
     expect(console.get_by_label("Result 1", exact=True)).to_contain_text("odd:20")
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("1 record created")
+    expect(console.get_by_label("Result 2", exact=True)).to_contain_text("0 records deleted")
     expect(console.get_by_role("alert")).to_contain_text("on purpose")
     expect(console.get_by_role("alert")).to_contain_text("a part of it stands")
 

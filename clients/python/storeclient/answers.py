@@ -19,8 +19,11 @@ class Result:
     value: Any
     kind: ResultKind
     rows: int
-    """How many rows `value` holds, or the statement changed."""
+    """How many rows `value` holds."""
     took: timedelta
+    changed: int | None = None
+    """Records that the statement has written, whatever it answers of them; None: it writes none,
+    the user must not know how many, or the node is of a version that does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +76,12 @@ def read_results(found: Any) -> tuple[Result, ...]:
 
 
 def _result(found: Any) -> Result:
-    rows, took = found["rows"], found["took"]
+    rows, took, changed = found["rows"], found["took"], found.get("changed")
     if not (isinstance(rows, int) and isinstance(took, timedelta)):
         raise TypeError("rows are counted, and took is a time")
-    return Result(found["value"], found["kind"], rows, took)
+    if not isinstance(changed, int | None):
+        raise TypeError("changed records are counted")
+    return Result(found["value"], found["kind"], rows, took, changed)
 
 
 def read_answer(body: dict[str, Any]) -> Answer:

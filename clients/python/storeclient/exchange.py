@@ -20,7 +20,7 @@ Waiter = TypeVar("Waiter")
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINORS: Final = (0, 9)
+MINORS: Final = (0, 10)
 """Lowest and highest minor that this client speaks."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5

@@ -14,7 +14,7 @@
  * @property {Array<{from: number, to: number, message: string}>} marks
  *
  * @typedef {object} Answer
- * @property {Array<{value: any, kind: string, rows: number, took: string}>} results
+ * @property {Array<{value: any, kind: string, rows: number, took: string, changed: (number|undefined)}>} results
  * @property {string[]} texts of the statements, in the order of the results
  * @property {?Error} error
  * @property {?number} seq

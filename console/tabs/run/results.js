@@ -4,6 +4,7 @@ import { Copy, save } from '../../components/copy.js';
 import { Notice, Refused } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Tree, Value } from '../../components/value.js';
+import { firstWord } from '../../storeql.js';
 import { kind, shown } from '../../values.js';
 import { html, useMemo, useState } from '../../vendor/preact.js';
 import { areObjects, csv, field, fieldsOf, isTable, json } from './formats.js';
@@ -25,6 +26,10 @@ export function Results({ answer }) {
       ${error && html`<${Failed} error=${error} text=${error.statement ? texts[error.statement - 1] : ''} />`}
     </section>`;
 }
+
+const counted = (count, noun) => `${count} ${count === 1 ? noun : `${noun}s`}`;
+const DONE = { CREATE: 'created', INSERT: 'inserted', UPSERT: 'written', UPDATE: 'updated', DELETE: 'deleted' };
+const done = (text) => DONE[firstWord(text ?? '')] ?? 'changed';
 
 function Failed({ error, text }) {
   if (error.name === 'AbortError') {
@@ -49,7 +54,8 @@ function Result({ number, result, text, place }) {
         <b>${number}</b>
         ${text && html`<code class="told"><bdi>${text.replace(/\s+/g, ' ').slice(0, 160)}</bdi></code>`}
         <span class="facts"><span class="chip">${result.kind}</span>
-          ${result.kind === 'rows' && html`<span>${result.rows} ${result.rows === 1 ? 'row' : 'rows'}</span>`}
+          ${result.changed !== undefined ? html`<span>${counted(result.changed, 'record')} ${done(text)}</span>`
+            : result.kind === 'rows' && html`<span>${counted(result.rows, 'row')}</span>`}
           <span class="soft">${result.took}</span></span>
       </header>
       ${!silent && html`

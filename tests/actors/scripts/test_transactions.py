@@ -18,6 +18,7 @@ from protocol.errors import (
 from protocol.values import NONE
 from storage.transactions import Transaction
 from tests.nodes import Running
+from tests.tables import case
 
 
 async def count(node: Running) -> int:
@@ -53,6 +54,52 @@ async def test_statements_of_a_transaction_see_what_it_wrote(node: Running) -> N
         "SELECT VALUE n FROM thing; SELECT count() AS n FROM thing GROUP ALL; COMMIT"
     )
     assert values[3:5] == [[2], [{"n": 1}]]
+
+
+async def test_a_write_answers_how_many_records_it_has_written(node: Running) -> None:
+    """In every form, whatever it answers of them."""
+    table: list[tuple[str, int | None]] = [
+        ("CREATE thing:1 SET n = 1", 1),
+        ("CREATE thing SET n = 1 RETURN NONE", 1),
+        ("INSERT INTO thing [{ id: 2 }, { id: 3 }] RETURN NONE", 2),
+        ("INSERT INTO thing [{ id: 3 }, { id: 4 }, { id: 4 }] IGNORE", 1),
+        ("INSERT INTO thing [{ id: 4 }, { id: 5 }] ON DUPLICATE UPDATE SET n = 2", 2),
+        ("INSERT INTO thing []", 0),
+        ("UPSERT thing:1 SET n = 2 RETURN NONE", 1),
+        ("UPSERT thing:6 CONTENT {}", 1),
+        ("UPDATE thing:1 SET n = 2", 1),
+        ("UPDATE thing:99 SET n = 2", 0),
+        ("UPDATE thing SET n = 3 WHERE n = 2 RETURN NONE", 2),
+        ("UPDATE [thing:1, thing:1, thing:99] SET n = 4", 1),
+        ("UPDATE thing:2..4 SET n = 5 RETURN n", 2),
+        ("DELETE thing:99", 0),
+        ("DELETE thing:1", 1),
+        ("DELETE thing:2..=3", 2),
+        ("FOR $n IN [7, 8] { CREATE type::record('thing', $n) }", 2),
+        ("IF true { DELETE thing:7; UPDATE thing:8 SET n = 1; SELECT * FROM thing }", 2),
+        ("LET $x = (SELECT * FROM thing)", None),
+        ("SELECT * FROM thing", None),
+        ("DEFINE TABLE other", None),
+        ("DELETE thing", 5),
+        ("DELETE thing", 0),
+        ("RETURN (SELECT * FROM thing)", None),
+    ]
+    for script, changed in table:
+        with case(script):
+            answer = await node.answer(script)
+            assert answer.refusal is None
+            assert answer.results[0].changed == changed
+    answer = await node.answer(
+        "BEGIN; CREATE thing:1; UPDATE thing SET n = 1; CANCEL; CREATE thing:1; DELETE thing"
+    )
+    assert [one.changed for one in answer.results] == [None] * 4 + [1, 1]
+    await node.values(
+        "DEFINE TABLE ruled; DEFINE FIELD n ON ruled TYPE int;"
+        "DEFINE INDEX n ON ruled FIELDS n UNIQUE"
+    )
+    rows = "[{ id: 1, n: 1 }, { id: 2, n: 1 }, { id: 3, n: 2 }]"
+    answer = await node.answer(f"INSERT INTO ruled {rows} IGNORE RETURN NONE")
+    assert answer.results[0].changed == 2
 
 
 async def test_cancel_takes_everything_back_and_answers_nothing(node: Running) -> None:

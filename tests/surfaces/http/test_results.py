@@ -37,7 +37,7 @@ def answered(rows: list[Any]) -> tuple[Result, ...]:
     """A long list between two short values."""
     return (
         Result(NONE, "none", 0, 10),
-        Result(rows, "rows", len(rows), 1_500),
+        Result(rows, "rows", len(rows), 1_500, len(rows)),
         Result([1, "a"], "value", 0, 2_000_000),
     )
 
@@ -50,6 +50,7 @@ def expected(found: tuple[Result, ...], plain: Any) -> dict[str, Any]:
             "kind": one.kind,
             "rows": one.rows,
             "took": results.took(one.took_us),
+            **({} if one.changed is None else {"changed": one.changed}),
         }
         for one in found
     ]

@@ -66,6 +66,28 @@ def test_tables(here: Here) -> None:
     )  # fmt: skip
 
 
+def test_what_was_done_to_records_is_counted(here: Here) -> None:
+    here.script(FILL)
+    table = {
+        "DELETE person:ana; DELETE person": ["1 record deleted", "1 record deleted"],
+        "INSERT INTO person [{ id: 1 }, { id: 2 }] RETURN NONE": ["2 records inserted"],
+        "CREATE person:3 RETURN NONE; UPSERT person:3 SET a = 1 RETURN NONE": [
+            "1 record created",
+            "1 record written",
+        ],
+        "BEGIN; UPDATE person SET a = 2 RETURN NONE; COMMIT": ["done", "3 records updated", "done"],
+        "FOR $n IN 1..3 { DELETE type::record('person', $n) }": ["2 records changed"],
+        "DELETE person WHERE a = 7; SELECT * FROM person WHERE a = 7": [
+            "0 records deleted",
+            "0 rows",
+        ],
+    }
+    for script, said in table.items():
+        with case(script):
+            assert here.shell("-c", script) == (0, "".join(f"{line}\n" for line in said), "")
+    here.script("DELETE person")
+
+
 def test_json(here: Here) -> None:
     code, out, _ = here.shell("--json", "-c", FILL + "LET $x = 2; RETURN { x: $x, n: 12.30dec }")
     rows, value = map(json.loads, out.splitlines())

@@ -186,7 +186,7 @@ class FakeNode:
                 return ScriptAnswer((), 7, STORE, 1, None, None, Cancelled("cancelled"))
         if word == "REFUSE":
             refusal: Refusal = SignInRefused("no", statement=2)
-            return ScriptAnswer((Result(1, "value", 0, 5),), 7, STORE, 1, None, None, refusal)
+            return ScriptAnswer((Result(1, "value", 0, 5, 3),), 7, STORE, 1, None, None, refusal)
         if word == "BREAK":
             raise RuntimeError("a bug of the node")
         if word == "BIG":

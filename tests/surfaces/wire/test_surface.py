@@ -79,7 +79,7 @@ class TestGreeting:
             ({"magic": None}, "BadRequest"),
             ({"major": 2}, "VersionNotSupported"),
             ({"major": None}, "VersionNotSupported"),
-            ({"minor": [10, 12]}, "VersionNotSupported"),
+            ({"minor": [11, 12]}, "VersionNotSupported"),
             ({"minor": [2, 1]}, "VersionNotSupported"),
             ({"minor": 3}, "BadRequest"),
             ({"minor": [0, "5"]}, "BadRequest"),
@@ -202,6 +202,16 @@ class TestRun:
         error = assert_error(found.body, "SignInRefused")
         assert error["statement"] == 2
         assert [result["value"] for result in found.body["results"]] == [1]
+
+    async def test_how_many_records_were_written_is_told_from_minor_10_on(
+        self, surface: WireSurface
+    ) -> None:
+        for minor in (9, 10):
+            async with connected(surface) as peer:
+                await peer.greet(user=USER, password=PASSWORD, minor=[0, minor])
+                found = await peer.run(1, "REFUSE")
+                assert found.body is not None
+                assert found.body["results"][0].get("changed") == (3 if minor == 10 else None)
 
     async def test_a_bug_is_failed_with_its_trace_in_the_log(
         self, peer: Peer, logbook: Logbook
