@@ -22,7 +22,7 @@ from operator import itemgetter
 from typing import Final
 
 from protocol import binary, limits
-from protocol.errors import AlreadyExists, BadRequest, Refusal, TooLarge
+from protocol.errors import CATALOGUE, AlreadyExists, BadRequest, Refusal, TooLarge
 from protocol.paths import Path
 from protocol.text import check_name
 from storage import catalog, index_rows, indexes, keys, records
@@ -201,9 +201,20 @@ class _Visit:
         row, id = self._rows.of_packed(value[SEQUENCE_BYTES:]), key[keys.RECORD_PREFIX_BYTES :]
         found = self._entries.of(row, id)
         if self._entries.index.unique:
-            indexes.check_claims(self._tx, self._entries, row, found, id)
+            indexes.check_claims(self._tx, self._entries, row, found, id, stored=True)
         for entry, kept in found.items():
             self._tx.put(entry, kept)
+
+
+def refusal_of(index: Index) -> Refusal:
+    """Make the refusal again that an index FAILED with."""
+    assert index.problem is not None, "it has not failed"
+    code, _, message = index.problem.partition(": ")
+    return CATALOGUE[code](
+        f"{message}; index {index.name} has failed: mend that and REBUILD it, or DROP it",
+        index=index.name,
+        table=index.table,
+    )
 
 
 def unfinished(tx: Transaction) -> list[bytes]:

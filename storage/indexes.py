@@ -341,8 +341,13 @@ class Entries:
         for combination in product(*choices):
             yield b"".join(part for part, _ in combination), tuple(item for _, item in combination)
 
-    def duplicate(self, row: list[Any], claim: bytes, holder: bytes) -> Duplicate:
-        """The refusal of a record whose claim another one has."""
+    def duplicate(
+        self, row: list[Any], claim: bytes, holder: bytes, stored: bytes | None = None
+    ) -> Duplicate:
+        """The refusal of a record whose claim another one has.
+
+        :param stored: the id of a record that was there before the index, encoded
+        """
         index, values = self.index, tuple(self._values(row))
         if claim.startswith(self._elements):
             suffix = claim[len(self._elements) :]
@@ -351,6 +356,17 @@ class Entries:
             )
         record = RecordId(index.table, order.decode_id(holder))
         told = ", ".join(brief(value, 80) for value in values)
+        if stored is not None:
+            other = RecordId(index.table, order.decode_id(stored))
+            return Duplicate(
+                f"index {index.name} of table {index.table} can't hold {told} of two records:"
+                f" {format_record(record)} and {format_record(other)}",
+                index=index.name,
+                table=index.table,
+                values=list(values),
+                record=record,
+                other=other,
+            )
         return Duplicate(
             f"index {index.name} of table {index.table} holds {told} already:"
             f" {format_record(record)}",
@@ -535,13 +551,19 @@ def check_claims(
     row: list[Any],
     found: dict[bytes, bytes],
     id: bytes,
+    *,
+    stored: bool = False,
 ) -> None:
-    """:raises Duplicate: a claim among the entries of a record is another one's"""
+    """Look at the claims among the entries of a record.
+
+    :param stored: the record was there before the index
+    :raises Duplicate: one is another record's
+    """
     for entry, value in found.items():
         if len(value) > 1:
             holder = tx.get(entry)
             if holder is not None and holder != id:
-                raise entries.duplicate(row, entry, holder)
+                raise entries.duplicate(row, entry, holder, id if stored else None)
 
 
 def _may_delete(tx: Transaction, index: Index, entry: bytes, value: bytes) -> bool:

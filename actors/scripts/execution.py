@@ -347,9 +347,12 @@ class Execution:
         """:raises SessionEnded: the credential that this was sent with is no longer good"""
         self.services.sessions.check_authenticated(self.caller)
 
-    def begin_wait(self, queue: Queue, for_us: int) -> Wait:
-        """Have the statement at hand wait for so long at most, if it has to."""
-        until_us = self.services.clock.monotonic_us() + for_us
+    def begin_wait(self, queue: Queue, for_us: int | None = None) -> Wait:
+        """Have the statement at hand wait for so long at most, if it has to. None: as long as its
+        script has time."""
+        until_us = limits.INT_MAX
+        if for_us is not None:
+            until_us = self.services.clock.monotonic_us() + for_us
         self.wait = Wait(queue, until_us, self.turn.wake)
         return self.wait
 

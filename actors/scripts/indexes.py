@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from actors.scripts.execution import Execution
@@ -9,9 +10,10 @@ from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.printing import print_path
+from protocol.errors import Draining, Unknown
 from protocol.rights import DEFINE, INFO, Kind
 from protocol.values import NONE, Value
-from storage import catalog, index_builds, records
+from storage import catalog, index_builds, index_rows, records
 from storage.catalog import Table
 from storage.indexes import BUILDING, FAILED, REBUILDING, Index
 
@@ -20,11 +22,16 @@ _ON_TABLE: Final = [Need(DEFINE, Kind.TABLE, ("table",))]
 
 @handles(tree.DefineIndex, "none", writes=True, needs=_ON_TABLE)
 def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> Value:
-    """Declare an index and, on a small table, build it.
+    """Declare an index and, on a small table or with WAIT, build it.
 
     :raises AlreadyExists: the name is taken and the statement does not say what then
     :raises Duplicate: it is UNIQUE, and two records have the same values
+    :raises NotInTransaction: WAIT in a transaction
     """
+    if run.work is not None:
+        return _await(run, table)
+    if statement.wait:
+        run.check_may_wait()
     made = index_builds.define_index(
         run.transaction,
         table,
@@ -35,15 +42,20 @@ def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> V
         taken=IF_TAKEN[statement.exists],
         tick=run.tick,
     )
-    _build(run, made)
+    _build(run, made, waits=statement.wait)
     return NONE
 
 
 @handles(tree.RebuildIndex, "none", writes=True, needs=_ON_TABLE)
 def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) -> Value:
-    """Build an index anew. :raises Duplicate: as DEFINE INDEX"""
+    """Build an index anew. :raises Duplicate, NotInTransaction: as DEFINE INDEX"""
+    if run.work is not None:
+        return _await(run, table)
+    if statement.wait:
+        run.check_may_wait()
     found = catalog.index(table, statement.name)
-    _build(run, index_builds.rebuild_index(run.transaction, table, found, run.tick))
+    made = index_builds.rebuild_index(run.transaction, table, found, run.tick)
+    _build(run, made, waits=statement.wait)
     return NONE
 
 
@@ -86,7 +98,59 @@ def _progress(run: Execution, table: Table, index: Index) -> dict[str, Value]:
     return {"visited": visited, "records": records.count(run.transaction, table)}
 
 
-def _build(run: Execution, index: Index) -> None:
-    """Once it is committed, have an index built that is not, or not anew."""
+class _Awaited:
+    """The index that a statement has declared, and waits for."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+
+    def leave(self) -> None:
+        """Its build goes on."""
+
+
+def _build(run: Execution, index: Index, *, waits: bool) -> None:
+    """Once it is committed, have an index built that is not, or not anew.
+
+    :raises Duplicate, TooLarge: the statement waits for one that has failed before
+    """
     if index.state in (BUILDING, REBUILDING):
         run.afterwards.append(run.services.indexes.wake)
+        if waits:
+            run.waits = True
+            run.afterwards.append(partial(_begin_wait, run, index))
+    elif waits and index.state == FAILED:
+        raise index_builds.refusal_of(index)
+
+
+def _begin_wait(run: Execution, index: Index) -> None:
+    run.work = _Awaited(index)
+    run.begin_wait(run.services.topics.waits.row((0, index.id), index.key))
+
+
+def _await(run: Execution, table: Table) -> Value:
+    """Look how far the index is that the statement waits for.
+
+    :raises Duplicate, TooLarge: it can't be built
+    :raises Unknown: it was dropped
+    :raises Draining: the node stops
+    """
+    awaited, wait = run.work, run.wait
+    assert isinstance(awaited, _Awaited) and wait is not None
+    run.need_newest()
+    known = awaited.index
+    found = index_rows.find(run.transaction, known.key)
+    if found is None or found.id not in (known.id, known.anew):
+        raise Unknown(
+            f"index {known.name} of table {table.path} that this waited for was dropped, or begun"
+            " anew as another",
+            kind="index",
+            name=known.name,
+        )
+    if found.state == FAILED:
+        raise index_builds.refusal_of(found)
+    if found.state in (BUILDING, REBUILDING):
+        if wait.over:
+            run.services.roles.check_answering(run.caller)
+            raise Draining(f"the node stops: index {known.name} is built on at its next start")
+        run.waits, awaited.index = True, found
+    return NONE

@@ -81,7 +81,7 @@ class Topics:
         self.roles = roles
         self.rights = rights
         self.waits = Waits(self._listen)
-        """Scripts that wait for messages."""
+        """Scripts that wait for messages, or for an index."""
         self._hear: Hear | None = None
         """Whoever wants to hear of commits beside this."""
         self._leads = False

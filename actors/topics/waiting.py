@@ -1,10 +1,10 @@
-"""Who waits for messages: scripts whose READ or TAKE has a WAIT and found nothing.
+"""Scripts that wait: whose READ or TAKE has a WAIT and found nothing, or whose index is not built.
 
 A wait holds no transaction and does no work. It ends by being woken, whereupon its statement runs
 again from the beginning and finds something, waits on, or is refused because what it waited for is
 gone. Who takes is woken by commits of this node (`Waits.published`, `Waits.may_take`) and by a
 topic's actor: only who leads hands out. Who reads is woken by what goes in flight here, whichever
-node has committed it (`Waits.heard`).
+node has committed it (`Waits.heard`), and so is who waits for an index: for a change of its row.
 
 Who takes from one group stands in one line:
 
@@ -267,6 +267,56 @@ class Readers:
             wait.end()
 
 
+class Row:
+    """Those that wait for a change of one row of the catalog.
+
+    :param key: the row's
+    """
+
+    def __init__(self, of: Of, key: bytes, emptied: Callable[[bytes], None]) -> None:
+        self.of = of
+        self.key = key
+        self._waiting: dict[Wait, None] = {}
+        self._here = 0
+        self._emptied = emptied
+        self.closing = False
+        """True if nobody may wait here any more."""
+
+    def __len__(self) -> int:
+        return self._here
+
+    def enter(self) -> None:
+        """Count one more that may come to wait."""
+        self._here += 1
+
+    def join(self, wait: Wait, overtaken: bool) -> None:
+        """Wait for the next change."""
+        if self.closing:
+            wait.end()
+        elif overtaken:
+            wait.wake()
+        else:
+            self._waiting[wait] = None
+
+    def leave(self, wait: Wait) -> None:
+        """Be gone."""
+        self._waiting.pop(wait, None)
+        self._here -= 1
+        if not self._here:
+            self._emptied(self.key)
+
+    def look_again(self) -> None:
+        """Wake all."""
+        waiting, self._waiting = self._waiting, {}
+        for wait in waiting:
+            wait.wake()
+
+    def end(self) -> None:
+        """Have all answer, or be refused for what there is not."""
+        for wait in list(self._waiting):
+            wait.end()
+
+
 FORGOTTEN: Final = 64
 """Entries of readers that have gone, kept before they are cleared away."""
 
@@ -284,12 +334,15 @@ class Waits:
         self._by_last: dict[bytes, Readers] = {}
         """The same, by the keys of their topics' last positions."""
         self._named: Named = {}
+        self._rows: dict[bytes, Row] = {}
+        """By key."""
         self.draining = False
         """Whether nobody waits any more: the node stops."""
 
     def __len__(self) -> int:
         lines = sum(len(line) for lines in self._lines.values() for line in lines.values())
-        return lines + sum(len(readers) for readers in self._readers.values())
+        readers = sum(len(readers) for readers in self._readers.values())
+        return lines + readers + sum(map(len, self._rows.values()))
 
     def line(self, topic: int, group: int) -> Line:
         """Where one waits to take from a group."""
@@ -311,6 +364,15 @@ class Waits:
             self._listen(self.heard)
         return readers
 
+    def row(self, of: Of, key: bytes) -> Row:
+        """Where one waits for a change of a row of the catalog."""
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = Row(of, key, self._drop_row)
+            row.closing = self.draining
+            self._listen(self.heard)
+        return row
+
     def taken_from(self, topic: int) -> list[int]:
         """Groups of a topic for which somebody waits."""
         return list(self._lines.get(topic, ()))
@@ -327,8 +389,14 @@ class Waits:
     def heard(self, layer: Layer) -> None:
         """A commit is in flight: who reads a topic that has got messages by it, or that is gone
         with it, or one of whose readers is, looks again; who reads by a reader that it moves back
-        does too."""
-        by_last, writes = self._by_last, layer.writes
+        does too, and who waits for a row that it changes."""
+        by_last, writes, rows = self._by_last, layer.writes, self._rows
+        if rows:
+            changed = {key for start, end in layer.ranges for key in rows if start <= key < end} | (
+                rows.keys() & writes.keys()
+            )
+            for key in changed:
+                rows[key].look_again()
         for key in by_last.keys() & writes.keys():
             value = writes[key]
             by_last[key].wake(limits.INT_MAX if value is None else unpack_counter(value)[0])
@@ -362,6 +430,8 @@ class Waits:
             self.published(topic)
         for readers in list(self._readers.values()):
             readers.wake(limits.INT_MAX)
+        for row in list(self._rows.values()):
+            row.look_again()
 
     def look_again(self) -> None:
         """Topics, groups, rights or roles have changed: all look whether they may still wait."""
@@ -380,10 +450,11 @@ class Waits:
             each.closing = True
             each.end()
 
-    def _all(self) -> Iterator[Line | Readers]:
+    def _all(self) -> Iterator[Line | Readers | Row]:
         for lines in list(self._lines.values()):
             yield from list(lines.values())
         yield from list(self._readers.values())
+        yield from list(self._rows.values())
 
     def _drop_line(self, of: Of) -> None:
         topic, group = of
@@ -396,5 +467,12 @@ class Waits:
         readers = self._readers.pop(of[0], None)
         if readers is not None:
             del self._by_last[readers.last]
-            if not self._readers:
-                self._listen(None)
+            self._listen_no_more()
+
+    def _drop_row(self, key: bytes) -> None:
+        if self._rows.pop(key, None) is not None:
+            self._listen_no_more()
+
+    def _listen_no_more(self) -> None:
+        if not (self._readers or self._rows):
+            self._listen(None)

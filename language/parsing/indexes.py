@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 from language import tree
 from language.parsing.places import DEFINES, DROPS, Places
 
 GRAMMAR: Final = """
-define_index = DEFINE INDEX [exists] name ON name FIELDS paths [UNIQUE] [comment]
+define_index = DEFINE INDEX [exists] name ON name FIELDS paths [UNIQUE] [comment] [built]
 drop_index = DROP INDEX name ON name [reason]
-rebuild = REBUILD INDEX name ON name
+rebuild = REBUILD INDEX name ON name [built]
+built = WAIT [timeout]
 explain = EXPLAIN [ANALYZE] (select | update | delete_records)
 """
 
@@ -24,7 +26,8 @@ class Indexes(Places):
         self.expect_word("FIELDS")
         fields = self.paths()
         unique = self.take_word("UNIQUE")
-        return tree.DefineIndex(name, table, fields, unique, exists, self._comment(), at)
+        comment = self._comment()
+        return tree.DefineIndex(name, table, fields, unique, exists, comment, *self._built(), at)
 
     def drop_index(self, at: int) -> tree.Statement:
         name, table = self.index_on_table()
@@ -33,7 +36,11 @@ class Indexes(Places):
     def rebuild(self) -> tree.Statement:
         at = self._begin("REBUILD")
         self.expect_word("INDEX")
-        return tree.RebuildIndex(*self.index_on_table(), at)
+        return tree.RebuildIndex(*self.index_on_table(), *self._built(), at)
+
+    def _built(self) -> tuple[bool, timedelta | None]:
+        """WAIT, and its TIMEOUT."""
+        return (True, self._timeout()) if self.take_word("WAIT") else (False, None)
 
     def explain(self) -> tree.Statement:
         at = self._begin("EXPLAIN")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from language import tree
 from language.keywords import quote
-from language.printing.clauses import join, on_table, paths, text
+from language.printing.clauses import join, on_table, paths, text, timeout
 from language.printing.statements import STATEMENTS, print_statement
 
 
@@ -16,7 +16,12 @@ def _define_index(node: tree.DefineIndex) -> str:
         paths("FIELDS", node.fields),
         "UNIQUE" if node.unique else "",
         text("COMMENT", node.comment),
+        _built(node),
     )
+
+
+def _built(node: tree.DefineIndex | tree.RebuildIndex) -> str:
+    return join("WAIT", timeout(node)) if node.wait else ""
 
 
 def _explain(node: tree.Explain) -> str:
@@ -29,7 +34,9 @@ STATEMENTS.update(
         tree.DropIndex: lambda node: join(
             on_table("DROP INDEX", node.name, node.table), text("REASON", node.reason)
         ),
-        tree.RebuildIndex: lambda node: on_table("REBUILD INDEX", node.name, node.table),
+        tree.RebuildIndex: lambda node: join(
+            on_table("REBUILD INDEX", node.name, node.table), _built(node)
+        ),
         tree.Explain: _explain,
     }
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from language.tree.places import Exists
@@ -22,6 +23,8 @@ class DefineIndex:
     unique: bool = False
     exists: Exists = Exists.REFUSE
     comment: str | None = None
+    wait: bool = False
+    timeout: timedelta | None = None
     at: int = field(default=0, compare=False)
 
 
@@ -37,6 +40,8 @@ class DropIndex:
 class RebuildIndex:
     name: str
     table: str
+    wait: bool = False
+    timeout: timedelta | None = None
     at: int = field(default=0, compare=False)
 
 

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,16 +17,30 @@ import pytest
 from actors.indexes import Indexes
 from actors.node import Node
 from protocol import limits
-from protocol.errors import BadRequest, DiskFull, Duplicate, NotEnoughReplicas, UnknownOutcome
+from protocol.errors import (
+    BadRequest,
+    Cancelled,
+    DiskFull,
+    Draining,
+    Duplicate,
+    NotEnoughReplicas,
+    NotInTransaction,
+    NotWritable,
+    StatementTimeout,
+    Unknown,
+    UnknownOutcome,
+)
+from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
 from storage.memory import MemoryEngine
 from tests.actors import nodes
 from tests.actors.nodes import simulated_doors, value
 from tests.actors.parts import KINDS, play, until
 from tests.logbook import Logbook
-from tests.nodes import Running, running
+from tests.nodes import OWNER, Running, running
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.storage.index_entries import wrong_entries
+from tests.tables import case
 
 ROWS = 6_000
 
@@ -166,7 +181,10 @@ async def test_a_unique_index_that_meets_duplicates_says_so_and_is_not_used(
         )
         (info,) = await built(node, "u")
         assert info["state"] == "failed"
-        assert info["problem"] == "Duplicate: index u of table thing holds 'b17' already: thing:17"
+        assert info["problem"] == (
+            "Duplicate: index u of table thing can't hold 'b17' of two records: thing:17 and"
+            " thing:5000"
+        )
         assert await access(node, "SELECT * FROM thing WHERE b = 'b1'") == "scan"
         await node.values("UPDATE thing:5000 SET b = 'own'; REBUILD INDEX u ON thing")
         assert (await built(node, "u"))[0]["state"] == "ready"
@@ -174,6 +192,94 @@ async def test_a_unique_index_that_meets_duplicates_says_so_and_is_not_used(
         answer = await node.answer("UPDATE thing:5000 SET b = 'b17'")
         assert isinstance(answer.refusal, Duplicate)
         assert await wrong_entries(node.node, "main") == []
+
+
+async def test_who_waits_for_an_index_is_answered_once_it_is_built_or_refused(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        look = "INFO FOR INDEX u ON thing"
+        await node.values("DEFINE INDEX u ON thing FIELDS b UNIQUE WAIT TIMEOUT 1h")
+        assert (await node.value(look))["state"] == "ready"
+        await node.values("REBUILD INDEX u ON thing WAIT")
+        assert (await node.value(look))["state"] == "ready"
+        # One that another has declared, and one that needs no building.
+        await node.values("DEFINE INDEX OVERWRITE u ON thing FIELDS a")
+        await node.values("DEFINE INDEX IF NOT EXISTS u ON thing FIELDS a WAIT")
+        assert (await node.value(look))["state"] == "ready"
+        await node.values("DEFINE INDEX IF NOT EXISTS u ON thing FIELDS a WAIT")
+        await node.values("UPDATE thing:5000 SET b = 'b17'; DROP INDEX u ON thing")
+        for define in (
+            "DEFINE INDEX u ON thing FIELDS b UNIQUE WAIT",
+            "DEFINE INDEX IF NOT EXISTS u ON thing FIELDS b UNIQUE WAIT",
+            "REBUILD INDEX u ON thing WAIT",
+        ):
+            refusal = (await node.answer(define)).refusal
+            assert isinstance(refusal, Duplicate), define
+            assert "'b17' of two records: thing:17 and thing:5000; index u" in refusal.message
+            assert (refusal.detail["index"], refusal.detail["table"]) == ("u", "thing")
+        assert (await node.value(look))["state"] == "failed"
+        await node.values(
+            "DEFINE USER def ROLE member PASSWORD 'a long password';"
+            "GRANT DEFINE ON TABLE thing TO def"
+        )
+        caller = replace(OWNER, user="def", role="member")
+        refusal = (await node.answer("REBUILD INDEX u ON thing WAIT", caller=caller)).refusal
+        assert isinstance(refusal, Duplicate) and "b17" not in f"{refusal} {refusal.detail}"
+        # A small one is built at once, and names two records as well.
+        await node.values("DELETE thing; INSERT INTO thing [{ id: 1, b: 2 }, { id: 2, b: 2 }]")
+        refusal = (await node.answer("DEFINE INDEX s ON thing FIELDS b UNIQUE WAIT")).refusal
+        assert isinstance(refusal, Duplicate) and "thing:1 and thing:2" in refusal.message
+        refusal = (
+            await node.answer("BEGIN; DEFINE INDEX s ON thing FIELDS a WAIT; COMMIT")
+        ).refusal
+        assert isinstance(refusal, NotInTransaction)
+
+
+async def test_what_ends_the_wait_for_an_index_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 1)
+    monkeypatch.setattr(Indexes, "wake", lambda _builder: None)  # nothing is built
+    rows = "INSERT INTO thing [{ id: 1 }, { id: 2 }]"
+    define = "DEFINE INDEX i ON thing FIELDS a WAIT"
+    async with running(tmp_path / "store") as node:
+
+        async def waiting() -> asyncio.Task[ScriptAnswer]:
+            await node.values(f"DEFINE TABLE IF NOT EXISTS thing; {rows} IGNORE RETURN NONE")
+            await node.answer("DROP INDEX i ON thing")  # of the case before, if that left it
+            task = asyncio.ensure_future(node.answer(define))
+            while not len(node.node.topics.waits):
+                assert not task.done(), task.result()
+                await asyncio.sleep(0)
+            return task
+
+        table = {
+            "DROP INDEX i ON thing": (Unknown, "index i of table shop.main.thing that this"),
+            "DROP TABLE thing": (Unknown, "there is no table shop.main.thing"),
+            "DROP INDEX i ON thing; DEFINE INDEX i ON thing FIELDS a": (Unknown, "begun anew"),
+            "KILL": (Cancelled, ""),
+            "DEFINE NODE ROLES serving": (NotWritable, ""),
+        }
+        for end, (kind, message) in table.items():
+            with case(end):
+                task = await waiting()
+                if end == "KILL":
+                    (one,) = [one for one in await node.value("INFO FOR RUNNING") if one["waiting"]]
+                    end = f"KILL '{one['id']}'"
+                await node.values(end)
+                refusal = (await asyncio.wait_for(task, 30)).refusal
+                assert type(refusal) is kind and message in refusal.message
+                assert refusal.detail["committed"], "the index stays declared"
+                await node.values("DEFINE NODE ROLES serving, writable")
+        await node.values("DROP INDEX i ON thing")
+        refusal = (await node.answer(f"{define} TIMEOUT 1ms")).refusal
+        assert type(refusal) is StatementTimeout
+        assert not len(node.node.topics.waits)
+        task = await waiting()
+        node.node.topics.drain()
+        assert type((await asyncio.wait_for(task, 30)).refusal) is Draining
 
 
 async def test_a_unique_index_is_in_force_and_used_while_it_is_rebuilt(

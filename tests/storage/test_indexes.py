@@ -477,7 +477,9 @@ def test_a_build_that_meets_duplicates_says_so(store: Store) -> None:
     store.build()
     found = store.state("u")
     assert found.state == FAILED and not found.usable
-    assert found.problem == "Duplicate: index u of table t holds 0 already: t:0"
+    assert found.problem == (
+        "Duplicate: index u of table t can't hold 0 of two records: t:0 and t:9"
+    )
     with store.begin() as tx:
         assert held(tx, store.table(tx)) == {}
     store.put(9, a=99)
