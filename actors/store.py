@@ -89,6 +89,11 @@ class Store:
         return self.log.length if self.log is not None else 0
 
     @property
+    def state_bytes(self) -> int:
+        """How much the state takes, about."""
+        return self.engine.stored_bytes() if self.engine is not None else 0
+
+    @property
     def parts(self) -> Parts:
         """All of it; once it is open."""
         assert self.directory is not None and self.log is not None and self.engine is not None

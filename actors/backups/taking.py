@@ -150,6 +150,8 @@ class Backups:
         self._numbers = count(1)
         """Of files that are kept."""
         self._kept: weakref.WeakSet[KeptFile] = weakref.WeakSet()
+        self._taken_us: dict[str, int] = {}
+        """Monotonic time of the newest that was taken, by form."""
 
     def check_name(self, name: str | None) -> None:
         """Before anything is looked at: may there be a file of that name?
@@ -278,6 +280,24 @@ class Backups:
     # --- any form ---------------------------------------------------------------------------------
 
     def _take(
+        self,
+        turn: Turn,
+        facts: BackupFacts,
+        to: str | None,
+        estimate: int,
+        parts: Iterator[Part],
+    ) -> Taken:
+        taken = self._take_one(turn, facts, to, estimate, parts)
+        self._taken_us[taken.written.form.value] = self._clock.monotonic_us()
+        return taken
+
+    def ages_s(self) -> dict[str, float]:
+        """Seconds since the newest backup of each form was taken; nothing of those before the
+        start."""
+        now_us = self._clock.monotonic_us()
+        return {form: (now_us - us) / 1_000_000 for form, us in self._taken_us.items()}
+
+    def _take_one(
         self,
         turn: Turn,
         facts: BackupFacts,

@@ -33,7 +33,7 @@ from actors.commits.tickets import CommitTickets, Stall, left_over, unknown
 from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
-from protocol.errors import Busy, DiskFull, Draining, Failed, NotWritable, Refusal
+from protocol.errors import Busy, Conflict, DiskFull, Draining, Failed, NotWritable, Refusal
 from storage import epochs, keys
 from storage.effects import Attribution, only_removes
 from storage.entries import Entry
@@ -114,6 +114,8 @@ class Committer(CommitTickets):
         self.arrivals = Arrivals(self._noticed)
         """Who waits for sequences that nobody here may have given out yet."""
         self._idle_marks = IdleMarks(runtime.loop, self._mark)
+        self.conflicts = 0
+        """Commits refused for what others have changed, since the start."""
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
         self.disk_full = False
@@ -208,7 +210,11 @@ class Committer(CommitTickets):
     def prepare(self, transaction: Transaction) -> Iterator[None]:
         """Do what takes long of the commit of a transaction that is large or has paused, in steps;
         nothing more may be changed then. :raises Conflict: as `commit`"""
-        return self.ledger.prepare(transaction)
+        try:
+            yield from self.ledger.prepare(transaction)
+        except Conflict:
+            self.conflicts += 1
+            raise
 
     def commit(
         self,
@@ -253,6 +259,8 @@ class Committer(CommitTickets):
         try:
             return self.ledger.commit(transaction, attribution)
         except BaseException as error:
+            if isinstance(error, Conflict):
+                self.conflicts += 1
             # Before its frame was taken a bug costs one answer. Behind that the log would get what
             # the ledger may not hold, and the next commit would have the same sequence.
             if self._batches.taken != before:

@@ -118,6 +118,8 @@ class Running:
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
+        self.slow = 0
+        """Statements that were slow, since the start."""
         self._runs: dict[str, Run] = {}
         self._resting: dict[str, Resting] = {}
         self._feeds: dict[str, Resting] = {}

@@ -512,6 +512,7 @@ class ScriptRun(Execution):
 
     def _say_slow(self, took_us: int) -> None:
         """Let a slow statement be found in the log; its text without secrets, and cut."""
+        self.services.running.slow += 1
         number, text = self.at_statement() or (0, "")
         log.info(
             "slow statement", request=self.request.request, user=self.caller.user,

@@ -129,13 +129,16 @@ def _surfaces(
     most: int,
 ) -> list[Presenting]:
     tls = certificate.context if certificate else None
-    found: list[Presenting] = []
+    found: list[HttpSurface] = []
     if http is not None:
         settings = HttpSettings(http.host, http.port, tls, descriptors=most)
         found.append(HttpSurface(node, settings))
     if wire is not None:
-        found.append(WireSurface(NodeGate(node), WireSettings(wire.host, wire.port, tls, most)))
-    return found
+        other = WireSurface(NodeGate(node), WireSettings(wire.host, wire.port, tls, most))
+        for surface in found:
+            surface.wire = other
+        return [*found, other]
+    return [*found]
 
 
 async def _linking(node: Node, peer: Address, shown: Identity | None, most: int) -> PeerSurface:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -22,10 +22,13 @@ from actors.facts import Listening
 from actors.topics import GroupFigures, TopicFigures
 from protocol.requests import Caller
 from protocol.values import Tick, paced
+from surfaces.counters import BUCKETS_S, CountedWire, Counters
 from surfaces.http.callers import caller
-from surfaces.http.counters import BUCKETS_S
 from surfaces.http.handler import Handler
 from surfaces.http.shared import Http
+
+if TYPE_CHECKING:
+    from actors.node import Node
 
 
 class SurfaceCollector(Collector):
@@ -42,7 +45,10 @@ class SurfaceCollector(Collector):
         """The families."""
         yield from self._node()
         yield from self._http()
+        if self._surface.wire is not None:
+            yield from _wire(self._surface.wire)
         if self._may_read_node():
+            yield from _store(self._surface.node)
             yield _certificates(self._surface.node.facts.listening)
             yield from _entries(self._surface.node.statements.backlog)
             yield from _cluster(self._surface.node.member.figures)
@@ -77,6 +83,16 @@ class SurfaceCollector(Collector):
             "store_log_damage", "Places where the log was found damaged", status.log_damage
         )
 
+        yield CounterMetricFamily(
+            "store_commit_conflicts",
+            "Commits refused for what others have changed; most are run again",
+            self._surface.node.committer.conflicts,
+        )
+        yield CounterMetricFamily(
+            "store_slow_statements",
+            "Statements that took longer than --slow says",
+            self._surface.node.running.slow,
+        )
         yield from self._feeds()
 
     def _feeds(self) -> Iterator[Metric]:
@@ -101,12 +117,9 @@ class SurfaceCollector(Collector):
         for (method, path, status), count in sorted(counters.requests.items()):
             requests.add_metric([method, path, str(status)], count)
         yield requests
-        seconds = HistogramMetricFamily(
-            "store_http_request_seconds", "From the whole request to the answer", labels=["route"]
+        yield _seconds(
+            "store_http_request_seconds", "From the whole request to the answer", "route", counters
         )
-        for path, buckets in sorted(counters.seconds.items()):
-            seconds.add_metric([path], _cumulative(buckets), counters.seconds_sum[path])
-        yield seconds
         yield CounterMetricFamily(
             "store_http_connections_accepted", "Connections accepted", counters.connections
         )
@@ -225,6 +238,56 @@ def topic_text(topics: Sequence[TopicFigures], tick: Tick) -> bytes:
                 more = "" if series.label is None else f',{series.label}="{name}"'
                 parts.append(f"{place}{more}}} {number}\n")
     return "".join(parts).encode()
+
+
+def _wire(wire: CountedWire) -> Iterator[Metric]:
+    counters = wire.counters
+    requests = CounterMetricFamily(
+        "store_wire_requests", "Answers given, by the kind of the request", labels=["kind"]
+    )
+    for kind, count in sorted(counters.requests.items()):
+        requests.add_metric([kind], count)
+    yield requests
+    yield _seconds(
+        "store_wire_request_seconds", "From the whole request to the answer", "kind", counters
+    )
+    refusals = CounterMetricFamily("store_wire_refusals", "Refusals told, by code", labels=["code"])
+    for code, count in sorted(counters.refusals.items()):
+        refusals.add_metric([code], count)
+    yield refusals
+    for name, text, value in (
+        ("store_wire_connections_accepted", "Connections accepted", counters.connections),
+        (
+            "store_wire_connections_refused",
+            "Connections refused for want of room",
+            counters.refused_connections,
+        ),
+        ("store_wire_received_bytes", "Bytes of requests", counters.received),
+        ("store_wire_sent_bytes", "Bytes of answers", counters.sent),
+    ):
+        yield CounterMetricFamily(name, text, value)
+    yield GaugeMetricFamily("store_wire_connections", "Connections held", wire.held)
+    yield GaugeMetricFamily("store_wire_running", "Scripts running", wire.running)
+
+
+def _store(node: Node) -> Iterator[Metric]:
+    yield GaugeMetricFamily("store_log_bytes", "Bytes of the log", node.status().log_bytes)
+    yield GaugeMetricFamily("store_state_bytes", "Bytes of the state", node.store.state_bytes)
+    ages = GaugeMetricFamily(
+        "store_backup_age_seconds",
+        "Since the newest backup that the node has taken since its start",
+        labels=["form"],
+    )
+    for form, seconds in sorted(node.backups.ages_s().items()):
+        ages.add_metric([form], seconds)
+    yield ages
+
+
+def _seconds(name: str, text: str, label: str, counters: Counters) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=[label])
+    for what, buckets in sorted(counters.seconds.items()):
+        family.add_metric([what], _cumulative(buckets), counters.seconds_sum[what])
+    return family
 
 
 def _certificates(listening: Iterable[Listening]) -> Metric:

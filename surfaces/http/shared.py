@@ -14,9 +14,9 @@ from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from surfaces.admission import Admission
 from surfaces.background_tasks import BackgroundTasks
+from surfaces.counters import CountedWire, HttpCounters
 from surfaces.held_bytes import HeldBytes
 from surfaces.http import answers
-from surfaces.http.counters import Counters
 from surfaces.http.head_cache import HeadCache
 from surfaces.http.hosts import Hosts
 from surfaces.logs import RefusalLog
@@ -74,7 +74,9 @@ class Http(ABC):
         self.deadlines = settings.deadlines
         self.long_values = 0
         """Values of keys that are encoded in turns just now."""
-        self.counters = Counters()
+        self.counters = HttpCounters()
+        self.wire: CountedWire | None = None
+        """The other surface of the node; None: it has none."""
         self.admission = Admission(settings.running, lambda: node.running.waiting("http"))
         self.bodies_bytes = 0
         """Held in all. Of one that nobody signed in for it is at most a small body."""

@@ -87,6 +87,19 @@ class Life(Enum):
     GONE = auto()
 
 
+class _Asked:
+    """Requests of one kind that came in one read."""
+
+    __slots__ = ("answered", "at", "kind")
+
+    def __init__(self, kind: Kind, at: float) -> None:
+        self.kind = kind
+        self.at = at
+        """The time of the loop."""
+        self.answered = 0
+        """Of these, answers that have not left yet."""
+
+
 class WireConnection(asyncio.Protocol):
     """One peer, from its first byte to its last."""
 
@@ -119,6 +132,14 @@ class WireConnection(asyncio.Protocol):
         wire.made += 1
         wire.coming.add(self)
         self._number = wire.made
+        self._counters = wire.counters
+        self._read_at = 0.0
+        self._asked = _Asked(Kind.HELLO, 0.0)
+        """The newest of `_begun`."""
+        self._begun: dict[int, _Asked] = {}
+        """Requests that are not answered, by id."""
+        self._answered: list[_Asked] = []
+        """Requests whose answers have not left yet."""
 
     # --- what the loop calls ---------------------------------------------------------------------
 
@@ -141,6 +162,8 @@ class WireConnection(asyncio.Protocol):
         """Bytes of the peer."""
         if self.over:
             return
+        self._counters.received += len(data)
+        self._read_at = self._loop.time()
         try:
             self.talk.receive(data)
             self.advance()
@@ -294,6 +317,11 @@ class WireConnection(asyncio.Protocol):
         kind = message.kind
         if self._frame.timer is not None:
             self._frame.stop()
+        if kind is not Kind.CANCEL and kind is not Kind.UNWATCH and kind is not Kind.BYE:
+            asked = self._asked
+            if asked.kind is not kind or asked.at != self._read_at:
+                asked = self._asked = _Asked(kind, self._read_at)
+            self._begun[message.id] = asked
         if kind is Kind.KV:
             self._keys.begin(message)
         elif kind is Kind.TOPIC:
@@ -403,7 +431,14 @@ class WireConnection(asyncio.Protocol):
             data = encode(kind, id, bodies.error(told, self.name(id)))
         if refused is not None:
             self.wire.refusals.say(refused, self.name(id), self.token is not None)
+            self._counters.refuse(refused["code"])
         self.talk.sent(kind, id)
+        if kind is not Kind.CHANGE and kind is not Kind.PART:
+            asked = self._begun.pop(id, None)
+            if asked is not None:
+                if not asked.answered:
+                    self._answered.append(asked)
+                asked.answered += 1
         if not self.outgoing.waiting:
             self.wire.outbox.add(self)
         self.outgoing.add(data)
@@ -421,10 +456,24 @@ class WireConnection(asyncio.Protocol):
         if self.gone:
             return
         waited, outgoing = self._waits, self.outgoing
-        if outgoing.waiting and (outgoing.flush() or outgoing.account.counted):
-            self._watch()
+        if outgoing.waiting:
+            self._count_answers()
+            if outgoing.flush() or outgoing.account.counted:
+                self._watch()
         if waited or self._requests.counted or (self.talk.open and self._stand_still):
             self._go_on(waited)
+
+    def _count_answers(self) -> None:
+        """Count what leaves now, and how long it took since it was read."""
+        counters, now = self._counters, self._loop.time()
+        counters.sent += self.outgoing.waiting_bytes
+        for asked in self._answered:
+            kind, count = asked.kind.name, asked.answered
+            asked.answered = 0
+            counters.answer(kind, count)
+            if asked.kind is not Kind.WATCH:  # that lasts for as long as its reader wants
+                counters.ran(kind, now - asked.at, count)
+        self._answered.clear()
 
     def _watch(self) -> None:
         """The peer has answers to take: count them, and see whether it takes any."""

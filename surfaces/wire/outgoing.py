@@ -18,13 +18,14 @@ class Outgoing:
         self.transport: asyncio.Transport
         self.waiting: list[bytes] = []
         """Said, and not handed over yet."""
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """Bytes of that."""
         self._written = 0
 
     @property
     def unsent(self) -> int:
         """Bytes that the peer's side has not taken."""
-        return self._waiting_bytes + unsent(self.transport)
+        return self.waiting_bytes + unsent(self.transport)
 
     @property
     def taken(self) -> int:
@@ -34,7 +35,7 @@ class Outgoing:
     @property
     def said(self) -> int:
         """Bytes said so far: where the last of them is taken, `taken` has come here."""
-        return self._written + self._waiting_bytes
+        return self._written + self.waiting_bytes
 
     @property
     def room(self) -> int:
@@ -49,13 +50,13 @@ class Outgoing:
     def add(self, data: bytes) -> None:
         """Say something; it leaves with what else is said until `flush`."""
         self.waiting.append(data)
-        self._waiting_bytes += len(data)
+        self.waiting_bytes += len(data)
 
     def flush(self) -> int:
         """Hand over what there is to say. The bytes that the peer has not taken at once."""
         data = self.waiting[0] if len(self.waiting) == 1 else b"".join(self.waiting)
         self.waiting.clear()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._written += len(data)
         self.transport.write(data)
         return unsent(self.transport)

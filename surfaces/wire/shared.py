@@ -9,6 +9,7 @@ from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from surfaces.admission import Admission
 from surfaces.background_tasks import BackgroundTasks
+from surfaces.counters import WireCounters
 from surfaces.held_bytes import HeldBytes
 from surfaces.logs import RefusalLog
 from surfaces.outbox import Outbox
@@ -41,6 +42,7 @@ class Wire:
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
+        self.counters = WireCounters()
         self.requests = HeldBytes(limits.REQUESTS_BYTES)
         self.answers = HeldBytes(limits.ANSWERS_BYTES)
         self.coming: set[Connected] = set()

@@ -11,6 +11,7 @@ from actors.facts import Load
 from protocol import limits
 from protocol.errors import Full
 from protocol.frames import Kind, encode
+from surfaces.counters import WireCounters
 from surfaces.listener import Listener
 from surfaces.wire.connection import WireConnection
 from surfaces.wire.gate import Gate
@@ -51,7 +52,7 @@ class WireSurface:
             tls=self._settings.tls,
             tls_seconds=limits.TLS_SECONDS,
             refusal=self._refusals.word,
-            refused=lambda: None,
+            refused=self._refused,
             descriptors=self._settings.descriptors,
             limited_log=self._wire.limited_log,
         )
@@ -77,6 +78,11 @@ class WireSurface:
         """What it holds, and its ceilings."""
         most = min(limits.CONNECTIONS, self._settings.descriptors)
         return Load(self.held, most, self.running, limits.RUNNING)
+
+    @property
+    def counters(self) -> WireCounters:
+        """What it has counted since its start."""
+        return self._wire.counters
 
     @property
     def running(self) -> int:
@@ -123,10 +129,15 @@ class WireSurface:
 
     def _admit(self) -> asyncio.Protocol | None:
         """The protocol of a connection just accepted, which counts from now on."""
+        self.counters.connections += 1
         if not self.full:
             return WireConnection(self._wire)
         self._wire.limited_log.warning("wire surface is full", connections=limits.CONNECTIONS)
+        self._refused()
         return self._refusals.one()
+
+    def _refused(self) -> None:
+        self.counters.refused_connections += 1
 
     def _lost(self, protocol: asyncio.Protocol) -> None:
         if isinstance(protocol, WireConnection):

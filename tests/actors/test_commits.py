@@ -347,6 +347,7 @@ def test_a_paused_transaction_that_read_what_was_taken_back_loses(kind: str) -> 
             writing.put(key("b"), b"1")
             with pytest.raises(Conflict):
                 node.committer.commit(writing, SOMEBODY)
+            assert node.committer.conflicts == 1
             # The one that only read learns it when it waits for what it saw.
             saw = node.committer.commit(reading, SOMEBODY).sequence
             late = await outcome(

@@ -119,6 +119,20 @@ process_resident_memory_bytes               |              | +SEEE ++++ +++ +
 process_start_time_seconds                  |              | +SEEE ++++ +++ +
 process_virtual_memory_bytes                |              | +SEEE ++++ +++ +
 store_feeds                                 |              | +SEEE ++++ +++ +
+store_backup_age_seconds                    | INFO ON NODE | -SEEE ---+ --- +
+store_commit_conflicts_total                |              | +SEEE ++++ +++ +
+store_log_bytes                             | INFO ON NODE | -SEEE ---+ --- +
+store_slow_statements_total                 |              | +SEEE ++++ +++ +
+store_state_bytes                           | INFO ON NODE | -SEEE ---+ --- +
+store_wire_connections                      |              | +SEEE ++++ +++ +
+store_wire_connections_accepted_total       |              | +SEEE ++++ +++ +
+store_wire_connections_refused_total        |              | +SEEE ++++ +++ +
+store_wire_received_bytes_total             |              | +SEEE ++++ +++ +
+store_wire_refusals_total                   |              | +SEEE ++++ +++ +
+store_wire_request_seconds                  |              | +SEEE ++++ +++ +
+store_wire_requests_total                   |              | +SEEE ++++ +++ +
+store_wire_running                          |              | +SEEE ++++ +++ +
+store_wire_sent_bytes_total                 |              | +SEEE ++++ +++ +
 store_entries_kept_later_total              | INFO ON NODE | -SEEE ---+ --- +
 store_entries_not_kept_total                | INFO ON NODE | -SEEE ---+ --- +
 store_entries_waiting                       | INFO ON NODE | -SEEE ---+ --- +

@@ -70,6 +70,7 @@ async def served(
     async with running(directory, doors, settings) as here, AsyncExitStack() as stack:
         http = HttpSurface(here.node, HttpSettings("127.0.0.1", 0))
         wire = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
+        http.wire = wire
         for surface in (http, wire):
             await surface.start()
             stack.push_async_callback(surface.close)

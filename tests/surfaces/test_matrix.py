@@ -177,7 +177,7 @@ class House:
         here, raw = self.node.here, await self.node.raw()
         await here.values(SETTING)
         await here.unseal()
-        await here.values("WRITE 'k' IN VAULT s VALUE 1")
+        await here.values("WRITE 'k' IN VAULT s VALUE 1; BACKUP")
         here.node.facts.listening += (
             Listening("http", "localhost:1", True, datetime(2030, 1, 1, tzinfo=UTC)),
         )

@@ -138,6 +138,9 @@ def test_off_a_terminal_every_line_is_one_json_object(tmp_path: Path) -> None:
         answer = node.request("POST", "/script", {"script": text}, user=who)
         assert answer.status == 400, answer.body
         refused = answer.json["error"]
+        figures = node.request("GET", "/metrics", user=None).body.decode()
+        assert re.search(r"^store_slow_statements_total [1-9]", figures, re.MULTILINE)
+        assert re.search(r'^store_wire_requests_total{kind="RUN"} 0', figures, re.MULTILINE)
         taken = str(node.address("http")[1])
         ended = run(str(tmp_path / "other"), "--http", f"127.0.0.1:{taken}")
         (line,) = ended.stderr.splitlines()

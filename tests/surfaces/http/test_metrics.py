@@ -53,6 +53,29 @@ async def test_seconds_of_what_ran(raw: Raw, bearer: str) -> None:
     assert found["store_http_request_seconds_bucket", frozenset({route, ("le", "+Inf")})] == 1
 
 
+async def test_a_scrape_shows_the_store_and_its_backups(raw: Raw, bearer: str, node: Node) -> None:
+    """And the wire, where there is one."""
+
+    async def scrape(**who: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        return samples((await raw.ask("GET", "/metrics", **who)).body.decode())
+
+    form = frozenset({("form", "snapshot")})
+    before = await scrape(authorization=bearer)
+    assert ("store_backup_age_seconds", form) not in before
+    assert before["store_slow_statements_total", frozenset()] == 0
+    assert before["store_log_bytes", frozenset()] > 0
+    assert ("store_state_bytes", frozenset()) in before
+    assert not any(name.startswith("store_wire") for name, _ in before)
+    await raw.send(script("BACKUP", bearer))
+    assert (await raw.answer()).status == 200
+    node.running.slow, node.committer.conflicts = 2, 3
+    after = await scrape(authorization=bearer)
+    assert after["store_slow_statements_total", frozenset()] == 2
+    assert after["store_commit_conflicts_total", frozenset()] == 3
+    assert after["store_backup_age_seconds", form] >= 0
+    assert ("store_log_bytes", frozenset()) not in await scrape()
+
+
 async def test_a_disk_that_stalls_keeps_no_scrape_waiting(
     raw: Raw, surface: HttpSurface, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,44 @@ class TestGreeting:
             await peer.must_hear(Kind.ANSWER, 1)
 
 
+class TestCounters:
+    async def test_what_is_counted_of_each_request(self, surface: WireSurface) -> None:
+        counters = surface.counters
+        async with connected(surface) as peer:
+            await peer.sign_in()
+            for id in range(1, 4):
+                peer.say(Kind.RUN, id, {"script": "RETURN"})
+            for id in range(1, 4):
+                await peer.must_hear(Kind.ANSWER, id)
+            peer.say(Kind.RUN, 1, {"script": "REFUSE"})
+            await peer.must_hear(Kind.ERROR, 1)
+            peer.say(Kind.PING, 1)
+            await peer.must_hear(Kind.PONG, 1)
+            peer.say(Kind.RUN, 2, {"script": "HOLD"})
+            peer.say(Kind.CANCEL, 2)
+            await peer.must_hear(Kind.ERROR, 2)
+            peer.say(Kind.WATCH, 3, {"ns": "a", "db": "b", "table": "c"})
+            await peer.must_hear(Kind.ERROR, 3)
+            assert (counters.connections, surface.held) == (1, 1)
+        counted = {kind: count for kind, count in counters.requests.items() if count}
+        assert counted == {"HELLO": 1, "RUN": 5, "PING": 1, "WATCH": 1}
+        timed = {kind: sum(buckets) for kind, buckets in counters.seconds.items() if any(buckets)}
+        assert timed == {"HELLO": 1, "RUN": 5, "PING": 1}
+        assert "WATCH" not in counters.seconds
+        told = {code: count for code, count in counters.refusals.items() if count}
+        assert told == {"SignInRefused": 1, "Cancelled": 1, "Unknown": 1}
+        assert counters.received > 100 and counters.sent > 100
+
+    async def test_connections_without_room_are_counted(
+        self, surface: WireSurface, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    ) -> None:
+        logbook.allow("wire surface is full")
+        monkeypatch.setattr(limits, "CONNECTIONS", 0)
+        async with connected(surface) as peer:
+            await peer.must_hear(Kind.REFUSED)
+        assert surface.counters.connections == surface.counters.refused_connections == 1
+
+
 class TestRun:
     async def test_answer(self, peer: Peer, node: FakeNode) -> None:
         found = await peer.run(
