@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -107,6 +107,69 @@ def type_of_field(written: str) -> str | None:
         return "string"
     bases = {re.split(r"[<\[]", part)[0] for part in parts}
     return bases.pop() if len(bases) == 1 and bases <= TYPES.keys() else None
+
+
+_PLAIN_INT: Final = re.compile(r"-?[1-9][0-9]*|0")
+"""An integer as it is written again: `007` and `+7` are text."""
+_PLAIN_FLOAT: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def _looks_int(cell: str) -> bool:
+    if len(cell) > 20 or not _PLAIN_INT.fullmatch(cell):
+        return False
+    return limits.INT_MIN <= int(cell) <= limits.INT_MAX
+
+
+def _looks_float(cell: str) -> bool:
+    if not _PLAIN_FLOAT.fullmatch(cell):
+        return False
+    value = float(cell)
+    # Of a long integer a float keeps the first digits alone.
+    return abs(value) < 2**53 or (abs(value) != float("inf") and not _PLAIN_INT.fullmatch(cell))
+
+
+def _looks_uuid(cell: str) -> bool:
+    try:
+        return str(UUID(cell)) == cell.lower()
+    except ValueError:
+        return False
+
+
+def _looks_datetime(cell: str) -> bool:
+    try:
+        text.parse_datetime(cell)
+    except Refusal:
+        return False
+    return True
+
+
+_LOOKS: Final[dict[str, Callable[[str], bool]]] = {
+    "int": _looks_int,
+    "float": _looks_float,
+    "bool": lambda cell: cell.lower() in ("true", "false"),
+    "uuid": _looks_uuid,
+    "datetime": _looks_datetime,
+}
+"""What the cells of a column may look like; the first that all of them do."""
+
+
+class Guess:
+    """The types that columns look like, each by all of its cells. :param names: of the columns"""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._left = {name: list(_LOOKS) for name in names}
+        self._seen: set[str] = set()
+
+    def count(self, name: str, cell: str) -> None:
+        """Take in a cell; an empty one says nothing, and nor does one of another column."""
+        left = self._left.get(name)
+        if cell and left:
+            self._seen.add(name)
+            self._left[name] = [kind for kind in left if _LOOKS[kind](cell)]
+
+    def types(self) -> dict[str, str]:
+        """The type of each column that looks like more than text."""
+        return {name: left[0] for name, left in self._left.items() if left and name in self._seen}
 
 
 class Census:

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -37,6 +37,7 @@ from surfaces.shell.rows import (
     csv_rows,
     json_rows,
     made_id,
+    read_guess,
 )
 from surfaces.shell.transfers import IGNORE, STREAM, Import
 from surfaces.shell.values import to_client
@@ -50,6 +51,8 @@ OF_ROWS: Final = frozenset({
 """Refusals that are about a row: its batch is tried again in halves, up to that row."""
 assert CATALOGUE.keys() >= OF_ROWS
 
+KEYS: Final = frozenset({"int", "uuid"})
+"""What an `id` may look like for its column to be taken so, though nobody asks for it."""
 _COPY: Final = "the temporary file for a copy (see TMPDIR)"
 
 Report = Callable[[int, int], None]
@@ -60,11 +63,13 @@ class Importing(Progress):
     """How far an import has come.
 
     :ivar key: names the file where rows have no ids of their own; hexadecimal
+    :ivar guessed: types of columns that nothing says, by name: the same to the end of the file
     :ivar digest: SHA-256 of the bytes that are done; hexadecimal
     :ivar inserted: rows that were not there before
     """
 
     key: str = ""
+    guessed: dict[str, str] = field(default_factory=dict)
     digest: str = ""
     inserted: int = 0
 
@@ -148,7 +153,7 @@ class _Run:
         """Send every row that is not in yet."""
         defined = await self._defined()
         self._state.store = await self._patient.store()
-        size = self._begin()
+        size = self._begin(defined)
         lines = Lines(self._file)
         try:
             for batch in batches(self._rows(lines, defined), self._asked.batch):
@@ -172,11 +177,13 @@ class _Run:
             done += f": {self._state.inserted} inserted, {passed} there already"
         return done
 
-    def _begin(self) -> int:
+    def _begin(self, defined: dict[str, str]) -> int:
         """Take up what an earlier run has left. Answers the size of the file."""
         size = self._file.seek(0, os.SEEK_END)
         if self._resume is None or not self._resume.load(self._state):
             self._state.key = _digest(self._file, size)
+            if self._asked.form == "csv":
+                self._state.guessed = self._guessed(defined)
             self._save(_digest(self._file, 0))
         elif _digest(self._file, self._state.bytes) != self._state.digest:
             raise Ended(
@@ -186,6 +193,28 @@ class _Run:
             )
         self._file.seek(0)
         return size
+
+    def _guessed(self, defined: dict[str, str]) -> dict[str, str]:
+        """The types of columns that nothing says: all that are asked for, else that of a key. What
+        is taken for text, and does not look like it, is said."""
+        self._file.seek(0)
+        head, found = read_guess(Lines(self._file), {**defined, **self._asked.types})
+        taken = {
+            name: kind
+            for name, kind in found.items()
+            if self._asked.guess or (name == ID and kind in KEYS)
+        }
+        told = self._patient.tell
+        where = f"{self._asked.path}: the head {', '.join(head)[:200]!r} says no type of"
+        if taken:
+            told(f"{where} {', '.join(taken)}: taken as --types {_types(taken)}")
+        left = {name: kind for name, kind in found.items() if name not in taken}
+        if left:
+            told(
+                f"{where} {', '.join(left)}: strings, which look like --types {_types(left)};"
+                " --guess takes them so"
+            )
+        return taken
 
     def _save(self, digest: str) -> None:
         self._state.digest = digest
@@ -214,7 +243,8 @@ class _Run:
 
     def _rows(self, lines: Lines, defined: dict[str, str]) -> Iterator[Row]:
         if self._asked.form == "csv":
-            return csv_rows(lines, self._state.bytes, self._asked.types, defined)
+            known = {**self._state.guessed, **defined}
+            return csv_rows(lines, self._state.bytes, self._asked.types, known)
         lines.skip(self._state.bytes)
         return json_rows(lines)
 
@@ -309,6 +339,10 @@ def batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:
         yield batch
     if unreadable is not None:
         raise unreadable
+
+
+def _types(columns: dict[str, str]) -> str:
+    return ",".join(f"{name}:{kind}" for name, kind in columns.items())
 
 
 def _digest(file: IO[bytes], size: int) -> str:

@@ -32,7 +32,8 @@ class Patient:
 
     def __init__(self, client: AsyncClient, tell: Callable[[str], None]) -> None:
         self._client = client
-        self._tell = tell
+        self.tell = tell
+        """Takes a line for people."""
 
     async def store(self) -> str | None:
         """The id of the store; None where the user may not know it."""
@@ -79,6 +80,6 @@ class Patient:
                     f"{problem}; run the same command again to go on", NOT_CONNECTED
                 ) from problem
             if not told:
-                self._tell(f"{problem}; trying again")
+                self.tell(f"{problem}; trying again")
                 told = True
             await asyncio.sleep(PAUSE_SECONDS)

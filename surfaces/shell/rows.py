@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from protocol import limits
 from protocol.errors import Refusal
 from protocol.jsonvalues import load
 from protocol.values import NONE, RecordId
-from surfaces.shell.columns import CellRefused, Column, from_head
+from surfaces.shell.columns import CellRefused, Column, Guess, from_head
 
 ID: Final = "id"
 LINE_BYTES: Final = 4 * limits.RECORD_BYTES
@@ -135,6 +136,29 @@ def csv_rows(
             return
         if cells:
             yield Row(line, lines.bytes, _addressed(_fields(columns, cells, line)))
+
+
+def read_guess(lines: Lines, known: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The head of a file, and the types that columns look like whose type nothing says. Looks at
+    all of the file, or up to what can't be read: `csv_rows` refuses that, and nothing behind it is
+    imported.
+
+    :param known: types of columns whose head does not say them, by name
+    """
+    csv.field_size_limit(LINE_BYTES)
+    reader = csv.reader(iter(lines), strict=True)
+    head: list[str] = []
+    guess = Guess(())
+    with contextlib.suppress(csv.Error, RowRefused):
+        head = next(reader, head)
+        columns = [from_head(name, known.get) for name in head]
+        guess = Guess(
+            column.name for column in columns if not column.exact and column.name not in known
+        )
+        for cells in reader:
+            for column, cell in zip(columns, cells, strict=False):
+                guess.count(column.name, cell)
+    return head, guess.types()
 
 
 def _check_head(columns: list[Column]) -> None:

@@ -59,6 +59,8 @@ class Import:
     types: Mapping[str, str] = field(default_factory=dict)
     """Of CSV columns, by name."""
     batch: int = BATCH_ROWS
+    guess: bool = False
+    """Take CSV columns as they look whose type nothing says."""
 
 
 _AT: Final = Flag("--at", "<host:port>", f"the node; {ADDRESS} when not given")
@@ -69,6 +71,7 @@ IMPORT_FLAGS: Final = (
     _FORMAT,
     Flag("--on-duplicate", "<ignore|update>", "of a record that is there: ignore the row, or set"),
     Flag("--types", "<column:type,...>", "of CSV columns whose head does not say them"),
+    Flag("--guess", None, "take CSV columns as they look whose type nothing says"),
     Flag("--batch", "<rows>", f"rows of one commit; {BATCH_ROWS} when not given"),
     *ACCESS_FLAGS,
     Flag("--help", None, "this text"),
@@ -100,6 +103,7 @@ def understand_import(words: Sequence[str], environment: Mapping[str, str]) -> I
         _one_of(given, "--on-duplicate", (IGNORE, UPDATE)) or IGNORE,
         _types(given.get("--types")),
         _batch(given.get("--batch")),
+        "--guess" in given,
     )
 
 

@@ -35,7 +35,7 @@ from protocol.values import NONE, RecordId
 from storeclient import AsyncClient, Client, OutcomeUnknown, Unreachable, errors
 from surfaces.shell import exporting, importing, patience
 from surfaces.shell.cells import CsvRows
-from surfaces.shell.columns import CellRefused, Census, Column, from_head, type_of_field
+from surfaces.shell.columns import CellRefused, Census, Column, Guess, from_head, type_of_field
 from surfaces.shell.resuming import ResumeFile
 from surfaces.shell.rows import made_id
 from surfaces.shell.transfers import Import, Table, understand_export, understand_import
@@ -310,6 +310,59 @@ def test_columns_without_types_take_those_of_the_fields(here: Here, tmp_path: Pa
         {"id": {"$rec": "t:1"}, "age": 34, "r": "a", "price": {"$dec": "1.50"}, "note": "\\N"},
         {"id": {"$rec": "t:2"}, "price": {"$dec": "2"}},
     ]
+
+
+def test_what_nothing_says_the_type_of_is_said_and_taken_when_asked(
+    here: Here, tmp_path: Path
+) -> None:
+    here.script("DEFINE TABLE t; DEFINE TABLE u; DEFINE TABLE v; DEFINE TABLE w")
+    path = tmp_path / "people.csv"
+    path.write_text("id,name,price,zip\n1,Ana,1.50,00501\n22,Bo,,10\n")
+    code, err = transfer(here, "import", "t", path)
+    head = f"{path}: the head 'id, name, price, zip' says no type of"
+    assert code == 0 and f"{head} id: taken as --types id:int" in err
+    assert f"{head} price: strings, which look like --types price:float; --guess" in err
+    assert here.script("SELECT * FROM t") == [
+        {"id": {"$rec": "t:1"}, "name": "Ana", "price": "1.50", "zip": "00501"},
+        {"id": {"$rec": "t:22"}, "name": "Bo", "zip": "10"},
+    ]
+    assert transfer(here, "import", "t", path)[0] == 0, "the same ids once more"
+    assert len(table(here, "t")) == 2
+    code, err = transfer(here, "import", "u", path, "--guess", "--types", "id:string")
+    assert code == 0 and f"{head} price: taken as --types price:float" in err
+    assert "strings" not in err
+    assert [(one["id"], one.get("price")) for one in table(here, "u")] == [("1", 1.5), ("22", None)]
+    # One rule for the column: an id that is no plain integer makes all of them strings.
+    path.write_text("id,n\n1,1\n007,2\n")
+    code, err = transfer(here, "import", "v", path)
+    assert code == 0 and "id: taken" not in err
+    assert [one["id"] for one in table(here, "v")] == ["007", "1"]
+    # What was taken holds to the end of the file, also behind a row that was mended.
+    path.write_text("id,n:int\n1,1\n2,x\n3,3\n")
+    assert transfer(here, "import", "w", path, "--batch", "1")[0] == 1
+    path.write_text("id,n:int\n1,1\n2,2\nx,3\n")
+    code, err = transfer(here, "import", "w", path, "--batch", "1")
+    assert code == 1 and "line 4: id: 'x' is no int" in err
+    assert [one["id"] for one in table(here, "w")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ("1 -2 0", "int"), ("1 1.5 2e3", "float"), ("1 -0", "float"), ("007", None), ("+1", None),
+        ("9223372036854775807", "int"), ("9223372036854775808", None), ("1e999", None),
+        ("true FALSE", "bool"), ("true 1", None), ("1_0", None), ("", None), ("1 x", None),
+        ("018f0000-0000-7000-8000-000000000001", "uuid"),
+        ("018f000000007000800000000000000f", None),
+        ("2026-01-02T03:04:05Z 2026-01-02T03:04:05+01:00", "datetime"), ("2026", "int"),
+    ],
+)  # fmt: skip
+def test_what_a_column_looks_like(cells: str, kind: str | None) -> None:
+    guess = Guess(["a"])
+    for cell in ["", *cells.split(" ")]:
+        guess.count("a", cell)
+        guess.count("of another", "1")
+    assert guess.types() == ({} if kind is None else {"a": kind})
 
 
 @pytest.mark.parametrize(
