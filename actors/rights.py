@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from actors.entry_views import Ids, shown_inside, since
@@ -54,6 +55,11 @@ from storage.topics import Topic
 from storage.transactions import Transaction
 from storage.users import User
 from storage.vaults import Vault
+
+LOOKED_AT: Final = 512
+"""Tables of a database among which one of a near name is looked for: it takes a millisecond."""
+NEAR: Final = 0.7
+"""How near a name is that was mistyped: `persn` is 0.91 of `person`."""
 
 Judgement = tuple[Verbs, bool, tuple[Noun, ...]]
 """Of somebody and a thing: the verbs it holds on it; whether it sees it by its role, or by a grant
@@ -353,7 +359,8 @@ class Rights:
         tx.touch(database)
         found = find(tx, database, name)
         if found is None or not who.sees(tx, found):
-            raise absent(kind, f"{database.path}.{name}")
+            meant = _near_table(tx, who, database, name) if kind == "table" else None
+            raise absent(kind, f"{database.path}.{name}", meant)
         tx.remember(at, found, *_DECLARED[type(found)](found))
         who.check(found, verbs)
         return found
@@ -574,6 +581,16 @@ _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
     Space: catalog.declared_of_space,
 }  # fmt: skip
 """What the way by names to something rests on."""
+
+
+def _near_table(tx: Transaction, who: Standing, database: Database, name: str) -> str | None:
+    """The table that somebody sees whose name is nearest to one that it sees no table of."""
+    names = catalog.table_names(tx, database, LOOKED_AT)
+    for near in get_close_matches(name, names, max(len(names), 1), NEAR):
+        found = None if near == name else catalog.find_table(tx, database, near)
+        if found is not None and who.sees(tx, found):
+            return near
+    return None
 
 
 def _databases(tx: Transaction, who: Standing) -> Iterator[Database]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from protocol import binary, limits
@@ -120,9 +121,13 @@ class Space:
 # --- looking up ---------------------------------------------------------------------------------
 
 
-def absent(kind: str, path: str) -> Unknown:
-    """The refusal of a name that stands for nothing, or for nothing that the caller may see."""
-    return Unknown(f"there is no {kind} {path}", kind=kind, name=path)
+def absent(kind: str, path: str, meant: str | None = None) -> Unknown:
+    """The refusal of a name that stands for nothing, or for nothing that the caller may see.
+
+    :param meant: a name that it may stand for
+    """
+    hint = "" if meant is None else f"; did you mean {meant}?"
+    return Unknown(f"there is no {kind} {path}{hint}", kind=kind, name=path)
 
 
 def namespace(tx: Transaction, name: str) -> Namespace:
@@ -249,6 +254,12 @@ def every_database(
     """
     for namespace in filter(sees, namespaces(tx)):
         yield from filter(sees, databases(tx, namespace))
+
+
+def table_names(tx: Transaction, database: Database, most: int) -> list[str]:
+    """The names of the tables of a database, the first of them in order where there are more."""
+    named = _named(tx, *keys.tables(database.namespace.id, database.id))
+    return [name for name, _ in islice(named, most)]
 
 
 def tables(tx: Transaction, database: Database) -> list[Table]:

@@ -13,6 +13,7 @@ from protocol import limits
 from protocol.errors import NotAllowed, Refusal, TooLarge, Unknown
 from protocol.requests import Caller
 from tests.nodes import OWNER, Running
+from tests.tables import case
 
 PASSWORD: Final = "PASSWORD 'correct horse battery'"
 USERS: Final = {
@@ -49,6 +50,30 @@ async def refused(node: Running, name: str, script: str) -> Refusal:
     refusal = (await node.answer(script, caller=who(name))).refusal
     assert refusal is not None, "it was not refused"
     return refusal
+
+
+async def test_a_near_name_of_a_table_is_told_to_who_sees_that_table(node: Running) -> None:
+    """Whatever it may not see, a table of the very name included, changes no word of it."""
+    await node.values(
+        "DEFINE TABLE person; DEFINE TABLE parson; DEFINE TABLE invoice;"
+        f"DEFINE USER pa ROLE member {PASSWORD}; GRANT READ ON TABLE parson TO pa;"
+        f"DEFINE USER bill ROLE member {PASSWORD}; GRANT READ ON TABLE invoice TO bill"
+    )
+    table = [
+        ("root", "persn", "there is no table shop.main.persn; did you mean person?"),
+        ("root", "Invoice", "there is no table shop.main.Invoice; did you mean invoice?"),
+        ("root", "nowhere", "there is no table shop.main.nowhere"),
+        ("pa", "persn", "there is no table shop.main.persn; did you mean parson?"),
+        ("pa", "person", "there is no table shop.main.person; did you mean parson?"),
+        ("pa", "invoic", "there is no table shop.main.invoic"),
+        ("bill", "persn", "there is no table shop.main.persn"),
+        ("bill", "person", "there is no table shop.main.person"),
+    ]
+    for name, wanted, message in table:
+        with case(name, wanted):
+            refusal = (await node.answer(f"SELECT * FROM {wanted}", caller=who(name))).refusal
+            assert isinstance(refusal, Unknown) and refusal.message == message
+            assert refusal.detail["name"] == f"shop.main.{wanted}"
 
 
 READS, WRITES = "SELECT * FROM thing", "CREATE thing RETURN NONE"
