@@ -33,9 +33,9 @@ class Creating:
     def __init__(self, tick: Tick, only: frozenset[Names] | None = None) -> None:
         self._tick = tick
         self._only = only
-        self.namespaces: dict[str, tree.DefineNamespace] = {}
-        """Those that it asks for, by name; of several statements the first."""
-        self.databases: dict[Names, tree.DefineDatabase] = {}
+        self.namespaces: set[str] = set()
+        """Those that it asks for."""
+        self.databases: set[Names] = set()
         self._place: Names | None = None
         self._made: set[tuple[str, Names, str]] = set()
         """Tables, topics and spaces, each with its database."""
@@ -52,7 +52,7 @@ class Creating:
     def namespace(self, node: tree.DefineNamespace) -> None:
         """DEFINE NAMESPACE."""
         _keeps(node)
-        self.namespaces.setdefault(node.name, node)
+        self.namespaces.add(node.name)
 
     def database(self, node: tree.DefineDatabase) -> None:
         """DEFINE DATABASE."""
@@ -62,7 +62,7 @@ class Creating:
         names = node.namespace, node.name
         if self._only is not None and names not in self._only:
             raise NotCreating("it is not what was checked")
-        self.databases.setdefault(names, node)
+        self.databases.add(names)
 
     def use(self, node: tree.Use) -> None:
         """USE."""

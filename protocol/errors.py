@@ -44,6 +44,13 @@ class Refusal(Exception):
         """The stable name."""
         return type(self).__name__
 
+    @property
+    def without_place(self) -> str:
+        """The message without the place in a text, and the line of it, that a text which does not
+        parse ends its message with."""
+        line, column = self.detail.get("line"), self.detail.get("column")
+        return self.message.partition("\n")[0].removesuffix(f" (line {line}, column {column})")
+
     def also(self, **detail: object) -> Self:
         """The same with more detail, as a refusal of its own: one object may be told to many."""
         told = copy(self)

@@ -52,7 +52,7 @@ def begin_script(doors: Doors, about: About, created: str, key: Key | None, sink
 def pieces(read: Read) -> Iterator[Piece]:
     """The statements of a script, in their order.
 
-    :raises BackupCut, BackupCorrupt: from any step. One that ends without it was whole
+    :raises BackupCut, BackupCorrupt: from any step. A backup that ends without it was whole
     :raises TooLarge: a statement is too long
     """
     opening, splitter, found = Opening(), Splitter(), 0
@@ -64,7 +64,7 @@ def pieces(read: Read) -> Iterator[Piece]:
     if rest is not None:
         found += 1
         yield rest
-    if found != opening.statements:
+    if opening.statements not in (None, found):
         raise BackupCorrupt(
             f"the script holds {found} statements, and its last line says {opening.statements}"
         )
@@ -83,6 +83,7 @@ def placed(refusal: Refusal, piece: Piece, number: int) -> Refusal:
     """
     line = refusal.detail.get("line", 1)
     assert isinstance(line, int)
+    refusal.message = refusal.without_place  # there it is counted from where the piece begins
     refusal.detail.update(statement=number, line=piece.line + line - 1)
     refusal.detail.setdefault("column", 1)
     return refusal

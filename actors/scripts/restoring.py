@@ -71,7 +71,11 @@ class Restore:
         self._run = run
         self._statement = statement
         self._file = run.services.backups.opened(run.turn, statement.name)
-        self._checked: Creating | None = None
+        self._checked = False
+        self._namespaces: dict[str, Checked] = {}
+        """Statements that define a namespace, by its name; of several the first."""
+        self._databases: dict[Names, Checked] = {}
+        """As `_namespaces`, of databases."""
         self._statements = 0
         self._marks: list[Mark] = []
         self._filled: Iterator[Checked] | None = None
@@ -87,7 +91,7 @@ class Restore:
     def go_on(self) -> Value:
         """The next commit; the answer, if it was the last."""
         run = self._run
-        if self._checked is None:
+        if not self._checked:
             # Nothing is read of the store meanwhile, so nobody keeps anything for it.
             run.transaction.release()
             self._check()
@@ -118,6 +122,7 @@ class Restore:
         tick = self._run.tick
         for number, piece in enumerate(pieces(self._file.read), 1):
             tick()
+            found = None
             try:
                 found = parse(piece.text, tick)
                 if len(found.statements) != 1:
@@ -126,79 +131,102 @@ class Restore:
                 if len(script.databases) + len(script.namespaces) > PLACES:
                     raise NotCreating(f"a script makes at most {PLACES} places")
             except NotCreating as why:
-                raise self._placed(refused(why, _first_words(piece.text)), number, piece) from None
+                assert found is not None, "only a statement that parses is looked at"
+                one = number, piece, found
+                raise self._placed(refused(why, _first_words(piece.text)), one) from None
             except Refusal as refusal:
-                raise self._placed(refusal, number, piece) from refusal.__cause__
+                raise self._placed(refusal, (number, piece, found)) from refusal.__cause__
             yield number, piece, found
 
     def _check(self) -> None:
-        script = Creating(self._run.tick)
-        for number, _, _ in self._each(script):
-            self._statements = number
-        self._checked = script
+        for one in self._each(Creating(self._run.tick)):
+            self._statements = one[0]
+            match one[2].statements[0]:
+                case tree.DefineNamespace(name=name):
+                    self._namespaces.setdefault(name, one)
+                case tree.DefineDatabase(namespace=namespace, name=name):
+                    assert namespace is not None, "a script that only creates names it"
+                    self._databases.setdefault((namespace, name), one)
+        self._checked = True
 
-    def _placed(self, refusal: Refusal, number: int, piece: Piece) -> Refusal:
+    def _placed(self, refusal: Refusal, at: tuple[int, Piece, tree.Script | None]) -> Refusal:
         """A refusal of a statement of the script, which says which it is; where it stands itself is
-        for the statement that restores it."""
+        for the statement that restores it.
+
+        :param at: the statement; without its tree, the refusal says its line
+        """
         if refusal.retry or isinstance(refusal, FROM_OUTSIDE):
             return refusal
+        number, piece, script = at
         line = refusal.detail.get("line", 1)
+        if "line" not in refusal.detail and script is not None and script.statements:
+            line, _ = script.position(script.statements[0].at)
         assert isinstance(line, int)
-        at = {"statement": number, "line": piece.line + line - 1}
+        restored = {"statement": number, "line": piece.line + line - 1}
         detail = {name: told for name, told in refusal.detail.items() if name not in _NOT_ITS_OWN}
-        message = refusal.message.partition("\n")[0]
-        name = self._statement.name
-        return type(refusal)(
-            f"{message} (statement {number} of {name}, at line {at['line']})", **detail, restored=at
-        )
+        where = f"statement {number} of {self._statement.name}, at line {restored['line']}"
+        return type(refusal)(f"{refusal.without_place} ({where})", **detail, restored=restored)
 
     # --- making -----------------------------------------------------------------------------------
 
-    @property
-    def _databases(self) -> list[Names]:
-        assert self._checked is not None
-        return list(self._checked.databases)
-
     def _check_targets(self) -> None:
-        for names in self._databases:
-            try:
-                run = self._run
-                run.rights.database(run.transaction, run.caller, *names, NOTHING)
-            except Unknown:
-                continue
+        """Refuse databases that are there, and those of a namespace that is not and is not made."""
+        for names, made in self._databases.items():
             path = ".".join(names)
-            raise RestoreTargetExists(f"database {path} exists", kind="database", name=path)
+            if self._has_database(names):
+                exists = RestoreTargetExists(f"database {path} exists", kind="database", name=path)
+                raise self._placed(exists, made)
+            if names[0] not in self._namespaces:
+                try:
+                    self._namespace(names[0])
+                except Unknown as unknown:
+                    raise self._placed(unknown, made) from None
+
+    def _has_database(self, names: Names) -> bool:
+        run = self._run
+        try:
+            run.rights.database(run.transaction, run.caller, *names, NOTHING)
+        except Unknown:
+            return False
+        return True
+
+    def _namespace(self, name: str) -> Namespace:
+        """:raises Unknown: it is not there"""
+        run = self._run
+        return run.rights.namespace(run.transaction, run.caller, name, NOTHING)
 
     def _make_places(self) -> None:
-        """Run what makes the places, and mark those that are new."""
-        checked, run = self._checked, self._run
-        assert checked is not None
-        rights, tx, caller = run.rights, run.transaction, run.caller
+        """Run what makes the places, and mark those that are new. A namespace that is there is used
+        as it is."""
+        run = self._run
         places: list[Namespace | Database] = []
-        for name, node in checked.namespaces.items():
+        for name, made in self._namespaces.items():
             try:
-                rights.namespace(tx, caller, name, NOTHING)
-                there = True
+                self._namespace(name)
             except Unknown:
-                there = False
-            self._inside.execute(tree.Script((node,)))
-            if not there:
-                places.append(rights.namespace(tx, caller, name, NOTHING))
-        for names, made in checked.databases.items():
-            self._inside.execute(tree.Script((made,)))
-            places.append(rights.database(tx, caller, *names, NOTHING))
-        marks = [restores.mark(tx, place) for place in places]
-        only = frozenset(checked.databases)
-        run.afterwards.append(partial(self._made, marks, only))
+                self._execute(made)
+                places.append(self._namespace(name))
+        for names, made in self._databases.items():
+            self._execute(made)
+            places.append(run.rights.database(run.transaction, run.caller, *names, NOTHING))
+        marks = [restores.mark(run.transaction, place) for place in places]
+        run.afterwards.append(partial(self._made, marks, frozenset(self._databases)))
+
+    def _execute(self, one: Checked) -> None:
+        """Run a statement. :raises Refusal: with its place in the script"""
+        try:
+            self._inside.execute(one[2])
+        except Refusal as refusal:
+            raise self._placed(refusal, one) from refusal.__cause__
 
     def _made(self, marks: list[Mark], only: frozenset[Names]) -> None:
         self._marks = marks
         self._filled = self._each(Creating(self._run.tick, only))
 
     def _fill(self) -> Value:
-        run, inside = self._run, self._inside
+        run = self._run
         assert self._filled is not None
-        inside.begin(self._place)
+        self._inside.begin(self._place)
         at = 0
         while run.transaction.size < COMMIT_BYTES:
             if at == len(self._part):
@@ -208,14 +236,10 @@ class Restore:
                     run.afterwards.append(self._finished)
                     return self._answer()
                 self._part.append(following)
-            number, piece, script = self._part[at]
+            one = self._part[at]
             at += 1
-            if type(script.statements[0]) in (tree.DefineNamespace, tree.DefineDatabase):
-                continue  # it was run when the places were made
-            try:
-                inside.execute(script)
-            except Refusal as refusal:
-                raise self._placed(refusal, number, piece) from refusal.__cause__
+            if type(one[2].statements[0]) not in (tree.DefineNamespace, tree.DefineDatabase):
+                self._execute(one)  # those were run when the places were made
         run.goes_on = True
         run.afterwards.append(self._part_done)
         return NONE

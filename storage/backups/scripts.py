@@ -5,8 +5,10 @@ proves that all of it is there.
     …                                 facts, as comments, and statements
     -- end <statements> <sha256>
 
-The last line counts the statements and holds the SHA-256 of every byte before it. Without it a
-script is *cut*; with one that says otherwise it is *corrupt*. Lines end with `\\n` alone.
+The last line counts the statements and holds the SHA-256 of every byte before it. A script with the
+first line and without the last is *cut*; with a last line that says otherwise it is *corrupt*. Text
+without either is no backup, but a script that somebody wrote: nothing proves that it is all there.
+Lines end with `\\n` alone.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from hashlib import sha256
 from typing import Final
 
 from protocol.errors import BackupCorrupt, BackupCut
-from storage.backups.forms import SCRIPT_BEGINS
+from storage.backups.forms import MAGIC, SCRIPT_BEGINS
 
 FORMAT: Final = 1
 BEGINS: Final = f"{SCRIPT_BEGINS.decode()} {FORMAT}\n"
@@ -54,11 +56,12 @@ class Sealing:
 class Opening:
     """The text of a script as it is read, and at its end whether that was all of it.
 
-    :ivar statements: how many there are, by the last line; once it was read
+    :ivar statements: how many there are, by the last line; None: it was not read, or is not there
     """
 
     def __init__(self) -> None:
-        self.statements = 0
+        self.statements: int | None = None
+        self._has_head = False
         self._digest = sha256()
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._kept = b""
@@ -67,8 +70,9 @@ class Opening:
     def texts(self, chunks: Iterable[bytes]) -> Iterator[str]:
         """The text without its last line, in parts cut anywhere.
 
-        :raises BackupCorrupt: it is no script of this form, no UTF-8, or not what was written
-        :raises BackupCut: it ends early. Both are known only when all was read
+        :raises BackupCorrupt: it is a backup of another form, no UTF-8, or not what was written
+        :raises BackupCut: it begins as a backup and ends early. Both are known only when all was
+            read
         """
         for chunk in chunks:
             yield self._add(chunk)
@@ -87,8 +91,14 @@ class Opening:
     def _begin(self) -> None:
         self._begun = True
         data = self._kept
-        if not data.startswith(SCRIPT_BEGINS):
-            raise BackupCorrupt("it does not begin as a script does", offset=0)
+        if SCRIPT_BEGINS.startswith(data):
+            raise BackupCut("the script ends early: it has no whole first line")
+        for form, magic in MAGIC.items():
+            if data.startswith(magic):
+                raise BackupCorrupt(f"it is a {form}, and no script", offset=0)
+        self._has_head = data.startswith(SCRIPT_BEGINS)
+        if not self._has_head:
+            return
         found = _FORMAT.match(data, len(SCRIPT_BEGINS))
         if found is None:
             raise BackupCorrupt("its first line does not say which form it has", offset=0)
@@ -102,10 +112,18 @@ class Opening:
             self._begin()
         found = _END.search(self._kept)
         if found is None:
-            raise BackupCut("the script ends early: it has no last line that says where it ends")
+            if self._has_head:
+                raise BackupCut(
+                    "the script ends early: it has no last line that says where it ends. One that"
+                    " was edited runs without its first line"
+                )
+            return self._decoded(self._kept, final=True)
         rest = self._decoded(self._kept[: found.start()], final=True)
         if self._digest.hexdigest().encode() != found[2]:
-            raise BackupCorrupt("the script is not what was written: its digest does not match")
+            raise BackupCorrupt(
+                "the script is not what was written: its digest does not match. One that was edited"
+                " runs without its first and last line"
+            )
         self.statements = int(found[1])
         return rest
 

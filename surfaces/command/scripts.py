@@ -156,8 +156,4 @@ def read(path: str) -> str:
 def where(path: str, refusal: Refusal) -> str:
     """A refusal with its place in a file, in one line as compilers show it."""
     at = [str(refusal.detail[part]) for part in ("line", "column") if part in refusal.detail]
-    # A text that does not parse says its place once more, and draws it on the lines below.
-    message = refusal.message.partition("\n")[0]
-    if len(at) == 2:
-        message = message.removesuffix(f" (line {at[0]}, column {at[1]})")
-    return f"{':'.join([path, *at])}: {refusal.code}: {message}"
+    return f"{':'.join([path, *at])}: {refusal.code}: {refusal.without_place}"

@@ -38,6 +38,7 @@ from tests.language.test_printing import exact
 from tests.language.trees import LABELS, NAMES, SCALARS, TEXT
 from tests.nodes import Running, running
 from tests.simulation.disk import SimulatedDisk
+from tests.tables import case
 
 PEOPLE = {"password_cost": Cost()}
 """Hashes that a script may bring."""
@@ -460,3 +461,51 @@ async def test_a_node_that_serves_takes_one(tmp_path: Path) -> None:
     node, done = await loaded(script, tmp_path / "to")
     assert done.refusal is None
     await node.stop()
+
+
+# --- restored beside what is there ----------------------------------------------------------------
+
+BY_HAND = "DEFINE DATABASE shop.hand;\nUSE shop.hand;\nDEFINE TABLE t;\n"
+
+REFUSED: list[tuple[str, str, int | None, int | None]] = [
+    (f"-- mine\n{BY_HAND}\nDROP TABLE t;", "RestoreRefused", 4, 6),
+    (f"{BY_HAND}/* a\nb */ DELETE t:1", "RestoreRefused", 4, 5),
+    (f"{BY_HAND}\n\nALTER TOPIC q SET KEEP 1d;", "RestoreRefused", 4, 6),
+    (f"{BY_HAND} GRANT INFO ON TABLE t TO somebody;", "RestoreRefused", 4, 4),
+    (f"{BY_HAND}\nCREATE t:1 SET v =\n;", "UnexpectedToken", 4, 6),
+    (f"{BY_HAND}CREATE t:1;\n\n\nCREATE t:1;", "AlreadyExists", 5, 7),
+    ("\nDEFINE DATABASE\n  nowhere.d;", "Unknown", 1, 2),
+    ("DEFINE NAMESPACE n;\n\nDEFINE DATABASE shop.main;", "RestoreTargetExists", 2, 3),
+    (f"{BY_HAND}-- end 3 {'0' * 64}\n", "BackupCorrupt", None, None),
+    (f"-- storenode script 1\n{BY_HAND}", "BackupCut", None, None),
+    ("-- storen", "BackupCut", None, None),
+    ("STORSNAP", "BackupCorrupt", None, None),
+]
+"""A file, and what it is refused as: the code, and the statement and its line."""
+
+
+async def test_a_script_that_was_written_by_hand_only_creates(tmp_path: Path) -> None:
+    """In a namespace that is there, with or without IF NOT EXISTS."""
+    file = tmp_path / "x"
+    async with running(tmp_path / "store", settings={"backup_dir": str(tmp_path)}) as here:
+        for text, code, statement, line in REFUSED:
+            with case(text):
+                file.write_text(text)
+                refusal = (await here.answer("INFO FOR NODE;\n\n  RESTORE SCRIPT FROM 'x'")).refusal
+                assert refusal is not None and refusal.code == code
+                at = None if line is None else {"statement": statement, "line": line}
+                assert refusal.detail.get("restored") == at, refusal
+                assert (refusal.detail["statement"], refusal.detail["line"]) == (2, 3)
+                assert line is None or refusal.message.endswith(f"at line {line})")
+                assert "column" not in refusal.message
+                assert "hand" not in str(await here.value("INFO FOR NAMESPACE shop"))
+        for number, exists in enumerate(("", "IF NOT EXISTS ")):
+            text = f"DEFINE NAMESPACE {exists}shop; {BY_HAND} CREATE t:1 SET v = 1"
+            file.write_text(text.replace("hand", f"hand{number}"))
+            for check in (" CHECK", ""):
+                answer = await here.value(f"RESTORE SCRIPT FROM 'x'{check}")
+                assert (answer["statements"], answer["databases"]) == (5, [f"shop.hand{number}"])
+            assert (await here.values(f"USE shop.hand{number}; SELECT * FROM t"))[-1][0]["v"] == 1
+        file.write_text(REFUSED[6][0])
+        checked = (await here.answer("RESTORE SCRIPT FROM 'x' CHECK")).refusal
+        assert checked is not None and checked.code == "Unknown"
