@@ -138,6 +138,8 @@ class Dump:
     directory: str
     file: str
     opening: Opening = Opening()
+    despite_damage: bool = False
+    """True if it is wanted of a store whose log is damaged, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,21 +241,22 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
 
 
 def _serving_nothing(form: str, directory: str, given: flags.Given) -> Command:
-    opening = _opening(given)
+    opening, despite = _opening(given), "--despite-damage" in given
     if form == "--health":
         return CheckHealth(directory, opening)
     file = given.flags[form]
     if form == "--backup":
         if "--from" in given and "--snapshot" in given:
             raise UsageRefused("--from contradicts --snapshot: one file is one of them")
-        if "--from" in given and "--despite-damage" in given:
+        if "--from" in given and despite:
             raise UsageRefused("--from contradicts --despite-damage: a damaged log is not copied")
-        first, despite = _sequence(given, "--from", 1), "--despite-damage" in given
-        return BackUp(directory, file, first, opening, despite)
+        return BackUp(directory, file, _sequence(given, "--from", 1), opening, despite)
     if form == "--restore":
         upto = _sequence(given, "--upto", 0)
         return Restore(directory, file, upto, "--reading" in given, opening)
-    return Dump(directory, file, opening) if form == "--dump" else RunFile(directory, file, opening)
+    if form == "--dump":
+        return Dump(directory, file, opening, despite)
+    return RunFile(directory, file, opening)
 
 
 def _make_key(given: flags.Given) -> MakeKey:
@@ -281,8 +284,8 @@ def _form(given: flags.Given) -> str:
                 + (f", which {forms[0]} contradicts" if forms else "")
             )
     for flag in flags.FLAGS:
-        if flag.beside is not None and flag.name in given and flag.beside not in given:
-            raise UsageRefused(f"{flag.name} is for {flag.beside}, which is not there")
+        if flag.beside and flag.name in given and not any(form in given for form in flag.beside):
+            raise UsageRefused(f"{flag.name} is for {' or '.join(flag.beside)}, which is not there")
     if JOIN in given and not surfaces:
         return JOIN
     if not forms and not surfaces:

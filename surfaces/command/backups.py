@@ -8,7 +8,7 @@ from protocol.errors import Refusal
 from surfaces.command.arguments import BackUp
 from surfaces.command.console import Console
 from surfaces.command.new_files import NewFile, made
-from surfaces.command.opening import NotOpened, looking, opened
+from surfaces.command.opening import NotOpened, looking, to_copy
 from surfaces.command.progress import shown
 
 
@@ -29,16 +29,9 @@ async def back_up(command: BackUp, console: Console) -> bool:
 
 
 async def _written(doors: Doors, command: BackUp, file: NewFile, console: Console) -> str:
-    settings = looking(command.directory, command.opening, doors.fs, check_log=True)
+    settings = looking(command.directory, command.opening, doors.fs)
     key = settings.key
-    async with opened(settings, doors, console) as node:
-        if (damage := node.store.log_damage) is not None:
-            if not command.despite_damage:
-                raise NotOpened(
-                    f"{damage}. The state may be whole all the same: --despite-damage writes a"
-                    " snapshot of it"
-                )
-            console.tell(f"the log is damaged, and the snapshot is of the state alone: {damage}")
+    async with to_copy(settings, doors, console, "snapshot", command.despite_damage) as node:
         with shown("writing the backup, bytes", console) as report:
             taking = Taking(node, file.write, report, key)
             first = command.first

@@ -12,23 +12,23 @@ from protocol.errors import Refusal
 from surfaces.command.arguments import Dump
 from surfaces.command.console import Console
 from surfaces.command.new_files import made
-from surfaces.command.opening import NotOpened, looking, opened
+from surfaces.command.opening import NotOpened, looking, to_copy
 from surfaces.command.progress import shown
 
 
 async def dump(command: Dump, console: Console) -> bool:
     """Write it. The file has its name once all of it is on the disk, and takes no other's place.
 
-    :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, or
-        something in it can't be written as a script, or what was written does not read back; no
-        file is left
+    :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, its
+        log is damaged, something in it can't be written as a script, or what was written does not
+        read back; no file is left
     """
     doors = system_doors()
     settings = looking(command.directory, command.opening, doors.fs)
-    key = settings.key
+    key, despite = settings.key, command.despite_damage
     with made(doors.fs, command.file, command.directory) as file:
         try:
-            async with opened(settings, doors, console) as node:
+            async with to_copy(settings, doors, console, "script", despite) as node:
                 with node.committer.begin() as tx:
                     about = About(node.store.id, node.committer.released_upto)
                     script = Script(tx, about)

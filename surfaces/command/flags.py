@@ -24,8 +24,8 @@ class Flag:
     value: str | None
     help: str
     serving_only: bool = False
-    beside: str | None = None
-    """The flag of the one form that it is for; None: it is a form, or for several."""
+    beside: tuple[str, ...] = ()
+    """The flags of the forms that it is for; none: it is a form, or any may have it."""
 
 
 FLAGS: Final = (
@@ -59,14 +59,26 @@ FLAGS: Final = (
     Flag("--backup-key-file", "<file>", "opens a backup that was sealed with another key"),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
     Flag("--backup", "<file>", "write a snapshot of a store that nobody serves, into a new file"),
-    Flag("--snapshot", None, "a snapshot, by its own name: --backup writes one", beside="--backup"),
-    Flag("--from", "<n>", "write the log from that sequence on instead", beside="--backup"),
-    Flag("--despite-damage", None, "of a damaged log: names the damage", beside="--backup"),
+    Flag(
+        "--snapshot",
+        None,
+        "a snapshot, by its own name: --backup writes one",
+        beside=("--backup",),
+    ),
+    Flag("--from", "<n>", "write the log from that sequence on instead", beside=("--backup",)),
     Flag("--dump", "<file>", "write a store that nobody serves as a script, into a new file"),
+    Flag(
+        "--despite-damage",
+        None,
+        "of a damaged log: names the damage",
+        beside=("--backup", "--dump"),
+    ),
     Flag("--verify", "<file>", "read a backup through and say what it holds; needs no store"),
     Flag("--restore", "<file>", "make a store of a backup, or put a log on top of a restored one"),
-    Flag("--upto", "<seq>", "restore a log up to that sequence", beside="--restore"),
-    Flag("--reading", None, "what is restored only reads until told to write", beside="--restore"),
+    Flag("--upto", "<seq>", "restore a log up to that sequence", beside=("--restore",)),
+    Flag(
+        "--reading", None, "what is restored only reads until told to write", beside=("--restore",)
+    ),
     Flag("--join", "<file>", "copy the store of other nodes into a new directory: a join token"),
     Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
     Flag(

@@ -42,13 +42,31 @@ async def opened(settings: NodeSettings, doors: Doors, console: Console) -> Asyn
         await node.stop()
 
 
-def looking(
-    directory: str, opening: Opening, fs: Fs, *, check: bool = False, check_log: bool = False
-) -> NodeSettings:
+@asynccontextmanager
+async def to_copy(
+    settings: NodeSettings, doors: Doors, console: Console, what: str, despite_damage: bool
+) -> AsyncIterator[Node]:
+    """A node inside the block whose store is to be written into a file, all of its log read.
+
+    :param what: is written
+    :param despite_damage: name the damage of its log, and go on
+    :raises NotOpened: the store can't be opened, or its log is damaged, and that is not accepted
+    """
+    async with opened(replace(settings, check_log=True), doors, console) as node:
+        if (damage := node.store.log_damage) is not None:
+            if not despite_damage:
+                raise NotOpened(
+                    f"{damage}. The state may be whole all the same: --despite-damage writes a"
+                    f" {what} of it"
+                )
+            console.tell(f"the log is damaged, and the {what} is of the state alone: {damage}")
+        yield node
+
+
+def looking(directory: str, opening: Opening, fs: Fs, *, check: bool = False) -> NodeSettings:
     """How a command opens a store that it only looks at: it makes none, and changes nothing.
 
     :param check: read all of it
-    :param check_log: read all of its log
     :raises NotOpened: a key file holds no key
     """
     return NodeSettings(
@@ -57,7 +75,6 @@ def looking(
         serves=False,
         writes=False,
         check=check,
-        check_log=check_log,
         accept_clock_jump=opening.accept_clock_jump,
         key=keys_in(fs, opening.keys).own,
     )

@@ -286,7 +286,7 @@ def test_a_pruned_log_is_refused_and_a_snapshot_is_whole(tmp_path: Path) -> None
     did("--verify", tmp_path / "x")
 
 
-def test_a_store_whose_log_is_damaged_is_backed_up_only_where_that_is_meant(
+def test_a_store_whose_log_is_damaged_is_copied_only_where_that_is_meant(
     story: Story, tmp_path: Path
 ) -> None:
     store, file = tmp_path / "store", tmp_path / "x"
@@ -298,10 +298,12 @@ def test_a_store_whose_log_is_damaged_is_backed_up_only_where_that_is_meant(
     content[len(content) // 2] ^= 1
     older.write_bytes(content)
     why = f"{older} is damaged at byte "
-    for words in (("--health",), ("--backup", str(file)), ("--backup", str(file), "--from", "1")):
-        done = run(str(store), *words)
+    for words in ("--health", f"--backup {file}", f"--backup {file} --from 1", f"--dump {file}"):
+        done = run(str(store), *words.split())
         assert (done.returncode, done.stdout) == (1, "") and why in done.stderr, done.stderr
         assert not file.exists()
+    assert why in did(store, "--dump", tmp_path / "script", "--despite-damage").stderr
+    did("--verify", tmp_path / "script")
     done = did(store, "--backup", file, "--despite-damage")
     assert why in done.stderr and "writing the backup" in done.stderr
     size = file.stat().st_size
