@@ -203,7 +203,7 @@ class NodeParts:
         )
         self.peering = Peering(
             runtime, committer, statements, self.roles.node_id, self.store.id,
-            name_of(self.settings.key), self.doors.rng,
+            name_of(self.settings.key), self.doors.rng, self.settings.links,
         )  # fmt: skip
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         sessions.rests = self.running

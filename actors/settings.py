@@ -41,6 +41,8 @@ class NodeSettings:
     writes: bool = True
     """Whether it may change what is stored: a command that only looks does not, whatever time has
     brought meanwhile."""
+    links: bool = False
+    """True if it links with other nodes, as soon as what it listens with for them is there."""
     first_owner: FirstOwner | None = None
     password_cost: Cost = field(default_factory=Cost)
     vaults: VaultSettings = field(default_factory=VaultSettings)

@@ -300,7 +300,7 @@ def _day(time_us: int) -> str:
 
 
 def _report(recovery: Recovery) -> None:
-    if not recovery.clean and (recovery.last or recovery.cut_bytes):  # a new log was never open
+    if not recovery.clean:
         log.info(
             "log recovered after an unclean stop",
             last=recovery.last,

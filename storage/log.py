@@ -174,6 +174,7 @@ class Log(LogWriter):
     ) -> None:
         """Invariant 8: make a new segment of what was not provably durable."""
         good = ending.good
+        is_new = len(self._segments) == 1 and good == old.size == old.header.size
         cut_bytes = old.size - good
         cut_file = None
         if cut_bytes:
@@ -186,7 +187,7 @@ class Log(LogWriter):
             self._shorten_old(file, old, unproven[0].offset if unproven else good)
         file.close()
         self._marked = False
-        self.recovery = Recovery(False, self.last, len(unproven), cut_bytes, cut_file)
+        self.recovery = Recovery(is_new, self.last, len(unproven), cut_bytes, cut_file)
 
     # --- writing ---------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class Recovery:
     """What an open found and did; for the node's own messages."""
 
     clean: bool
-    """The log had been closed."""
+    """The log had been closed, or nothing was ever written into it."""
     last: int
     copied: int = 0
     """Frames that were not provably durable and now are."""

@@ -78,9 +78,7 @@ class PeerAddresses:
         :param upstream: where it was when the store was copied from it
         :raises LinkClosed: there is none
         """
-        links = self._peering.links
-        if links is None:
-            raise LinkClosed("this node was started without --peer: it links with no other")
+        links = await self._peering.opened_links()
         places = self._places(node, upstream)
         why = LinkClosed(f"no row says where node {node} is reached")
         for place in places:

@@ -6,6 +6,7 @@ one door: so the leader alone can make them, and everybody else refuses with `No
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -32,6 +33,7 @@ from protocol.links import (
     Hello,
     Leads,
     Link,
+    LinkClosed,
     Links,
     Peer,
     Redeem,
@@ -74,6 +76,7 @@ class Peering:
     :param node: the id of this node
     :param store: the id of the store
     :param key: what it is sealed with, as `sealing.name_of`
+    :param is_linked: True if the node was told to link with others
     """
 
     def __init__(
@@ -85,14 +88,16 @@ class Peering:
         store: str,
         key: str,
         rng: Rng,
+        is_linked: bool,
     ) -> None:
         self.node = node
         self.trust = Trust(runtime, committer, store)
         self.accept: Accept = accept_nobody
         """What becomes of links that others make."""
         self.leader: Leader = lambda: None
-        self.links: Links | None = None
-        """The door to other nodes; None: this one listens for none, and links with none."""
+        self._links: Links | None = None
+        self._is_linked = is_linked
+        self._has_links = asyncio.Event()
         self.listens_at: str | None = None
         """Where it does, as far as it was told."""
         self.identities: Identities | None = None
@@ -112,6 +117,31 @@ class Peering:
         self._throttle = SignInThrottle(
             runtime.clock, rng, lambda seconds, act: runtime.loop.call_later(seconds, act)
         )
+
+    @property
+    def links(self) -> Links | None:
+        """The door to other nodes; None: there is none at the moment, as while the node starts and
+        stops, or ever."""
+        return self._links
+
+    @links.setter
+    def links(self, links: Links | None) -> None:
+        self._links = links
+        if links is None:
+            self._has_links.clear()
+        else:
+            self._has_links.set()
+
+    async def opened_links(self) -> Links:
+        """The door to other nodes, once there is one.
+
+        :raises LinkClosed: the node was not told to link with others
+        """
+        while self._links is None:
+            if not self._is_linked:
+                raise LinkClosed("this node was started without --peer: it links with no other")
+            await self._has_links.wait()
+        return self._links
 
     @property
     def shown(self) -> Identity:

@@ -340,7 +340,7 @@ class Receiving:
 
     def _hear_released(self, released: int) -> None:
         self.released = max(self.released, released)
-        self._lag.released(self.released, self._synced, self._monotonic_us())
+        self._lag.ends(self.released, self._synced, self._monotonic_us())
         self._show()
 
     def _show(self) -> None:

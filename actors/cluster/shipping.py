@@ -270,7 +270,7 @@ class Shipping:
         self._hold(agree + 1)
         self._position = self.synced = agree
         self._told = self._committer.released_upto
-        self._lag = Lag(self._told, agree)
+        self._lag = Lag(self._committer.durable_upto, agree)
         now, keeps = self._committer.log_time(), self._keep is not None
         self._link.send(Attached(self.epoch, agree, self._told, keeps, now))
         log.info("a follower attaches", node=self.node, agree=agree, end=asked.end)
@@ -390,7 +390,9 @@ class Shipping:
             self.window.sent(self._position, size, now_us)
         elif released == self._told:
             self.window.asked(now_us)  # who is told nothing new answers
-        self._lag.released(released, self.synced, now_us)
+        # Of what is on the disk here, as `lag` counts it: nothing may be released for as long as
+        # this follower is waited for.
+        self._lag.ends(self._committer.durable_upto, self.synced, now_us)
         self._told, self._beat_due = released, False
         while self._found and self._found[0][1] <= released:
             self._answered = max(self._answered, self._found.popleft()[0])

@@ -123,7 +123,7 @@ class Shippings:
 
     @property
     def in_sync(self) -> frozenset[str]:
-        """The nodes that hold all that was released a moment ago."""
+        """The nodes that hold all that this one had on its disk a second ago."""
         return frozenset(
             node for node, (ships, _) in self._by_node.items()
             if ships.standing is SyncStatus.IN_SYNC

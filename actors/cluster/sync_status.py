@@ -23,9 +23,10 @@ class SyncStatus(StrEnum):
     COPYING = "copying"
     """Its directory is being filled with a copy of the store."""
     CATCHING_UP = "catching up"
-    """It has a log, and lacks some of what was released."""
+    """It has a log, and lacks some of what it could have."""
     IN_SYNC = "in sync"
-    """All that was released is on its disk, but for what is on its way at the moment."""
+    """All that it could have a second ago is on its disk: by its leader's word what that one had on
+    its own, by its own word what it had heard to be released."""
     COPY_FAILED = "copy failed"
     """It has to be copied, and was not: the leader's log no longer holds what it lacks, say."""
     STRANDED = "stranded"

@@ -64,6 +64,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     access = etcd.access(command.etcd)
     settings = NodeSettings(
         command.directory,
+        links=command.peers is not None,
         first_owner=_first_owner(command),
         keep_log=keep_log(command.keep_log),
         keep_statements=command.keep_statements,

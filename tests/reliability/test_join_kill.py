@@ -122,7 +122,9 @@ def test_a_node_that_has_joined_follows(tmp_path: Path, leader: Leader) -> None:
             assert "error" not in answer
             await_equal(leader, node)
             node.stop()
-            assert "joined store" in str(node.events()) or value > 7_777
+            said = str(node.lines)
+            assert "joined store" in said or value > 7_777
+            assert "without --peer" not in said and "unclean stop" not in said
             node = NodeProcess(tmp_path / "new", words).start()
     finally:
         node.end()

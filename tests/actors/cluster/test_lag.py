@@ -7,29 +7,29 @@ from actors.cluster.window import BATCH_BYTES, Window
 
 
 def test_a_follower_is_late_until_it_has_what_was_released_when_it_came() -> None:
-    follower = Lag(released=10, synced=4)
+    follower = Lag(end=10, synced=4)
     assert follower.is_late(0)
-    follower.released(20, 4, 0)
+    follower.ends(20, 4, 0)
     follower.synced(9)
     assert follower.is_late(0)
     follower.synced(10)
     assert not follower.is_late(0)
-    assert not Lag(released=10, synced=10).is_late(0)
+    assert not Lag(end=10, synced=10).is_late(0)
 
 
 def test_what_is_on_its_way_makes_nobody_late() -> None:
-    follower = Lag(released=0, synced=0)
+    follower = Lag(end=0, synced=0)
     for sequence in range(1, 10_000):
         now_us = sequence * 1_000
-        follower.released(sequence, sequence - 1, now_us)
+        follower.ends(sequence, sequence - 1, now_us)
         assert not follower.is_late(now_us + 900)
         follower.synced(sequence)
 
 
 def test_what_lacks_for_a_second_does() -> None:
-    follower = Lag(released=5, synced=5)
-    follower.released(9, 5, 1_000)
-    follower.released(20, 7, 500_000)
+    follower = Lag(end=5, synced=5)
+    follower.ends(9, 5, 1_000)
+    follower.ends(20, 7, 500_000)
     assert not follower.is_late(1_000 + LATE_US)
     assert follower.is_late(1_001 + LATE_US)
     follower.synced(8)

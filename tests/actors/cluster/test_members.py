@@ -482,6 +482,9 @@ def test_who_is_silent_leaves_the_set_and_comes_back() -> None:
         assert told[other.id]["in_set"] is False and told[other.id]["lag"] >= 1
         assert told[other.id]["silent"] >= timedelta(seconds=1)
         assert told[trio.named("b").id]["in_set"] is True
+        await asyncio.sleep(0.2)  # what it lacks is released since just now, and late for longer
+        told = {one["node"]: one for one in (await leader.value("INFO FOR NODE"))["downstream"]}
+        assert told[other.id]["lag"] >= 1 and told[other.id]["standing"] == "catching up"
         other.mend()
         await trio.in_sync("a", "b", "c")
         await shows(trio, other, 1)
