@@ -49,9 +49,19 @@ HANDSHAKES: Final = 1024
 REST_SECONDS: Final = 0.1
 SHUTDOWN_SECONDS: Final = 2.0
 """For the goodbye of TLS, after which the connection is cut."""
+_LEAST_SECONDS: Final = 0.001
+"""What is left of a handshake's time when its first byte came with the last of it."""
 
 _NOBODY: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_HANDSHAKE: Final = b"\x16"
+"""The first byte of TLS, of a record of its handshake."""
+
+
+class InClear(OSError):
+    """A peer does not begin TLS where that is spoken."""
+
 
 Make = Callable[[], asyncio.Protocol | None]
 Lost = Callable[[asyncio.Protocol], None]
@@ -64,6 +74,7 @@ class Listener:
         handshake; None: it is cut without a word
     :param lost: told of a protocol whose connection never came to stand
     :param refusal: all that is said to a connection that there is no descriptor for
+    :param in_clear: all that is said, in clear, to one that does not begin TLS where that is spoken
     :param refused: called for each of those
     :param descriptors: every connection's is below this number
     :param limited_log: hears what anybody who connects can cause
@@ -78,6 +89,7 @@ class Listener:
         tls_seconds: float,
         refusal: bytes,
         refused: Callable[[], None],
+        in_clear: bytes,
         descriptors: int,
         limited_log: RateLimitedLog,
     ) -> None:
@@ -90,6 +102,7 @@ class Listener:
         self._tls_seconds = tls_seconds
         self._refusal = refusal
         self._refused = refused
+        self._in_clear = in_clear
         self._descriptors = descriptors
         self._limited_log = limited_log
         self.crowded = False
@@ -182,20 +195,42 @@ class Listener:
         task.add_done_callback(partial(self._joined, accepted, protocol))
 
     async def _connect(self, accepted: socket.socket, protocol: asyncio.Protocol) -> None:
-        with_tls = self._tls is not None
+        tls = self._tls
+        seconds = None if tls is None else await self._begin_tls(accepted)
         await self._loop.connect_accepted_socket(
             lambda: protocol,
             accepted,
-            ssl=self._tls,
-            ssl_handshake_timeout=self._tls_seconds if with_tls else None,
-            ssl_shutdown_timeout=SHUTDOWN_SECONDS if with_tls else None,
+            ssl=tls,
+            ssl_handshake_timeout=seconds,
+            ssl_shutdown_timeout=None if tls is None else SHUTDOWN_SECONDS,
         )
+
+    async def _begin_tls(self, accepted: socket.socket) -> float:
+        """Wait for the first byte, which is left to be read. Return the seconds that remain for the
+        handshake.
+
+        :raises InClear: it begins none
+        :raises TimeoutError, OSError: none has come
+        """
+        ends = self._loop.time() + self._tls_seconds
+        readable = asyncio.Event()
+        self._loop.add_reader(accepted, readable.set)
+        try:
+            async with asyncio.timeout_at(ends):
+                await readable.wait()
+        finally:
+            self._loop.remove_reader(accepted)
+        if accepted.recv(1, socket.MSG_PEEK) not in (_HANDSHAKE, b""):
+            raise InClear
+        return max(ends - self._loop.time(), _LEAST_SECONDS)
 
     def _joined(
         self, accepted: socket.socket, protocol: asyncio.Protocol, task: asyncio.Task[None]
     ) -> None:
         self._handshakes.discard(task)
         error = None if task.cancelled() else task.exception()
+        if isinstance(error, InClear):
+            self._say(accepted, self._in_clear)
         if task.cancelled() or error is not None:
             accepted.close()
             self._lost(protocol)
@@ -222,14 +257,15 @@ class Listener:
     def _turn_away(self, accepted: socket.socket) -> None:
         self._limited_log.warning("out of file descriptors: connections are refused")
         self._refused()
-        self._tell(accepted)
+        # With TLS nothing can be said in time.
+        self._say(accepted, self._refusal if self._tls is None else b"")
 
-    def _tell(self, accepted: socket.socket) -> None:
-        """The refusal, without waiting. With TLS nothing can be said in time."""
+    def _say(self, accepted: socket.socket, word: bytes) -> None:
+        """The last word to a connection, without waiting."""
         with contextlib.closing(accepted), contextlib.suppress(OSError):  # it may be gone already
             accepted.setblocking(False)
-            if self._tls is None:
-                accepted.send(self._refusal)
+            if word:
+                accepted.send(word)
                 accepted.shutdown(socket.SHUT_WR)
                 accepted.recv(65_536)  # unread bytes would turn the close into a reset
 

@@ -11,7 +11,7 @@ import structlog
 
 from actors.facts import Load
 from protocol import limits
-from protocol.errors import Full
+from protocol.errors import BadRequest, Full, Refusal
 from protocol.jsonvalues import encode_plain
 from surfaces.http import answers
 from surfaces.http.connection import Connection
@@ -67,8 +67,9 @@ class HttpSurface(Serving[Connection]):
             lambda _connection: None,  # it counts only once it stands
             tls=self.settings.tls,
             tls_seconds=self.deadlines.tls_s,
-            refusal=_no_room(),
+            refusal=_last_word(Full("the node has no descriptor left for this connection")),
             refused=self._refused,
+            in_clear=_last_word(BadRequest("TLS is spoken at this port: ask by https://")),
             descriptors=self.settings.descriptors,
             limited_log=self.limited_log,
         )
@@ -207,11 +208,11 @@ class HttpSurface(Serving[Connection]):
         return sum(connection.busy for connection in self.connections)
 
 
-def _no_room() -> bytes:
-    refusal = Full("the node has no descriptor left for this connection")
+def _last_word(refusal: Refusal) -> bytes:
+    """An answer to a connection of which nothing is read."""
     body = answers.error_json(refusal, "r-0")
     return b"%sStore-Request: r-0\r\n%s%sCache-Control: no-store\r\nContent-Type: %s\r\n" % (
-        answers.status_line(503),
+        answers.status_line(refusal.status),
         answers.COMMON,
         answers.error_fields(refusal),
         answers.JSON,

@@ -70,6 +70,7 @@ class PeerSurface:
             tls_seconds=limits.TLS_SECONDS,
             refusal=b"",
             refused=lambda: None,
+            in_clear=b"",
             descriptors=self._settings.descriptors,
             limited_log=self._limited_log,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from actors.facts import Load
 from protocol import limits
-from protocol.errors import Full
+from protocol.errors import BadRequest, Full, Refusal
 from protocol.frames import Kind, encode
 from surfaces.counters import WireCounters
 from surfaces.listener import Listener
@@ -40,7 +40,7 @@ class WireSurface:
         self._settings = settings
         self._wire = Wire(gate)
         refusal = Full(f"the node holds {limits.CONNECTIONS} wire connections, which is all")
-        self._refusals = Refusals(encode(Kind.REFUSED, 0, {"error": refusal.answer()}))
+        self._refusals = Refusals(_last_word(refusal))
         self.was_probed = False
         self._listener: Listener | None = None
 
@@ -53,6 +53,12 @@ class WireSurface:
             tls_seconds=limits.TLS_SECONDS,
             refusal=self._refusals.word,
             refused=self._refused,
+            in_clear=_last_word(
+                BadRequest(
+                    "TLS is spoken at this port: connect with it, as the shell does with --tls, or"
+                    " --ca and the file of who has signed the certificate"
+                )
+            ),
             descriptors=self._settings.descriptors,
             limited_log=self._wire.limited_log,
         )
@@ -142,3 +148,8 @@ class WireSurface:
     def _lost(self, protocol: asyncio.Protocol) -> None:
         if isinstance(protocol, WireConnection):
             self._wire.left(protocol)
+
+
+def _last_word(refusal: Refusal) -> bytes:
+    """What a connection hears of which nothing is read."""
+    return encode(Kind.REFUSED, 0, {"error": refusal.answer()})

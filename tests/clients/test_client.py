@@ -477,17 +477,25 @@ class TestBrokenConnections:
                 finally:
                     await new.close()
 
-    async def test_a_peer_that_speaks_nonsense(self) -> None:
+    @pytest.mark.parametrize(
+        ("says", "why"),
+        [
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP is spoken there"),
+            (b"\x15\x03\x03\x00\x02\x02\x28", "TLS is spoken there"),
+            (b"\x00\x00\x00\x01\xc1", "what is no message"),
+        ],
+    )
+    async def test_a_peer_that_speaks_nonsense(self, says: bytes, why: str) -> None:
         async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(10)
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.write(says)
             await reader.read()
             writer.close()
 
         server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        client = AsyncClient(f"127.0.0.1:{port}", connect_timeout=2)
-        with pytest.raises(Unreachable, match="before HELLO was answered"):
+        client = AsyncClient(f"127.0.0.1:{port}")
+        with pytest.raises(Unreachable, match=why):
             await client.connect()
         await client.close()
         server.close()

@@ -86,7 +86,8 @@ async def listening(
     made = Desk()
     made.listener = Listener(
         made.make, made.lost.append, tls=tls, tls_seconds=tls_seconds, refusal=b"no",
-        refused=lambda: None, descriptors=descriptors, limited_log=RateLimitedLog("test"),
+        refused=lambda: None, in_clear=b"TLS", descriptors=descriptors,
+        limited_log=RateLimitedLog("test"),
     )  # fmt: skip
     await made.listener.open(host, 0)
     try:
@@ -151,6 +152,16 @@ async def test_a_protocol_whose_handshake_failed_is_told_of(tmp_path: Path) -> N
         assert len(desk.lost) == 1
 
 
+async def test_who_begins_no_tls_is_told_in_clear(tmp_path: Path) -> None:
+    async with listening(tls=server_side(tmp_path)) as desk:
+        reader, writer = await asyncio.open_connection(*desk.listener.addresses[0])
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await reader.read() == b"TLS"
+        assert desk.lost == desk.made
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_handshakes_under_way_at_the_end_are_cut_and_told_of(tmp_path: Path) -> None:
     async with listening(tls=server_side(tmp_path)) as desk:
         reader, writer = await asyncio.open_connection(*desk.listener.addresses[0])
@@ -187,7 +198,8 @@ async def test_a_taken_address_is_an_os_error_and_leaves_nothing_open() -> None:
     async with listening() as desk:
         second = Listener(
             desk.make, desk.lost.append, tls=None, tls_seconds=1, refusal=b"",
-            refused=lambda: None, descriptors=1 << 20, limited_log=RateLimitedLog("test"),
+            refused=lambda: None, in_clear=b"", descriptors=1 << 20,
+            limited_log=RateLimitedLog("test"),
         )  # fmt: skip
         with pytest.raises(OSError):
             await second.open(*desk.listener.addresses[0])

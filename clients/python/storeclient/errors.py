@@ -3,7 +3,7 @@
     StoreError
     ├── Refused             the node said no; one class below for each of its codes
     ├── OutcomeUnknown      the connection broke, or time ran out, while a script was under way
-    ├── Unreachable         no connection could be made in time; nothing was sent
+    ├── Unreachable         no connection could be made, in time or at all; nothing was sent
     ├── ProtocolBroken      the peer does not speak the protocol
     └── Closed              the client has been closed
 
@@ -33,7 +33,8 @@ class OutcomeUnknown(StoreError):
 
 
 class Unreachable(StoreError):
-    """No connection in the time allowed. The cause is the last attempt's error."""
+    """No connection in the time allowed, or nobody there who speaks the protocol. The cause is the
+    last attempt's error."""
 
 
 class ProtocolBroken(StoreError):

@@ -224,6 +224,9 @@ class Exchange(Generic[Waiter]):
             if id in unsent:
                 settled.append((waiter, NotSent()))
                 continue
+            if kind is Kind.HELLO and isinstance(cause, ProtocolBroken):
+                settled.append((waiter, cause))
+                continue
             error = OutcomeUnknown(
                 "the connection ended before the answer came; what was asked may have been done"
                 if kind in (Kind.RUN, Kind.KV, Kind.TOPIC, Kind.VAULT)

@@ -84,7 +84,10 @@ class FrameReader:
                 start = at + PREFIX_BYTES
                 end = start + int.from_bytes(view[at:start], "big")
                 if end - start > FRAME_BYTES:
-                    raise ProtocolBroken(f"the node sent a frame of {end - start} bytes")
+                    raise ProtocolBroken(
+                        _speaks(bytes(view[at:start]))
+                        or f"the node sent a frame of {end - start} bytes"
+                    )
                 if len(kept) < end:
                     break
                 with view[start:end] as frame:
@@ -92,6 +95,21 @@ class FrameReader:
                 at = end
         del kept[:at]
         return found
+
+
+def _speaks(begins: bytes) -> str | None:
+    """What else than the wire protocol is spoken there, and what helps; None: that is not known.
+
+    :param begins: the first bytes
+    """
+    if begins.startswith(b"HTTP"):
+        return (
+            "HTTP is spoken there: the wire protocol has a port of its own, that of the node's"
+            " --serve"
+        )
+    if begins.startswith(b"\x15\x03"):  # an alert
+        return "TLS is spoken there: connect with it"
+    return None
 
 
 def _decode(frame: memoryview) -> Message:

@@ -18,7 +18,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from storeclient.connection import Connection
-from storeclient.errors import Closed, OutcomeUnknown, Refused, StoreError, Unreachable
+from storeclient.errors import (
+    Closed,
+    OutcomeUnknown,
+    ProtocolBroken,
+    Refused,
+    StoreError,
+    Unreachable,
+)
 from storeclient.events import ConnectionChange, ConnectionEvent, OnConnection
 from storeclient.exchange import MINOR_OF_AFTER, MINOR_OF_SEQUENCES
 from storeclient.settings import Settings, split_address
@@ -30,6 +37,8 @@ what the round takes. A node that answers keeps its connection: a round costs at
 AWAY_SECONDS: Final = 5.0
 """How long a node is left alone that could not be reached, or was too far behind, where another can
 be read from as well."""
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""What OpenSSL says, by its version, of an answer that is no TLS."""
 KNOWN: Final = 64
 """Nodes at most; a leader that is named beyond them is not followed."""
 
@@ -319,6 +328,12 @@ class Nodes:
             raise Unreachable(
                 f"the certificate of {self.where} is not trusted: {error.verify_message}"
             ) from error
+        if isinstance(error, ssl.SSLError):
+            raise Unreachable(
+                f"no TLS is spoken at {self.where}: connect without it, or to another port"
+            ) from error
+        if isinstance(error, ProtocolBroken):
+            raise Unreachable(f"no connection to {self.where}: {error}") from error
         raise error
 
     def _nodes_at(self, endpoints: Any) -> list[Node]:
@@ -388,6 +403,8 @@ def _may_go_away(error: Exception) -> bool:
     if isinstance(error, Refused):
         return error.retry
     if isinstance(error, ssl.SSLCertVerificationError):
+        return False
+    if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
         return False
     return isinstance(error, OSError | OutcomeUnknown)
 

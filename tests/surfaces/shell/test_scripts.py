@@ -12,6 +12,8 @@ import sys
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -225,8 +227,9 @@ def _wait_running(node: NodeProcess) -> None:
 
 def test_tls(here: Here, tmp_path: Path) -> None:
     chain, key = self_signed(tmp_path, "localhost")
-    words = ("--serve", "127.0.0.1:0", "--cert", str(chain), "--cert-key", str(key))
-    with serving(tmp_path / "store", *words) as node:
+    words = ("--serve", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    pair = ("--cert", str(chain), "--cert-key", str(key))
+    with serving(tmp_path / "store", *words, *pair) as node:
         host, port = node.address("wire")
         trusting = here.run("shell", f"{host}:{port}", "--ca", str(chain), "-c", "RETURN 1")
         assert trusting == (0, "1\n", "")
@@ -234,6 +237,22 @@ def test_tls(here: Here, tmp_path: Path) -> None:
         assert code == 3 and "not trusted" in err
         code, _, err = here.run("shell", f"{host}:{port}", "--ca", str(key), "-c", "RETURN 1")
         assert code == 2 and "no certificates" in err
+        with_tls, in_clear = ("--ca", str(chain)), ()
+        for of, surface, flags, says in (
+            (node, "wire", in_clear, "TLS is spoken at this port: connect with it, as the shell"),
+            (node, "http", in_clear, "HTTP is spoken there: the wire protocol has a port of its"),
+            (node, "http", with_tls, "HTTP is spoken there: the wire protocol has a port of its"),
+            (here.node, "http", in_clear, "HTTP is spoken there: the wire protocol has a port"),
+            (here.node, "http", with_tls, "no TLS is spoken at 127.0.0.1:"),
+            (here.node, "wire", with_tls, "no TLS is spoken at 127.0.0.1:"),
+        ):
+            with case(of is node, surface, flags):
+                host, port = of.address(surface)
+                code, _, err = here.run("shell", f"{host}:{port}", *flags, "-c", "RETURN 1")
+                assert code == 3 and says in err, err
+        with pytest.raises(HTTPError) as refused:  # in clear, where HTTPS is spoken
+            urlopen("http://{}:{}/".format(*node.address("http")))
+        assert refused.value.code == 400 and b"ask by https://" in refused.value.read()
 
 
 def test_a_token(here: Here) -> None:
