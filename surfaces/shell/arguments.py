@@ -44,6 +44,8 @@ class Shell:
     script: str | None = None
     form: str = "table"
     timeout: timedelta | None = None
+    leader: bool = False
+    """True if they run at the node that takes changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ SHELL_FLAGS: Final = (
     Flag("--csv", None, "rows as CSV"),
     Flag("--use", "<ns.db>", "where statements start; a namespace alone will do"),
     Flag("--timeout", "<duration>", "for each script: 5s, 1m"),
+    Flag("--leader", None, "go to the node that takes changes, as the one at the address names it"),
     *ACCESS_FLAGS,
     Flag("--help", None, "this text"),
 )
@@ -92,7 +95,7 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Shell | 
         return Help(flags.table_text(USAGE, SHELL_FLAGS, ENVIRONMENT, EXIT_CODES))
     if len(given.positions) > 1:
         raise UsageRefused(f"one address, not {len(given.positions)}: see storenode shell --help")
-    for one, other in (("-c", "-f"), ("--json", "--csv")):
+    for one, other in (("-c", "-f"), ("--json", "--csv"), ("--leader", "--token")):
         if one in given and other in given:
             raise UsageRefused(f"{one} contradicts {other}")
     namespace, database = _place(given.get("--use"))
@@ -104,6 +107,7 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Shell | 
         given.get("-f"),
         "json" if "--json" in given else "csv" if "--csv" in given else "table",
         _timeout(given.get("--timeout")),
+        "--leader" in given,
     )
 
 

@@ -25,7 +25,7 @@ async def back_up(asked: BackUp) -> None:
     client = client_of(asked.access)
     console = Console(_say, sys.stderr.isatty())
     try:
-        await connect(Session(client, _say))
+        await connect(Session(lambda _leader: client, _say))
         with shown(f"taking {asked.path}, bytes", console) as report:
             work = asyncio.create_task(client.backup(asked.path, progress=report))
             with handling(work.cancel, work.cancel):

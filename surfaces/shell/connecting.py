@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from storeclient import AsyncClient
@@ -17,22 +18,35 @@ CONNECT_SECONDS: Final = 10.0
 TERMINAL: Final = "/dev/tty"
 
 
+def with_password(access: Access) -> Access:
+    """The same with a password, asked for where a user is named without one.
+
+    :raises Ended: there is nobody to ask
+    """
+    if access.user is None or access.password is not None:
+        return access
+    return replace(access, password=ask_password(access.user))
+
+
 def client_of(
-    access: Access, namespace: str | None = None, database: str | None = None
+    access: Access,
+    namespace: str | None = None,
+    database: str | None = None,
+    leader: Sequence[str] = (),
 ) -> AsyncClient:
     """A client that connects when it is first used.
 
-    :raises Ended: the address is none, there is no password and nobody to ask, or the file of
-        certificates can't be used
+    :param leader: addresses that are tried before that of the command line: with them the client
+        goes to the node that takes changes, and stays with whoever does
+    :raises Ended: an address is none, there is no password and nobody to ask, a token is to be
+        taken to the leader, or the file of certificates can't be used
     """
-    password = access.password
-    if access.user is not None and password is None:
-        password = ask_password(access.user)
+    access = with_password(access)
     try:
         return AsyncClient(
-            access.address,
+            [*leader, *access.address.split(",")],
             user=access.user,
-            password=password,
+            password=access.password,
             token=access.token,
             ns=namespace,
             db=database,

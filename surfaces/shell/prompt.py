@@ -61,6 +61,11 @@ class Prompt:
         """The first line: who is talking to whom."""
         user = welcome.user["name"] if welcome.user else "nobody"
         self.tell(f"storenode {welcome.version}, as {user}; \\? lists the shortcuts, \\q leaves")
+        if welcome.writable is False:
+            at = (
+                f", {', '.join(welcome.leader)} does: \\leader goes there" if welcome.leader else ""
+            )
+            self.tell(f"this node takes no changes{at}")
 
     async def run(self) -> None:
         """Run what is typed, until the person leaves."""
@@ -101,7 +106,7 @@ class Prompt:
             else:
                 answer = await self._session.run(text)
                 scripts.show(self._form, answer.results, text)
-        except ShortcutRefused as refused:
+        except (ShortcutRefused, Ended) as refused:
             self._complain(str(refused))
         except StoreError as error:
             if isinstance(error, Refused):

@@ -7,6 +7,7 @@ from typing import Final
 from rich.cells import cell_len
 
 from storeclient import OutcomeUnknown, Refused, StoreError
+from storeclient.errors import NotWritable
 from surfaces.shell.cells import harmless
 from surfaces.shell.statements import may_hold_secret
 
@@ -36,9 +37,16 @@ def explain(error: StoreError, script: str, path: str | None = None) -> str:
         elif script:  # nobody typed what a shortcut asks
             drawn = "\n" + point_at(script, error.line, error.column)
     at = f"{path}:{error.line}:{error.column}: " if path and error.line is not None else ""
+    leader = error.detail.get("leader")
+    named = leader if isinstance(error, NotWritable) and isinstance(leader, list) else []
+    helps = (
+        f"\n{', '.join(map(str, named))} takes changes: \\leader goes there, and so does --leader"
+        if named
+        else ""
+    )
     ran = len(error.results)
     before = f"\n{ran} of its statements ran before it" if ran else ""
-    return f"{harmless(f'{at}{error.code}: {message}')}{harmless(drawn)}{before}"
+    return f"{harmless(f'{at}{error.code}: {message}')}{harmless(drawn)}{before}{harmless(helps)}"
 
 
 def point_at(script: str, line: int, column: int) -> str:

@@ -46,22 +46,27 @@ def given(asked: Shell) -> Script:
     return Script(read(path), path)
 
 
-async def run(session: Session, form: Form, script: Script) -> None:
+async def run(session: Session, form: Form, script: Script, leader: bool = False) -> None:
     """Run a script, or a shortcut of the command line.
 
+    :param leader: run it at the node that takes changes
     :raises Ended: there is no connection, or something was refused
     """
-    await connect(session)
+    await connect(session, leader)
     if script.path is None and script.text.lstrip().startswith("\\"):
         await _shortcut(session, form, script.text)
     else:
         await run_script(session, form, script.text, script.path)
 
 
-async def connect(session: Session) -> Welcome:
-    """What the node says of itself. :raises Ended: no connection, or the sign-in was refused"""
+async def connect(session: Session, leader: bool = False) -> Welcome:
+    """What the node says of itself.
+
+    :param leader: go to the node that takes changes
+    :raises Ended: no connection, or the sign-in was refused
+    """
     try:
-        return await session.connect()
+        return await (session.follow_leader() if leader else session.connect())
     except StoreError as error:
         raise Ended(explain(error, ""), NOT_CONNECTED) from error
 

@@ -4,7 +4,7 @@ said of the connection."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -19,16 +19,19 @@ NOTICE_SECONDS: Final = 0.5
 class Session:
     """What a shell has with its node. One script at a time.
 
+    :param client: makes a client, which asks nodes at these addresses first, and with any of them
+        the one that takes changes
     :param tell: takes a line for the person, about the connection
     """
 
     def __init__(
         self,
-        client: AsyncClient,
+        client: Callable[[Sequence[str]], AsyncClient],
         tell: Callable[[str], None],
         timeout: timedelta | None = None,
     ) -> None:
-        self._client = client
+        self._make_client = client
+        self._client = client(())
         self._tell = tell
         self._timeout = timeout
         self._welcome: Welcome | None = None
@@ -63,6 +66,27 @@ class Session:
             other = "" if before.node == welcome.node else ", which is another node than before"
             self._tell(f"the connection was lost; connected again to node {welcome.node}{other}")
         return welcome
+
+    async def follow_leader(self) -> Welcome:
+        """Go to the node that takes changes, as the node of the command line names it, and stay
+        with whoever does. Where none is named, or reached, stay with that node.
+
+        :raises StoreError: as `connect`
+        :raises Ended: as `connecting.client_of`
+        """
+        await self._replace_client(())  # what a node has said of itself may be old
+        welcome = await self.connect()
+        if welcome.writable is False and welcome.leader:
+            await self._replace_client(welcome.leader)
+            welcome = await self.connect()
+        return welcome
+
+    async def _replace_client(self, leader: Sequence[str]) -> None:
+        place, before = self.place, self._client
+        self._client = self._make_client(leader)
+        self._client.use(*place)
+        self._welcome = None
+        await before.close()
 
     async def run(self, script: str, params: Mapping[str, Any] | None = None) -> Answer:
         """Run a script. A `USE` in it holds from then on.

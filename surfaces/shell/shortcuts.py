@@ -124,6 +124,18 @@ async def _node(here: Shortcuts) -> None:
     here.form.rows("node", [{name: info[name] for name in shown}])
 
 
+async def _leader(here: Shortcuts) -> None:
+    welcome = await here.session.follow_leader()
+    if welcome.writable is False:
+        named = ", ".join(welcome.leader)
+        raise ShortcutRefused(
+            f"nobody was reached at {named}, which takes changes"
+            if named
+            else "this node knows of none that takes changes"
+        )
+    here.tell(f"connected to node {welcome.node}, which takes changes")
+
+
 async def _running(here: Shortcuts) -> None:
     shown = ("id", "user", "since", "waiting", "statement", "text")
     rows = await here.ask("INFO FOR RUNNING")
@@ -241,6 +253,7 @@ SHORTCUTS: Final = (
     Shortcut("\\l", "", "the namespaces and their databases", _places),
     Shortcut("\\u", "", "the users", _users),
     Shortcut("\\n", "", "the node", _node),
+    Shortcut("\\leader", "", "go to the node that takes changes, and stay with it", _leader),
     Shortcut("\\r", "", "what is running", _running),
     Shortcut("\\kill", "<id>", "end what is running", _kill),
     Shortcut("\\log", "[user]", "what was changed and refused last, or by one user", _log),

@@ -8,6 +8,7 @@ import io
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import IO
 
 from surfaces.command.console import Console
@@ -15,7 +16,7 @@ from surfaces.command.progress import shown
 from surfaces.shell import exporting, importing, scripts
 from surfaces.shell.arguments import Shell
 from surfaces.shell.cells import Harmless, harmless
-from surfaces.shell.connecting import client_of
+from surfaces.shell.connecting import client_of, with_password
 from surfaces.shell.forms import Csv, Form, JsonLines, Tables
 from surfaces.shell.outcomes import INTERRUPTED, Ended
 from surfaces.shell.patience import Patient
@@ -31,14 +32,16 @@ async def shell(
 
     :raises Ended: it did not come to a good end
     """
-    client = client_of(asked.access, asked.namespace, asked.database)
+    access = with_password(asked.access)
+    session = Session(
+        partial(client_of, access, asked.namespace, asked.database), _tell, asked.timeout
+    )
     form = form_of(asked)
-    session = Session(client, _tell, asked.timeout)
     try:
         if script is None:
-            await _prompt(session, form, environment)
+            await _prompt(session, form, environment, asked.leader)
             return
-        work = asyncio.create_task(scripts.run(session, form, script))
+        work = asyncio.create_task(scripts.run(session, form, script, asked.leader))
 
         def end() -> None:
             if not session.interrupt():
@@ -65,7 +68,7 @@ async def transfer(asked: Import | Export, file: IO[bytes] | None) -> None:
     unit = "KiB" if isinstance(asked, Import) else "records"
     console = Console(_say, sys.stderr.isatty())
     try:
-        await connect(Session(client, _tell))
+        await connect(Session(lambda _leader: client, _tell))
         patient = Patient(client, _tell)
         with shown(f"{title}, {unit}", console) as report:
             if isinstance(asked, Import):
@@ -89,11 +92,13 @@ def by_hand(asked: Shell) -> bool:
     return not given and sys.stdin.isatty() and sys.stdout.isatty()
 
 
-async def _prompt(session: Session, form: Form, environment: Mapping[str, str]) -> None:
+async def _prompt(
+    session: Session, form: Form, environment: Mapping[str, str], leader: bool
+) -> None:
     from surfaces.shell.prompt import Prompt  # here: a script needs none of prompt_toolkit
 
     prompt = Prompt(session, form, environment)
-    connecting = asyncio.create_task(connect(session))
+    connecting = asyncio.create_task(connect(session, leader))
     with handling(connecting.cancel, connecting.cancel):
         prompt.greet(await connecting)
     running = asyncio.create_task(prompt.run())

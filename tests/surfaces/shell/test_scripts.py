@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -21,19 +22,27 @@ from language.parser import parse
 from protocol import limits
 from protocol.errors import Refusal
 from storeclient import AsyncClient, OutcomeUnknown, Result
+from storeclient.errors import NotWritable
 from surfaces.command.arguments import CheckHealth
 from surfaces.command.arguments import understand as of_the_node
 from surfaces.shell.arguments import Access, Help, Shell, understand
-from surfaces.shell.forms import Tables
+from surfaces.shell.connecting import client_of
+from surfaces.shell.forms import JsonLines, Tables
 from surfaces.shell.main import takes
-from surfaces.shell.refusals import point_at
+from surfaces.shell.refusals import explain, point_at
+from surfaces.shell.scripts import connect
+from surfaces.shell.session import Session
+from surfaces.shell.shortcuts import ShortcutRefused, Shortcuts
 from surfaces.shell.statements import is_complete, may_hold_secret, places
 from tests.architecture.sources import ROOT
 from tests.cases.format import read as read_cases
 from tests.certificates import self_signed
+from tests.clients.members import cluster
 from tests.processes import PASSWORD, NodeProcess, begin, serving
 from tests.surfaces.shell.conftest import Here
 from tests.surfaces.shell.terminal import Terminal
+from tests.surfaces.wire.peers import PASSWORD as WIRE_PASSWORD
+from tests.surfaces.wire.peers import USER as WIRE_USER
 from tests.tables import case
 
 FILL = """
@@ -253,6 +262,38 @@ def test_tls(here: Here, tmp_path: Path) -> None:
         with pytest.raises(HTTPError) as refused:  # in clear, where HTTPS is spoken
             urlopen("http://{}:{}/".format(*node.address("http")))
         assert refused.value.code == 400 and b"ask by https://" in refused.value.read()
+
+
+async def test_the_node_that_takes_changes_is_named_and_gone_to() -> None:
+    async with cluster(3) as three:
+        three.leader = three.members[1]
+        access = Access(three.addresses[0], WIRE_USER, WIRE_PASSWORD)
+        told: list[str] = []
+        session = Session(partial(client_of, access, "a", "b"), told.append)
+        shortcuts = Shortcuts(session, JsonLines(io.StringIO()), told.append)
+        try:
+            assert (await session.connect()).node == "n0"
+            with pytest.raises(NotWritable) as refused:
+                await session.run("CREATE t:1")
+            assert (
+                f"\n{three.addresses[1]} takes changes: \\leader goes there, and so does --leader"
+                in explain(refused.value, "CREATE t:1")
+            )
+            await shortcuts.run("\\leader")
+            assert told == ["connected to node n1, which takes changes"]
+            assert (await session.run("CREATE t:1")).value == "n1"
+            three.leader = three.members[2]
+            assert (await session.run("CREATE t:2")).value == "n2"
+            assert session.place == ("a", "b")
+            three.leader = None
+            with pytest.raises(ShortcutRefused, match="knows of none that takes changes"):
+                await shortcuts.run("\\leader")
+        finally:
+            await session.close()
+        three.leader = three.members[1]
+        session = Session(partial(client_of, access, None, None), told.append)
+        assert (await connect(session, leader=True)).node == "n1"
+        await session.close()
 
 
 def test_a_token(here: Here) -> None:
