@@ -463,7 +463,10 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> Non
         if fs.exists(f"{path}/STORE"):
             return  # another's first start came to its end meanwhile: what is there now is
             # looked at once the lock is ours, if it can be had
-        raise StoreForeign(f"{path} holds data but no file STORE: nothing was touched")
+        raise StoreForeign(
+            f"{path} holds data but no file STORE: nothing was touched. In the data directory that"
+            " was copied it stands beside log/, and is copied with it"
+        )
     if not create:
         raise StoreMissing(f"{path} holds no store")
 

@@ -13,6 +13,7 @@ from protocol.values import instant
 from storage.backups.container import key_for
 from storage.backups.facts import LogFacts, SnapshotFacts
 from storage.backups.forms import MAGIC, MAGIC_BYTES, Form, form_of
+from storage.backups.forms import TO_COPY as TO_COPY
 from storage.backups.verifying import Report, verify
 from storage.sealing import Key
 

@@ -32,7 +32,7 @@ from protocol.requests import Request
 from protocol.values import Value, instant
 from storage.backups.container import key_for
 from storage.backups.facts import LogFacts, SnapshotFacts
-from storage.backups.forms import Form, form_of
+from storage.backups.forms import Form, form_of, not_a_backup
 from storage.backups.script_texts import ScriptText
 from storage.backups.verifying import verify
 from storage.faults import StoreTooNew
@@ -159,7 +159,7 @@ class BackupListActor(ThreadActor):
     def _of_file(self, file: File, over: Over) -> dict[str, Value]:
         form = form_of(file)
         if form is None:
-            return {"problem": "it does not begin as a backup does"}
+            return {"problem": not_a_backup(file).message}
         if form is Form.SCRIPT:
             return {"form": form.value, **self._script(file, over)}
 

@@ -11,12 +11,12 @@ from actors.doors import Doors
 from actors.roles import takes_changes
 from actors.store import clock_jumps
 from protocol.doors import Clock, File
-from protocol.errors import BackupCorrupt, BadRequest
+from protocol.errors import BadRequest
 from protocol.node_roles import SERVING
 from protocol.values import instant
 from storage.backups.awaiting import Awaiting
 from storage.backups.container import key_for
-from storage.backups.forms import Form, form_of
+from storage.backups.forms import Form, form_of, not_a_backup
 from storage.backups.making import Tick, World
 from storage.backups.restoring import Restored, restore_log, restore_snapshot
 from storage.directory import refuse_unless_empty
@@ -68,9 +68,7 @@ def restore(
     if form is Form.LOG:
         restored, what = restore_log(world, path, file, key, wanted.upto), "commits"
     elif form is not Form.SNAPSHOT:
-        raise BackupCorrupt(
-            "it does not begin as a backup does; other scripts are run by -f", offset=0
-        )
+        raise not_a_backup(file, "; other scripts are run by -f")
     elif wanted.upto is not None:
         raise BadRequest("a snapshot is of one moment: --upto is for logs")
     else:

@@ -6,6 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from protocol.doors import File
+from protocol.errors import BackupCorrupt
+from storage.frames import MAGIC as SEGMENT_BEGINS
 
 MAGIC_BYTES: Final = 8
 SCRIPT_BEGINS: Final = b"-- storenode script"
@@ -37,6 +39,25 @@ MAGIC: Final = {
 log begins otherwise (`frames.py`), though its name ends as a log backup's does: neither is taken
 for the other."""
 assert all(len(magic) == MAGIC_BYTES for magic in MAGIC.values())
+
+
+TO_COPY: Final = (
+    "to have the store elsewhere, copy log/ and STORE of its data directory into a new one (state/"
+    " too where the log does not begin at 1), and serve that; or take a backup, --backup"
+)
+"""What helps whoever has a log, or a part of one, and no backup."""
+
+
+def not_a_backup(file: File, other: str = "") -> BackupCorrupt:
+    """The refusal of a file that `form_of` does not know.
+
+    :param other: what helps where it is no segment of a log
+    """
+    if file.read(0, len(SEGMENT_BEGINS)) == SEGMENT_BEGINS:
+        return BackupCorrupt(
+            f"it is a segment of a store's log, and no backup: {TO_COPY}", offset=0
+        )
+    return BackupCorrupt(f"it does not begin as a backup does{other}", offset=0)
 
 
 def form_of(file: File) -> Form | None:

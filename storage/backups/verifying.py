@@ -10,7 +10,7 @@ from protocol.doors import File
 from protocol.errors import BackupCorrupt, BackupCut
 from storage.backups.container import HEADER_BYTES, Header
 from storage.backups.facts import LogFacts, SnapshotFacts
-from storage.backups.forms import Form, form_of
+from storage.backups.forms import Form, form_of, not_a_backup
 from storage.backups.logs import LogBackup
 from storage.backups.snapshots import SnapshotBackup
 from storage.sealing import Key
@@ -51,7 +51,7 @@ def verify(file: File, key: Key | None = None, tick: Tick | None = None) -> Repo
     """
     form = form_of(file)
     if form is None or form is Form.SCRIPT:
-        raise BackupCorrupt("it does not begin as a snapshot or a log does", offset=0)
+        raise not_a_backup(file)
     try:
         sealed = Header.decode(file.read(0, HEADER_BYTES)).sealed
     except (BackupCut, BackupCorrupt) as problem:

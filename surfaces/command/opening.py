@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from actors import keys
+from actors.backups.described import TO_COPY
 from actors.doors import Doors
 from actors.keys import KeyRefused, Keys
 from actors.node import START_FAULTS, Node, start
 from actors.settings import NodeSettings
-from protocol.doors import Fs
+from protocol.doors import File, Fs
 from protocol.errors import Refusal
 from surfaces.command.arguments import Opening
 from surfaces.command.certificates import CertificateRefused, check_private
@@ -78,6 +79,14 @@ def looking(directory: str, opening: Opening, fs: Fs, *, check: bool = False) ->
         accept_clock_jump=opening.accept_clock_jump,
         key=keys_in(fs, opening.keys).own,
     )
+
+
+def opened_backup(fs: Fs, path: str) -> File:
+    """The file of a backup. :raises NotOpened: a directory has the name
+    :raises OSError: as the disk says"""
+    if fs.is_directory(path):
+        raise NotOpened(f"{path} is a directory, and no backup: {TO_COPY}")
+    return fs.open_read(path)
 
 
 def keys_in(fs: Fs, files: KeyFiles) -> Keys:

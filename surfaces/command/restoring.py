@@ -13,7 +13,7 @@ from actors.node import START_FAULTS
 from surfaces.command import scripts
 from surfaces.command.arguments import Restore, RunFile
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, keys_in, reason
+from surfaces.command.opening import NotOpened, keys_in, opened_backup, reason
 from surfaces.command.progress import stages
 
 
@@ -29,7 +29,7 @@ async def restore(command: Restore, console: Console) -> bool:
     keys = keys_in(doors.fs, opening.keys)
     jump = opening.accept_clock_jump
     wanted = Wanted(directory, command.upto, command.reading, jump, keys.own)
-    with _refused(command), closing(doors.fs.open_read(command.file)) as file:
+    with _refused(command), closing(opened_backup(doors.fs, command.file)) as file:
         script = is_script(file)
         if script:
             check_for_script(doors, wanted)

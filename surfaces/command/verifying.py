@@ -9,7 +9,7 @@ from actors.doors import system_doors
 from actors.node import START_FAULTS
 from surfaces.command.arguments import Verify
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, keys_in, reason
+from surfaces.command.opening import NotOpened, keys_in, opened_backup, reason
 from surfaces.command.progress import shown
 
 
@@ -22,7 +22,7 @@ async def verify_file(command: Verify, console: Console) -> bool:
     keys = keys_in(fs, command.keys).opening
     try:
         with (
-            closing(fs.open_read(path)) as file,
+            closing(opened_backup(fs, path)) as file,
             shown("reading, bytes", console) as report,
         ):
             found = describe(file, keys, report)

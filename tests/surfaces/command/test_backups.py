@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from itertools import count
@@ -244,6 +245,24 @@ def test_what_does_not_go_where_it_is_to(story: Story, tmp_path: Path) -> None:
         done = run(str(directory), "--restore", str(file), *words)
         assert done.returncode == 1 and says in done.stderr, (says, done.stderr)
         assert _but_lock(tree(directory)) == _but_lock(before), says
+
+
+def test_a_log_alone_is_no_backup_and_a_store_with_its_name_beside_it(
+    story: Story, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(story.store / "log", copy / "log")
+    segment = min((copy / "log").glob("*.storelog"))
+    for path, what in ((segment, "a segment of a store's log"), (segment.parent, "a directory")):
+        for words in (("--verify",), (str(tmp_path / "new"), "--restore")):
+            done = run(*words, str(path))
+            assert done.returncode == 1 and f"is {what}, and no backup: " in done.stderr
+            assert "copy log/ and STORE of its data directory" in done.stderr
+            assert done.stderr.count("\n") == 1 and not (tmp_path / "new").exists()
+    done = run(str(copy), "--health")
+    assert done.returncode == 1 and "holds data but no file STORE" in done.stderr
+    shutil.copy(story.store / "STORE", copy)
+    assert health(copy) == health(story.store)
 
 
 def _but_lock(found: dict[str, bytes | None]) -> dict[str, bytes | None]:
