@@ -161,6 +161,14 @@ export const defineNode = ({ roles, endpoints, origins }) => statement([
   'DEFINE NODE', ...clause('ROLES', roles, (role) => role), ...clause('ENDPOINTS', endpoints), ...clause('ORIGINS', origins),
 ].join(' '));
 
+/** A first place, table and record, for the editor. */
+export const beginning = statement(`DEFINE NAMESPACE shop;
+DEFINE DATABASE shop.main;
+USE shop.main;
+DEFINE TABLE person;
+CREATE person:ana SET name = 'Ana', age = 34;
+SELECT * FROM person;`);
+
 /** The first records of a table, for the editor. */
 export const first = (table, limit) => statement(`SELECT * FROM ${name(table)} LIMIT ${limit}`);
 

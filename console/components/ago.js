@@ -1,4 +1,4 @@
-/** When something was read. Every figure has one near it. */
+/** When something was read, which every figure has near it, and when something was. */
 import { html, useEffect, useState } from '../vendor/preact.js';
 
 const hearers = new Set();
@@ -25,3 +25,7 @@ export function Ago({ at, what = 'read' }) {
   return html`<time class="ago" aria-live="off" datetime=${at.toISOString()} title=${at.toLocaleString()}>
     ${what} ${ago(at, Math.max(now, at.getTime()))}</time>`;
 }
+
+/** A datetime of the language to the second, in UTC. @param {{of: {text: string}}} props all of it in its title */
+export const Moment = ({ of }) =>
+  html`<time datetime=${of.text} title=${of.text}>${of.text.slice(0, 19).replace('T', ' ')}</time>`;

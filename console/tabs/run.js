@@ -32,7 +32,7 @@ function Run({ tab, place, parts, query }) {
     <div class="desk">
       <details class="browse card" open=${shown} onToggle=${(event) => show(event.target.open)}>
         <summary>What there is</summary>
-        ${shown && html`<${Browse} key=${`${place?.ns}.${place?.db}`} place=${place} onOpen=${(text, there) => runScript(opened(text, there), null, there)} />`}
+        ${shown && html`<${Browse} key=${`${place?.ns}.${place?.db}`} place=${place} onWrite=${open} onOpen=${(text, there) => runScript(opened(text, there), null, there)} />`}
       </details>
       <div class="work">${spaces ? html`<${Spaces} place=${place} name=${named} query=${query} />`
         : html`<${View} view=${view} named=${named} place=${place} onOpen=${opened} />`}</div>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -54,7 +55,8 @@ def entered(page: Page, node: NodeProcess, user: str, address: str) -> Page:
 def test_users_by_place(opened: Opened) -> None:
     page = opened("#/access")
     table = page.get_by_role("region", name="Users")
-    expect(table.get_by_role("row", name="tess shop owner")).to_be_visible()
+    row = table.get_by_role("row", name="tess shop owner")
+    expect(row.locator("time")).to_have_text(re.compile(r"^[0-9-]{10} [0-9:]{8}$"))
     page.get_by_label("Of", exact=True).select_option("bank")
     expect(table.get_by_role("link")).to_have_text(["bob"])
     page.get_by_label("Find").fill("nobody")

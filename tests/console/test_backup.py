@@ -220,12 +220,18 @@ def test_one_that_is_being_made_is_shown_and_ended(
     assert killed == ["KILL 'r-1'"]
 
 
-def test_no_folder(tmp_path: Path, page: Page, watch: Watch) -> None:
+def test_a_new_node_without_a_folder(tmp_path: Path, page: Page, watch: Watch) -> None:
+    """The way to a first script is there."""
     watch.allow(refusal_of(409), refusal_of(503))
     with serving(tmp_path / "store") as other:
         watch.origin = origin(other)
-        page.goto(f"{origin(other)}/#/backup")
+        page.goto(f"{origin(other)}/#/run")
         sign_in(page)
+        page.get_by_role("button", name="Write a first script").click()
+        expect(page.get_by_role("textbox", name="Script")).to_contain_text("DEFINE NAMESPACE shop;")
+        page.get_by_role("button", name="Run", exact=True).click()
+        expect(page.locator(".work")).to_contain_text("person:ana")
+        page.goto(f"{origin(other)}/#/backup")
         expect(page.locator(".notice.refused")).to_contain_text("NoBackupFolder")
         other.script("DEFINE NODE ROLES NONE")
         page.get_by_role("button", name="Back up", exact=True).click()

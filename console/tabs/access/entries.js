@@ -1,6 +1,6 @@
 /** The statement log and the audit trail: what was done, by whom, why, and what was refused. */
 import { link, replace } from '../../address.js';
-import { Ago } from '../../components/ago.js';
+import { Ago, Moment } from '../../components/ago.js';
 import { save } from '../../components/copy.js';
 import { Dialog } from '../../components/dialog.js';
 import { Button, Choice, Form, Text } from '../../components/form.js';
@@ -22,14 +22,13 @@ const SIGN_INS = ['sign in', 'sign out'];
 const cut = (text) => (text === null ? null : html`<bdi title=${text}>${shown(text, 300)}</bdi>`);
 const where = (entry) => [entry.namespace, entry.database].filter(Boolean).join('.');
 const from = (entry) => [entry.surface, entry.address, entry.node && `at node ${entry.node}`].filter(Boolean).join(' ');
-const seconds = (at) => at.text.slice(0, 19).replace('T', ' ');
 
 const columns = (open) => [
   { name: 'seq', title: 'Commit', align: 'end', width: '13ch', value: (entry) => entry.seq,
     cell: (entry) => html`<button type="button" class="quiet" aria-label=${`Entry ${entry.seq}`}
       onClick=${() => open(entry)}>${String(entry.seq)}</button>` },
   { name: 'at', title: 'At (UTC)', width: '21ch', value: (entry) => entry.at,
-    cell: (entry) => html`<time datetime=${entry.at.text} title=${entry.at.text}>${seconds(entry.at)}</time>` },
+    cell: (entry) => html`<${Moment} of=${entry.at} />` },
   { name: 'user', title: 'User', value: (entry) => entry.user, text: (entry) => entry.user ?? '',
     cell: (entry) => (entry.user === null ? html`<span class="soft">–</span>` : html`<bdi>${entry.user}</bdi>`) },
   { name: 'what', title: 'What', value: (entry) => entry.statement ?? entry.action, width: '46ch',

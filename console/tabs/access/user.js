@@ -1,6 +1,6 @@
 /** One user: what it is, what it may do and why, and what can be changed of it. */
 import { go, link } from '../../address.js';
-import { Ago } from '../../components/ago.js';
+import { Ago, Moment } from '../../components/ago.js';
 import { Confirm } from '../../components/confirm.js';
 import { Button, Choice } from '../../components/form.js';
 import { Answer, Empty } from '../../components/notices.js';
@@ -48,7 +48,7 @@ export function OneUser({ user, place }) {
           <dt>Role</dt><dd>${found.role}: ${BRINGS[found.role] ?? ''}</dd>
           <dt>Comment</dt><dd>${found.comment === null ? html`<span class="soft">none</span>`
             : html`<${Value} of=${found.comment} name="Comment" />`}</dd>
-          <dt>Made</dt><dd><${Value} of=${found.created} /></dd>
+          <dt>Made</dt><dd><${Moment} of=${found.created} /></dd>
           <dt>What it did</dt><dd><a href=${link('access', ['statements'], { of: found.name })}>statement log</a>,${' '}
             <a href=${link('access', ['audit'], { of: found.name })}>audit trail</a></dd>
         </dl>

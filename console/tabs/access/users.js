@@ -1,6 +1,6 @@
 /** All users that the caller administers, by the place that they belong to, and how one is made. */
 import { go, link } from '../../address.js';
-import { Ago } from '../../components/ago.js';
+import { Ago, Moment } from '../../components/ago.js';
 import { Button, Choice, Text } from '../../components/form.js';
 import { Answer } from '../../components/notices.js';
 import { Perform } from '../../components/perform.js';
@@ -25,8 +25,8 @@ const COLUMNS = [
   { name: 'role', title: 'Role', value: (user) => user.role, width: '12ch', cell: (user) => user.role },
   { name: 'comment', title: 'Comment', value: (user) => user.comment, text: (user) => user.comment ?? '',
     cell: (user) => (user.comment === null ? null : html`<${Value} of=${user.comment} name="Comment" />`) },
-  { name: 'created', title: 'Made', value: (user) => user.created, width: '26ch',
-    cell: (user) => html`<${Value} of=${user.created} />` },
+  { name: 'created', title: 'Made (UTC)', value: (user) => user.created, width: '21ch',
+    cell: (user) => html`<${Moment} of=${user.created} />` },
 ];
 
 export function Users() {

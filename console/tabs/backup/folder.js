@@ -1,4 +1,5 @@
 /** What is in the backup folder, whether it is whole, and making databases anew from a script of it. */
+import { Moment } from '../../components/ago.js';
 import { Confirm } from '../../components/confirm.js';
 import { Dialog } from '../../components/dialog.js';
 import { Button } from '../../components/form.js';
@@ -42,15 +43,13 @@ const columns = (choose) => [
       && html`<${Button} onClick=${() => choose(path)} aria-label=${`Restore ${path}`}>Restore…<//>`,
   },
   { name: 'bytes', title: 'Size', align: 'end', width: '11ch', value: ({ bytes }) => bytes, cell: ({ bytes }) => size(bytes) },
-  { name: 'at', title: 'Taken', width: '22ch', value: ({ at }) => at, cell: ({ at }) => moment(at) },
+  { name: 'at', title: 'Taken', width: '22ch', value: ({ at }) => at, cell: ({ at }) => html`<${Moment} of=${at} />` },
   { name: 'sequence', title: 'Up to commit', align: 'end', width: '15ch', value: ({ sequence }) => sequence,
     cell: ({ sequence }) => (sequence === null ? html`<span class="soft">–</span>` : String(sequence)) },
   { name: 'place', title: 'Of', width: '18ch', value: ({ place }) => place,
     cell: ({ place, form }) => place ?? html`<span class="soft">${form === null || form === 'script' ? '–' : 'the whole store'}</span>` },
   { name: 'sealed', title: 'With a key', width: '12ch', value: ({ sealed }) => sealed, cell: ({ sealed }) => (sealed ? 'sealed' : 'open') },
 ];
-
-const moment = (at) => html`<time datetime=${at.text} title=${at.text}>${at.text.slice(0, 19).replace('T', ' ')}</time>`;
 
 /** First what it would make, then, with its name typed again, that it does. */
 function Restore({ path, onBusy, onDone, onClose }) {

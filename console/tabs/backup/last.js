@@ -1,6 +1,6 @@
 /** What the last backups and restores were: taken or refused, by whom and why. */
 import { Button } from '../../components/form.js';
-import { Ago } from '../../components/ago.js';
+import { Ago, Moment } from '../../components/ago.js';
 import { Answer } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
@@ -28,7 +28,7 @@ async function found(pages, signal) {
 }
 
 const COLUMNS = [
-  { name: 'at', title: 'When', width: '22ch', value: ({ at }) => at, cell: ({ at }) => at.text.slice(0, 19).replace('T', ' ') },
+  { name: 'at', title: 'When', width: '22ch', value: ({ at }) => at, cell: ({ at }) => html`<${Moment} of=${at} />` },
   { name: 'statement', title: 'Statement', width: '48ch', value: ({ statement }) => statement,
     cell: ({ statement }) => html`<${Value} of=${statement} room=${100} name="Statement" />` },
   { name: 'outcome', title: 'Outcome', width: '22ch', value: ({ refused }) => refused,

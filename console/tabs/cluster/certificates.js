@@ -1,4 +1,5 @@
 /** Certificates: this node's own, those that are trusted, those that were revoked. */
+import { Moment } from '../../components/ago.js';
 import { Button } from '../../components/form.js';
 import { Confirm } from '../../components/confirm.js';
 import { Notice } from '../../components/notices.js';
@@ -24,7 +25,7 @@ const trusted = (revoke, may) => [
 ];
 
 const REVOKED = [
-  { name: 'since', title: 'Since', width: '26ch', value: (one) => one.since, cell: (one) => html`<${Value} of=${one.since} />` },
+  { name: 'since', title: 'Since', width: '26ch', value: (one) => one.since, cell: (one) => html`<${Moment} of=${one.since} />` },
   { name: 'reason', title: 'Reason', value: (one) => one.reason, text: (one) => one.reason ?? '',
     cell: (one) => (one.reason === null ? null : html`<${Value} of=${one.reason} name="Reason" />`) },
   finger,

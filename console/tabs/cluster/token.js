@@ -1,10 +1,10 @@
 /** A join token for a row that waits: shown once, kept nowhere, with what is typed on the machine that joins. */
+import { Moment } from '../../components/ago.js';
 import { Copy } from '../../components/copy.js';
 import { Dialog } from '../../components/dialog.js';
 import { Button, Choice } from '../../components/form.js';
 import { Notice } from '../../components/notices.js';
 import { Perform } from '../../components/perform.js';
-import { Value } from '../../components/value.js';
 import { createToken } from '../../statements/cluster.js';
 import { html, useState } from '../../vendor/preact.js';
 import { joining } from './commands.js';
@@ -37,7 +37,7 @@ function Shown({ made, row, self, onClose }) {
   return html`
     <${Dialog} title=${`The join token for ${row.name}`}><div>
       <${Notice} look="warning" title="It is shown once">
-        <p>The store keeps a digest of it, and the statement log the statement alone. Until <${Value} of=${made.expires} />.</p><//>
+        <p>The store keeps a digest of it, and the statement log the statement alone. Until <${Moment} of=${made.expires} />.</p><//>
       <pre tabindex="0" class="token">${made.token}</pre>
       <p class="actions"><${Copy} text=${made.token} label="Copy the token" /></p>
       <h3>On the machine of ${row.name}</h3>

@@ -3,25 +3,34 @@ import { placed } from '../../address.js';
 import { Answer } from '../../components/notices.js';
 import { databases, namespaces } from '../../components/places.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
-import { first, info } from '../../statements.js';
+import { useAsked, useShared } from '../../state.js';
+import { beginning, first, info } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
 
 const MANY = 200;
 const ROWS = 100;
 
-/** @param {object} props `place`; `onOpen(text, place)` a script to be opened and run there */
-export function Browse({ place, onOpen }) {
+/** @param {object} props `place`; `onOpen(text, place)` a script to be opened and run there; `onWrite(text)` one to be opened */
+export function Browse({ place, onOpen, onWrite }) {
+  const { who } = useShared();
   const asked = useAsked(namespaces, []);
   return html`
     <${Answer} asked=${asked} what="namespaces">
-      ${(all) => (all.length === 0 ? html`<p class="nothing">No namespace that you may see.</p>` : html`
+      ${(all) => (all.length === 0 ? html`<${None} isOurs=${who?.role === 'owner' && !who.space} onWrite=${onWrite} />` : html`
         <ul class="tree">${all.slice(0, MANY).map((one) => html`
           <${Branch} key=${one.ns} name=${one.ns} opened=${one.ns === place?.ns} what="databases"
             ask=${() => databases(one)} draw=${(names) => names.map((db) => html`
               <${Database} key=${db} place=${{ ns: one.ns, db }} opened=${one.ns === place?.ns && db === place.db} onOpen=${onOpen} />`)} />`)}
         </ul>`)}
     <//>`;
+}
+
+/** @param {object} props `isOurs` (an owner of the store sees all: there is none); `onWrite` as above */
+function None({ isOurs, onWrite }) {
+  if (!isOurs) return html`<p class="nothing">No namespace that you may see.</p>`;
+  return html`
+    <p class="nothing">The store is empty.</p>
+    <p class="actions"><button type="button" onClick=${() => onWrite(beginning.text)}>Write a first script</button></p>`;
 }
 
 /** Something that holds others, which are asked for when it is opened. */

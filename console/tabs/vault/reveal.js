@@ -1,4 +1,5 @@
 /** A value, shown for a moment or copied without being shown; and erasing a record. */
+import { Moment } from '../../components/ago.js';
 import { Confirm } from '../../components/confirm.js';
 import { copy } from '../../components/copy.js';
 import { Button, Form, Text, useDoing } from '../../components/form.js';
@@ -82,7 +83,7 @@ function Shown({ of, onHide, onCopied }) {
     }
   };
   return html`
-    <${Notice} look="warning" title=${html`Version ${String(of.version)} of <bdi>${of.id}</bdi>, of ${of.at.text.slice(0, 19).replace('T', ' ')}`}>
+    <${Notice} look="warning" title=${html`Version ${String(of.version)} of <bdi>${of.id}</bdi>, of <${Moment} of=${of.at} />`}>
       <div class="whole revealed">${typeof of.value === 'string' ? html`<pre tabindex="0"><bdi>${of.value}</bdi></pre>`
         : html`<${Tree} of=${of.value} />`}</div>
       <p class="actions">

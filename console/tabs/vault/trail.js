@@ -1,5 +1,5 @@
 /** The trail of a vault, or of all of them: page by page, newest first, with filters over what was read. */
-import { Ago } from '../../components/ago.js';
+import { Ago, Moment } from '../../components/ago.js';
 import { Button, Choice, Text, useDoing } from '../../components/form.js';
 import { Loading, Notice, Refused } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
@@ -91,7 +91,7 @@ const texts = (name, title, width) => ({
 
 const COLUMNS = [
   { name: 'seq', title: 'Entry', width: '11ch', align: 'end', value: ({ seq }) => seq, cell: ({ seq }) => String(seq) },
-  { name: 'at', title: 'When', width: '22ch', value: ({ at }) => at, cell: ({ at }) => at.text.slice(0, 19).replace('T', ' ') },
+  { name: 'at', title: 'When', width: '22ch', value: ({ at }) => at, cell: ({ at }) => html`<${Moment} of=${at} />` },
   { name: 'action', title: 'Action', width: '18ch', value: ({ action }) => action, cell: ({ action }) => html`<bdi>${action}</bdi>` },
   { name: 'outcome', title: 'Outcome', width: '18ch', value: ({ outcome }) => outcome,
     cell: ({ outcome, more }) => html`<span class="chip ${outcome === 'granted' ? 'well' : 'ill'}">${outcome}</span>
