@@ -1,12 +1,16 @@
-"""The throttle of sign-ins: failed ones delay those that follow, and who has signed in before from
-there goes first.
+"""The throttle of sign-ins: failures are answered late, and everybody's turn comes.
 
 A failure is answered late, by from which address and for which user it was: from 0.1 s to 5 s, and
-up to 30 s from the hundredth failure of the two in an hour on. The right password is refused for
-none of this. What bounds how often somebody can guess is that past the hundred failures only so
-many of the two are let on at once (`limits.SIGN_INS_AT_ONCE`): a place is free again when the
-answer of the failure that took it has been late enough. Whoever comes then waits for a place, the
-newest first: behind a flood that has ended nobody waits long.
+up to 30 s from the hundredth failure of the two in an hour on. That slows those down who wait for
+their answers, and nobody else. What bounds guessing is how often passwords are looked at: a few at
+once of one user from one address, and past the hundred failures so many a second
+(`limits.SIGN_INS_A_SECOND`), whether who asked waits for the answer or not.
+
+Nobody can tell the owner of a password from somebody who guesses it from the same address before
+it has been looked at. So none is refused unseen to make room for another: sign-ins wait in line,
+first come first served, and are looked at in their turn. With n of them before it the right one is
+let in after n / `limits.SIGN_INS_A_SECOND` seconds. Who gives up leaves the line, so coming again
+and again brings nobody forward, and pushes nobody back.
 
 Invariants:
 
@@ -14,9 +18,11 @@ Invariants:
   TRIES counters can be kept up only by 270 failures a second, more than a few processors hash.
   Should it be done all the same, the lowest counters go: of made-up names with a failure each, not
   those that matter.
+- A line costs memory only while its requests are there, which are bounded where they come in.
 - Who is *known*, that is, has brought a right password from an address, is never forgotten for what
-  failed: only right ones are remembered, and push out only right ones.
-- Who is *proven* waits for no place: it has nothing to guess. The first wrong one ends that.
+  failed: only right ones are remembered, and push out only right ones. It does not wait for those
+  of its address who are not.
+- Who is *proven* waits in no line: it has nothing to guess. The first wrong one ends that.
 - Nothing here tells whether there is such a user: a name is a name.
 """
 
@@ -27,13 +33,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from hashlib import blake2b
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 from protocol import limits
 from protocol.doors import Clock, Rng
-from protocol.errors import TooManyTries
+from protocol.errors import Cancelled, Draining, Refusal, TooManyTries
+from protocol.requests import stays
 
 _SECOND_US: Final = 1_000_000
 FAILURE_US: Final = 3600 * _SECOND_US // limits.SIGN_IN_FAILURES_AN_HOUR
@@ -42,9 +50,8 @@ DELAY_FIRST_US: Final = _SECOND_US // 10
 DELAY_US: Final = 5 * _SECOND_US
 """What doubling it comes to; times the hundreds of failures where there are so many."""
 DELAY_MOST_US: Final = 30 * _SECOND_US
-WAIT_SECONDS: Final = 30
-"""For a place."""
 TRIES: Final = 10_000
+LOOK_SECONDS: Final = 1
 KNOWN_NETWORKS: Final = 16
 """Of one user; and the networks and users that are known at all:"""
 KNOWN: Final = 10_000
@@ -90,8 +97,8 @@ class _Counter:
     in_a_row: int = 0
     under_way: int = 0
     places: int = 0
-    """Taken by sign-ins that are being judged, and by failures whose delay is not over."""
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    """Taken by sign-ins that are being looked at, and by those of this moment that were."""
+    waiting: deque[Try] = field(default_factory=deque)
 
     def failures(self, now_us: int) -> int:
         return max(0, -((now_us - self.empty_us) // FAILURE_US))
@@ -118,59 +125,109 @@ class SignInThrottle:
         self._counters: dict[bytes, _Counter] = {}
         self._held: dict[asyncio.Future[None], None] = {}
         self._is_draining = False
+        self._waiting = 0
+        self._looks = False
+        """True if a look after those whose askers are gone is due."""
         self.known = Known()
 
     def __len__(self) -> int:
         return len(self._counters)
 
-    async def begin(self, user: str, address: str, *, proven: bool = False) -> Try:
-        """Let somebody try a password, now or when there is a place; `Try.end` must follow.
+    async def begin(
+        self,
+        user: str,
+        address: str,
+        *,
+        proven: bool = False,
+        is_gone: Callable[[], bool] = stays,
+    ) -> Try:
+        """Let somebody try a password, now or in its turn; `Try.end` must follow.
 
         :param proven: whether it is to be ranked so
-        :raises TooManyTries: after so many failures that all places are taken, for long
+        :param is_gone: true once nobody waits for the answer
+        :raises Cancelled: so it was
+        :raises TooManyTries: its turn has not come for long, with so many before it
         """
         at = network(address)
+        rank = Rank.PROVEN if proven else self.known.rank(user, at)
         of_pair, of_network = self._counter(f"{len(at)}:{at}:{user}"), self._counter(at)
-        found = Try(self, user, at, of_pair, of_network)
+        gate = of_network if rank > Rank.KNOWN else self._counter(f"known:{at}")
+        found = Try(self, user, at, rank, (of_pair, of_network, gate), is_gone)
         if proven:
-            found.rank = Rank.PROVEN
             return found
         try:
-            await self._take_place(found)
+            await self._take_place(found, of_pair, limits.SIGN_INS_AT_ONCE)
+            await self._take_place(found, gate, limits.SIGN_INS_OF_ADDRESS)
         except BaseException:
             found.end()
             raise
         return found
 
-    async def _take_place(self, one: Try) -> None:
-        counter = one.counter
-        if counter.failures(self._monotonic_us()) < limits.SIGN_IN_FAILURES_AN_HOUR:
+    async def _take_place(self, one: Try, counter: _Counter, most: int) -> None:
+        if counter.places < most and not counter.waiting:
+            counter.places += 1
+            one.take(counter, self._monotonic_us())
             return
-        if counter.places >= limits.SIGN_INS_AT_ONCE:
-            place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            counter.waiting.append(place)
-            if len(counter.waiting) > limits.SIGN_INS_WAITING:
-                _refuse(counter.waiting.popleft())
-            try:
-                async with asyncio.timeout(WAIT_SECONDS):
-                    await place
-            except TimeoutError:
-                raise _too_many() from None
-            finally:
-                if place in counter.waiting:
-                    counter.waiting.remove(place)
-                elif place.done() and not place.cancelled() and place.exception() is None:
-                    one.has_place = True  # it was given one, which has to be given back
-            return
-        counter.places += 1
-        one.has_place = True
+        if self._waiting >= limits.SIGN_INS_WAITING:
+            raise _too_many()
+        place = one.place = asyncio.get_running_loop().create_future()
+        counter.waiting.append(one)
+        self._waiting += 1
+        if not self._looks:
+            self._looks = True
+            self._after(LOOK_SECONDS, self._look_for_gone)
+        try:
+            async with asyncio.timeout(limits.SIGN_IN_WAIT_SECONDS):
+                await place
+        except TimeoutError:
+            raise _too_many() from None
+        finally:
+            self._waiting -= 1
+            if place.cancelled():
+                if one in counter.waiting:
+                    counter.waiting.remove(one)
+            elif place.exception() is None:
+                one.take(counter, self._monotonic_us())  # to be given back, also where it is late
+
+    def _look_for_gone(self) -> None:
+        """Have those leave the lines whose askers are gone, now and then while any wait."""
+        self._looks = False
+        for counter in self._counters.values():
+            if not counter.waiting:
+                continue
+            waiting, counter.waiting = counter.waiting, deque()
+            for one in waiting:
+                if one.is_gone():
+                    _refuse(one, _gone())
+                else:
+                    counter.waiting.append(one)
+                    self._looks = True
+        if self._looks:
+            self._after(LOOK_SECONDS, self._look_for_gone)
+
+    def leave(self, one: Try) -> None:
+        """A password was looked at, or is not going to be: the next in line has its turn, past the
+        hundred failures no sooner than is bounded."""
+        now_us = self._monotonic_us()
+        places, one.places = one.places, []
+        for counter, taken_us in places:
+            rest_us = taken_us + _place_us() - now_us
+            if counter is one.counter and rest_us > 0 and self._is_paced(counter, now_us):
+                self._after(rest_us / _SECOND_US, partial(self._free, counter))
+            else:
+                self._free(counter)
+
+    def _is_paced(self, counter: _Counter, now_us: int) -> bool:
+        many = counter.failures(now_us) >= limits.SIGN_IN_FAILURES_AN_HOUR
+        return many and not self._is_draining
 
     def _free(self, counter: _Counter) -> None:
-        """A place is free: it goes to who came last, or to nobody."""
+        """A place is free: it goes to who came first, or to nobody."""
         while counter.waiting:
-            place = counter.waiting.pop()
-            if not place.done():
-                place.set_result(None)
+            one = counter.waiting.popleft()
+            if one.is_gone():
+                _refuse(one, _gone())
+            elif one.grant():
                 return
         counter.places -= 1
         self._forget(counter)
@@ -188,11 +245,8 @@ class SignInThrottle:
 
     async def hold(self, one: Try) -> None:
         """Return when a failure that was just counted may be answered. With more than
-        `limits.SIGN_INS_HELD` the one held longest is answered early; its place stays taken."""
+        `limits.SIGN_INS_HELD` the one held longest is answered early."""
         delay_us = self._delay_us(one)
-        if one.has_place:
-            one.has_place = False
-            self._after(delay_us / _SECOND_US, lambda: self._free(one.counter))
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held[answer] = None
         self._after(delay_us / _SECOND_US, lambda: _let_go(answer))
@@ -212,7 +266,7 @@ class SignInThrottle:
             _let_go(answer)
         for counter in self._counters.values():
             while counter.waiting:
-                _refuse(counter.waiting.pop())
+                _refuse(counter.waiting.popleft(), Draining("the node is stopping"))
 
     # --- counters ---------------------------------------------------------------------------------
 
@@ -254,25 +308,43 @@ class Try:
         throttle: SignInThrottle,
         user: str,
         at: str,
-        counter: _Counter,
-        network_counter: _Counter,
+        rank: Rank,
+        counters: tuple[_Counter, _Counter, _Counter],
+        is_gone: Callable[[], bool],
     ) -> None:
         self._throttle = throttle
+        self._counters = counters
         self.user = user
         self.network = at
         """Where it comes from."""
-        self.rank = throttle.known.rank(user, at)
-        self.counter = counter
-        self.network_counter = network_counter
-        self.has_place = False
-        for one in (counter, network_counter):
+        self.rank = rank
+        self.is_gone = is_gone
+        self.place: asyncio.Future[None] | None = None
+        """Done once it has the place that it waits for, or won't have it."""
+        self.counter, self.network_counter, _ = counters
+        self.places: list[tuple[_Counter, int]] = []
+        """Those that it has taken, and when."""
+        for one in counters:
             one.under_way += 1  # so that what is counted here is found by others
+
+    def take(self, counter: _Counter, now_us: int) -> None:
+        """It has a place."""
+        self.places.append((counter, now_us))
+
+    def grant(self) -> bool:
+        """Give it the place that it waits for. False: it waits no more."""
+        place = self.place
+        if place is None or place.done():
+            return False
+        place.set_result(None)
+        return True
 
     async def failed(self) -> None:
         """Count a wrong password, and return when that may be answered."""
         now_us = self._throttle._monotonic_us()
         self.counter.add(now_us)
         self.network_counter.add(now_us)
+        self._throttle.leave(self)
         await self._throttle.hold(self)
 
     def succeeded(self) -> None:
@@ -282,10 +354,8 @@ class Try:
 
     def end(self) -> None:
         """It is over, however."""
-        if self.has_place:
-            self.has_place = False
-            self._throttle._free(self.counter)
-        for counter in (self.counter, self.network_counter):
+        self._throttle.leave(self)
+        for counter in self._counters:
             counter.under_way -= 1
             self._throttle._forget(counter)
 
@@ -325,10 +395,19 @@ def _let_go(answer: asyncio.Future[None]) -> None:
         answer.set_result(None)
 
 
-def _refuse(place: asyncio.Future[None]) -> None:
-    if not place.done():
-        place.set_exception(_too_many())
+def _refuse(one: Try, why: Refusal) -> None:
+    if one.place is not None and not one.place.done():
+        one.place.set_exception(why)
 
 
-def _too_many() -> TooManyTries:
-    return TooManyTries("too many failed sign-ins for this user from this address")
+def _gone() -> Refusal:
+    return Cancelled("nobody waits for the answer")
+
+
+def _too_many() -> Refusal:
+    return TooManyTries("too many sign-ins of this user or from this address came before")
+
+
+def _place_us() -> int:
+    """How long a place is taken where sign-ins are paced."""
+    return limits.SIGN_INS_AT_ONCE * _SECOND_US // limits.SIGN_INS_A_SECOND

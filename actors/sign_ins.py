@@ -40,6 +40,7 @@ from protocol.requests import (
     SignIn,
     SignOut,
     Surface,
+    stays,
 )
 from protocol.values import instant
 from storage import users
@@ -97,7 +98,7 @@ class SessionsActor(LoopActor):
     async def sign_in(self, message: SignIn) -> Session:
         """A token for a password."""
         with self._aside(message.surface):
-            seen = await self._verified(message, message.user, message.password)
+            seen = await self._verified(message, message.user, message.password, message.is_gone)
         # Nothing is awaited between that reading and this.
         user, surface, address = seen.known, message.surface, message.address
         token, session = self._sessions.begin(user, surface, address, seen.users_version)
@@ -144,7 +145,9 @@ class SessionsActor(LoopActor):
         known = self._sessions.remembers(seen, message.password, surface, address)
         if known is None:
             with self._aside(surface):
-                seen = await self._verified(message, message.user, message.password)
+                seen = await self._verified(
+                    message, message.user, message.password, message.is_gone
+                )
             known = self._sessions.remember(seen, message.password, surface, address)
             self._statements.came("sign in", message.user, surface, address)
         return known
@@ -204,17 +207,20 @@ class SessionsActor(LoopActor):
 
     # --- passwords ------------------------------------------------------------------------------
 
-    async def _verified(self, origin: _Origin, name: str, password: str) -> Seen:
+    async def _verified(
+        self, origin: _Origin, name: str, password: str, is_gone: Callable[[], bool] = stays
+    ) -> Seen:
         """The user as it is in the turn of the loop that hears this, when the password is right.
 
         :param origin: where it was asked
+        :param is_gone: true once nobody waits for it
         :raises SignInRefused: after a while, when it is not or there is no such user
         :raises SessionEnded: it was right, and the user was changed while that was being found out
-        :raises TooManyTries: after very many failures of this user from this address
+        :raises TooManyTries: very many of this user or from this address came before
         :raises Busy: too many passwords wait to be hashed, or this one's hash is changed all along
         """
         surface, address = origin.surface, origin.address
-        one = await self._throttle.begin(name, address)
+        one = await self._throttle.begin(name, address, is_gone=is_gone)
         try:
             seen = await self._checked(one, password)
             if seen is None:

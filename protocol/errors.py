@@ -341,7 +341,7 @@ class Sealed(Refusal, status=423):
 
 
 class TooManyTries(Refusal, status=429, retry=True, retry_after_s=30):
-    """Too many failed sign-ins, and too many that wait for their turn behind them."""
+    """Too many sign-ins of this user or from this address stood before this one."""
 
 
 class UpgradeRequired(Refusal, status=426):

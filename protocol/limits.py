@@ -379,12 +379,19 @@ PASSHASH_PASSES_OF_SPACE: Final = 4
 PASSHASH_LANES_OF_SPACE: Final = 1
 """… and of one that the owner of a space brings, who pays with everybody's processors."""
 SIGN_IN_FAILURES_AN_HOUR: Final = 100
-"""For one account from one address, before more than delays hold the next ones up."""
-SIGN_INS_AT_ONCE: Final = 32
-"""… past those: one a second, when each is answered after 30 s."""
-SIGN_INS_WAITING: Final = 64
-"""… and waiting for one of these places; with one more, the one that has waited longest hears
-`TooManyTries`."""
+"""For one account from one address, before the next ones are looked at in this pace only:"""
+SIGN_INS_A_SECOND: Final = 10
+"""… 36 000 an hour, for a fifth of a processor. The one who has the right password waits for those
+before it: none is refused unseen, or a flood would keep it out."""
+SIGN_INS_AT_ONCE: Final = 4
+"""Passwords of one account from one address that are looked at at once; the others wait, first come
+first served …"""
+SIGN_INS_OF_ADDRESS: Final = 16
+"""… and of one address, whatever the accounts; apart from these, of those known there."""
+SIGN_INS_WAITING: Final = 16_384
+"""Sign-ins that wait so: as many as a surface holds connections; one more hears `TooManyTries`."""
+SIGN_IN_WAIT_SECONDS: Final = 120
+"""A sign-in that has waited for so long hears `TooManyTries`."""
 NETWORK_FAILURES_AN_HOUR: Final = 1_000
 """From one address, whatever the names, before each failure is answered 5 s late."""
 SIGN_INS_HELD: Final = 1_024

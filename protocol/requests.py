@@ -9,7 +9,7 @@ checked by the type checker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
@@ -62,6 +62,11 @@ class Session:
     caller: Caller
 
 
+def stays() -> bool:
+    """Of an asker that is not known to go."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class SignIn(Request[Session]):
     """Exchange a password for a token. Refused: SignInRefused, TooManyTries, Busy."""
@@ -70,6 +75,8 @@ class SignIn(Request[Session]):
     password: str = field(repr=False)
     surface: Surface
     address: str
+    is_gone: Callable[[], bool] = field(default=stays, repr=False)
+    """True once nobody waits for the answer: its turn is another's then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,8 @@ class AuthenticatePassword(Struct, Request[Caller], frozen=True):
     password: str
     surface: Surface
     address: str
+    is_gone: Callable[[], bool] = stays
+    """As of `SignIn`."""
 
     def __repr__(self) -> str:
         of = f"{self.user!r}, surface={self.surface!r}, address={self.address!r}"

@@ -38,13 +38,16 @@ def _asked(
     exchange: Exchange, given: Token | Password | None
 ) -> Caller | Coroutine[Any, Any, Caller]:
     sessions = exchange.connection.surface.node.sessions
-    address = exchange.connection.address
+    connection = exchange.connection
+    address = connection.address
     if given is None:
         raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
     if isinstance(given, Token):
         found = call_now(sessions, AuthenticateToken(given.token, "http", address))
     else:
-        asked = AuthenticatePassword(given.user, given.password, "http", address)
+        asked = AuthenticatePassword(
+            given.user, given.password, "http", address, lambda: connection.closed
+        )
         found = call_now(sessions, asked)
     return _known(exchange, found) if isinstance(found, Caller) else _awaited(exchange, found)
 

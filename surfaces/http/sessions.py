@@ -35,7 +35,9 @@ class SessionHandler(Handler):
         elif self.request.body:
             raise BadRequest("either a Basic credential or a body, not both")
         connection, sessions = self.exchange.connection, self.surface.node.sessions
-        sign_in = SignIn(given.user, given.password, "http", connection.address)
+        sign_in = SignIn(
+            given.user, given.password, "http", connection.address, lambda: connection.closed
+        )
         session = await answered(self.exchange, ask(sessions, sign_in))
         if connection.closed:  # nobody has heard of it, so nobody would ever end it
             await ask(sessions, SignOut(session.token))

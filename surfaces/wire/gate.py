@@ -50,8 +50,13 @@ class Ended(Protocol):
 class Gate(Protocol):
     """The node, as far as this surface needs it. Refusals are raised."""
 
-    async def sign_in(self, user: str, password: str, address: str) -> Session:
-        """Open a session."""
+    async def sign_in(
+        self, user: str, password: str, address: str, is_gone: Callable[[], bool]
+    ) -> Session:
+        """Open a session.
+
+        :param is_gone: true once nobody waits for it
+        """
 
     def caller(self, token: str, who: bytes, address: str) -> Caller | asyncio.Future[Caller]:
         """Who a token stands for now; refused once its session has ended. A future, when it has to
@@ -136,8 +141,10 @@ class NodeGate:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def sign_in(self, user: str, password: str, address: str) -> Session:
-        return await ask(self._node.sessions, SignIn(user, password, "wire", address))
+    async def sign_in(
+        self, user: str, password: str, address: str, is_gone: Callable[[], bool]
+    ) -> Session:
+        return await ask(self._node.sessions, SignIn(user, password, "wire", address, is_gone))
 
     def caller(self, token: str, who: bytes, address: str) -> Caller | asyncio.Future[Caller]:
         known = self._node.caller(who, "wire", address)

@@ -139,7 +139,9 @@ class SignIn:
             found = gate.caller(token, token_digest(token), link.address)
             caller = found if isinstance(found, Caller) else await found
         elif credential is not None and credential.user is not None:
-            session = await gate.sign_in(credential.user, credential.password or "", link.address)
+            session = await gate.sign_in(
+                credential.user, credential.password or "", link.address, lambda: link.gone
+            )
             token, own, caller = session.token, True, session.caller
         if link.gone:
             if own and token is not None:

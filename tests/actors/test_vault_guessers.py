@@ -106,6 +106,7 @@ def test_one_wrong_one_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_waits_for_no_place_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SIGN_IN_FAILURES_AN_HOUR", 4)
     monkeypatch.setattr(limits, "SIGN_INS_AT_ONCE", 1)
+    monkeypatch.setattr(limits, "SIGN_INS_A_SECOND", 1)
 
     async def main(node: Node, order: list[str]) -> None:
         me = await signed_in(node)

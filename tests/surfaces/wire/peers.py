@@ -74,7 +74,9 @@ class FakeNode:
         self.questions = 0
         self.made = 0
 
-    async def sign_in(self, user: str, password: str, address: str) -> Session:
+    async def sign_in(
+        self, user: str, password: str, address: str, is_gone: Callable[[], bool]
+    ) -> Session:
         await asyncio.sleep(0)
         if user not in (USER, OTHER) or password != PASSWORD:
             raise SignInRefused("user and password do not match")

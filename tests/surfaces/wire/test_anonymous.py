@@ -183,7 +183,7 @@ class TestGreetingLimits:
     ) -> None:
         thinking = asyncio.get_running_loop().create_future()
 
-        async def sign_in(*_args: str) -> Session:
+        async def sign_in(*_args: object) -> Session:
             await thinking
             raise SessionEnded("no")
 
