@@ -47,6 +47,7 @@ from actors.scripts.running import Running
 from actors.scripts.services import Services
 from actors.sessions import Sessions, end_with_users
 from actors.settings import NodeSettings
+from actors.sign_in_throttle import network
 from actors.sign_ins import SessionsActor
 from actors.spaces import Spaces
 from actors.statements import Statements
@@ -322,10 +323,12 @@ class NodeParts:
             lambda: CertificatesActor.start(runtime, self.facts), refoldable=True
         )
 
-    def _sign_in_aside(self, surface: Surface) -> AbstractContextManager[None]:
+    def _sign_in_aside(self, surface: Surface, address: str) -> AbstractContextManager[None]:
         """A sign-in that waits counts among what waits. Over the wire each connection has one at
         most."""
-        return self.running.signing_in(surface) if surface == "http" else nullcontext()
+        if surface != "http":
+            return nullcontext()
+        return self.running.signing_in(surface, network(address))
 
     # --- what hears of the world outside ---------------------------------------------------------
 

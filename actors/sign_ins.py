@@ -57,7 +57,7 @@ class LetGo:
     """Said when the node begins to stop."""
 
 
-Aside = Callable[[Surface], AbstractContextManager[None]]
+Aside = Callable[[Surface, str], AbstractContextManager[None]]
 
 
 class _Origin(Protocol):
@@ -82,7 +82,7 @@ class SessionsActor(LoopActor):
         passwords: Passwords,
         rng: Rng,
         statements: Statements,
-        aside: Aside = lambda _surface: nullcontext(),
+        aside: Aside = lambda _surface, _address: nullcontext(),
     ) -> None:
         """:param aside: entered for as long as a sign-in waits for a hash or its answer"""
         super().__init__(runtime)
@@ -97,7 +97,7 @@ class SessionsActor(LoopActor):
     @handles(SignIn)
     async def sign_in(self, message: SignIn) -> Session:
         """A token for a password."""
-        with self._aside(message.surface):
+        with self._aside(message.surface, message.address):
             seen = await self._verified(message, message.user, message.password, message.is_gone)
         # Nothing is awaited between that reading and this.
         user, surface, address = seen.known, message.surface, message.address
@@ -144,7 +144,7 @@ class SessionsActor(LoopActor):
         seen = await self._settled(message.user)
         known = self._sessions.remembers(seen, message.password, surface, address)
         if known is None:
-            with self._aside(surface):
+            with self._aside(surface, address):
                 seen = await self._verified(
                     message, message.user, message.password, message.is_gone
                 )
@@ -158,7 +158,7 @@ class SessionsActor(LoopActor):
         caller = message.caller
         check_password(message.new)
         self._roles.check_answering(caller)
-        with self._aside(caller.surface):
+        with self._aside(caller.surface, caller.address):
             user = (await self._verified(caller, caller.user, message.old)).known
             asker = Asker(caller.user, network(caller.address))
             passhash = await self._passwords.hash(message.new, asker)

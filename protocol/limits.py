@@ -69,7 +69,10 @@ IN_FLIGHT_BYTES: Final = 320 * MIB
 largest transaction of small records takes 250 MiB until the state has taken it, and must not shut
 out the others meanwhile."""
 FEEDS: Final = 16_384
-"""Change feeds open on a node: as many as a surface holds connections."""
+"""Change feeds of one user while no other has any: as many as a surface holds connections."""
+FEEDS_OF_OTHERS: Final = 4_096
+"""… and as many more on a node, for others. Of these the next user gets four fifths, the one behind
+it four fifths of the rest, and one that has none a last one."""
 CONNECTION_FEEDS: Final = 256
 """Change feeds open on one connection of the wire."""
 FILTER_BYTES: Final = 4 * KIB
@@ -261,8 +264,11 @@ GROUP_ERROR_CHARACTERS: Final = 4_096
 WAIT_SECONDS: Final = 300
 """The longest WAIT."""
 WAITING: Final = 16_384
-"""Scripts of one surface that wait, for messages or for what they are to come after: as many as it
-holds connections. They don't count among those that run."""
+"""Scripts and sign-ins of one surface that wait, for messages, for what they are to come after, for
+a hash: as many as it holds connections. They don't count among those that run. So many are one
+user's while no other has any, or those of who signs in from one address …"""
+WAITING_OF_OTHERS: Final = 4_096
+"""… and so many more are for others, shared out as FEEDS_OF_OTHERS."""
 AFTER_SECONDS: Final = 10
 """How long a request without a time of its own waits for the sequence that it is to come after: a
 follower that is further behind is none to read from."""
@@ -283,7 +289,8 @@ MOMENTS: Final = 32
 """Moments of the store that are kept at once for requests to read in. Each may hold on to 8 MiB of
 memory that the state would have freed."""
 MOMENTS_OF_USER: Final = 16
-"""Of these, one user's."""
+"""Of these, one user's while no other has any; the next user gets half of the rest, the one behind
+it half of that, and one that has none a last one."""
 MOMENT_SECONDS: Final = 60
 """How long a moment is kept behind a request that does not say."""
 MOMENT_KEEP_SECONDS: Final = 600
@@ -411,6 +418,9 @@ in all, half of those."""
 RUNNING: Final = 400
 """Statements (wire) or requests (HTTP) running at once. Once it is reached, those that only ask
 INFO FOR RUNNING or KILL have a ceiling of their own, as high."""
+RUNNING_OF_OTHERS: Final = 64
+"""… and so many more are let in of users that run few, where others have taken all: the first who
+comes gets six sevenths of these, the next one of the rest, and one that runs nothing a last one."""
 ENDED_SECONDS: Final = 1
 """A script that its time or KILL has ended waits so long for what it committed before that: a disk
 that works needs a hundredth of it, and one that stalls shall not keep its answer."""

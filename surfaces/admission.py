@@ -7,6 +7,7 @@
   only if there is none then.
 - One that asks what runs, or ends some of it, is let in beside the others, as many of these as may
   run: where there is no room it is needed most.
+- Where as many run as may, users that run few are let in all the same (`protocol/shares.py`).
 - A surface that drains begins nothing new.
 """
 
@@ -15,7 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from protocol import limits
 from protocol.errors import Busy, Draining
+from protocol.shares import fits
 from surfaces.deferred import Deferred
 
 
@@ -24,13 +27,18 @@ class Admission:
 
     :param most: how many may run
     :param waiting: how many of those begun only wait for messages
+    :param waiting_of: how many of these are a user's
     """
 
-    def __init__(self, most: int, waiting: Callable[[], int]) -> None:
+    def __init__(
+        self, most: int, waiting: Callable[[], int], waiting_of: Callable[[str], int]
+    ) -> None:
         self.most = most
         self.draining = False
         """Whether nothing new is begun."""
         self._waiting = waiting
+        self._waiting_of = waiting_of
+        self._begun_of: dict[str, int] = {}
         self.begun = 0
         """How many were begun and are not answered."""
         self.beside = 0
@@ -54,15 +62,33 @@ class Admission:
         """Whether one more that asks what runs, or ends it, may be begun where there is no room."""
         return self.beside < self.most
 
-    def begin(self, *, beside: bool = False) -> None:
-        """One more was begun."""
+    def has_room(self, user: str) -> bool:
+        """Whether one more of a user may be begun; of nobody's as long as it is not full."""
+        if not self.full:
+            return True
+        held = self._begun_of.get(user, 0) - self._waiting_of(user)
+        return bool(user) and fits(held, 1, self.running, self.most, limits.RUNNING_OF_OTHERS)
+
+    def begin(self, user: str, *, beside: bool = False) -> None:
+        """One more of a user was begun."""
         self.begun += 1
         self.beside += beside
+        self._begun_of[user] = self._begun_of.get(user, 0) + 1
 
-    def end(self, *, beside: bool = False) -> None:
+    def end(self, user: str, *, beside: bool = False) -> None:
         """One of them is answered, or nobody waits for its answer. :param beside: as it began"""
         self.begun -= 1
         self.beside -= beside
+        left = self._begun_of[user] - 1
+        if left:
+            self._begun_of[user] = left
+        else:
+            del self._begun_of[user]
+
+    def pass_on(self, giver: str, taker: str) -> None:
+        """One that was begun as one user's is another's: it has been found out who asks."""
+        self.end(giver)
+        self.begin(taker)
 
     def judge_later(self, again: Callable[[], None]) -> None:
         """Call `again` when there is room, or there was none for a while."""

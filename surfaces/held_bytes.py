@@ -1,8 +1,6 @@
 """The bytes that the peers of a surface make it hold, and who may make it hold more.
 
-There is one ceiling for all. A user may take more as long as what it holds then is no more than
-what is left free after it: one alone gets half of the ceiling, a second one half of the rest, and
-so on, so that whoever comes next still gets in. No share is fixed, none has to be taken back.
+There is one ceiling for all, of which one user alone gets half (`protocol/shares.py`).
 Peers that nobody has signed in for are one user together, NOBODY.
 
 A connection counts through an `Account`, in steps: what a small request holds for a moment costs
@@ -14,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol import limits
+from protocol.shares import fits
 
 NOBODY: Final = ""
 """No name of a user: they have at least one character."""
@@ -33,12 +32,10 @@ class HeldBytes:
 
     def take(self, user: str, size: int) -> bool:
         """Count so many bytes more for a user. False: they are too many, and nothing is counted."""
-        mine = self._of.get(user, 0) + size
-        free = self.most - self.total - size
-        # Who holds nothing yet may take the last: one request always gets its turn.
-        if free < 0 or (mine > free and mine > size):
+        held, half = self._of.get(user, 0), self.most // 2
+        if not fits(held, size, self.total, half, self.most - half):
             return False
-        self._of[user] = mine
+        self._of[user] = held + size
         self.total += size
         return True
 

@@ -54,6 +54,7 @@ from protocol.errors import (
     TooSlow,
     Unknown,
 )
+from protocol.shares import fits
 from storage import feeds, users
 from storage.catalog import Table
 from storage.feeds import Commit
@@ -156,10 +157,11 @@ class Feeds:
 
     def check_room(self, user: str, where: str | None) -> None:
         """:raises Busy: as many are open as may be, or this user's have as many filters"""
-        if len(self._feeds) >= limits.FEEDS:
-            raise Busy(f"{limits.FEEDS} feeds are open, and that is all")
+        mine, every = self._of_user.get(user, {}), len(self._feeds)
+        if not fits(len(mine), 1, every, limits.FEEDS, limits.FEEDS_OF_OTHERS):
+            raise Busy(f"too many feeds are open: {every}, {len(mine)} of them by {user}")
         if where is not None:
-            filters = {feed.asked.where for feed in self._of_user.get(user, ())} - {None, where}
+            filters = {feed.asked.where for feed in mine} - {None, where}
             if len(filters) >= limits.USER_FILTERS:
                 raise Busy(f"feeds of one user have at most {limits.USER_FILTERS} filters")
 

@@ -17,6 +17,7 @@ from actors.runtime import Runtime
 from protocol import limits
 from protocol.errors import Busy, Unknown
 from protocol.requests import NEW_MOMENT
+from protocol.shares import fits
 from storage.moments import Moment
 from storage.transactions import Transaction
 
@@ -116,10 +117,10 @@ class Moments:
         return self._runtime.clock.monotonic_us()
 
     def _new(self, user: str) -> KeptMoment:
-        if len(self) >= limits.MOMENTS:
-            raise Busy(f"{limits.MOMENTS} moments are kept, which is as many as may be")
-        if sum(one.user == user for one in self._kept.values()) >= limits.MOMENTS_OF_USER:
-            raise Busy(f"{limits.MOMENTS_OF_USER} moments of {user} are kept: let one of them go")
+        held, mine = len(self), sum(one.user == user for one in self._kept.values())
+        others = max(limits.MOMENTS - limits.MOMENTS_OF_USER, 0)
+        if not fits(mine, 1, held, limits.MOMENTS - others, others):
+            raise Busy(f"{held} moments are kept, {mine} of them by {user}: let one of them go")
         ledger = self._committer.ledger
         name = f"m-{ledger.rng.bytes(NAME_BYTES).hex()}"
         ends_us = self._now_us() + limits.MOMENT_LIFE_SECONDS * 1_000_000

@@ -4,10 +4,11 @@ callers that go away."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from actors.commits import Committer, Waiter
 from actors.scripts.turns import Turn
@@ -15,9 +16,11 @@ from actors.sessions import ENDED
 from protocol import limits
 from protocol.errors import Busy, Cancelled, Refusal, SessionEnded
 from protocol.requests import Caller, RunScript, Surface
+from protocol.shares import fits
 from protocol.text import duration
 from protocol.values import Value
 
+Key = TypeVar("Key", bound=Hashable)
 Credential = tuple[str, str | None]
 """A user, and the name of its session; None: it brings the password with each request."""
 
@@ -125,9 +128,11 @@ class Running:
         self._feeds: dict[str, Resting] = {}
         self._by_credential: dict[Credential, dict[str, Run | Resting]] = {}
         """The same by what their callers were let in by."""
-        self._waiting: dict[Surface, int] = {}
-        """Scripts."""
-        self._signing_in: dict[Surface, int] = {}
+        self._waiting = _Waiting()
+        """Scripts, by user."""
+        self._signing_in = _Waiting()
+        """Sign-ins, by the network they come from."""
+        self._resting_of: Counter[str] = Counter()
         self.behind: Callable[[], Sequence[Behind]] = tuple
         """Answers the operations on keys that wait for their turn."""
 
@@ -161,13 +166,16 @@ class Running:
 
     def rest(self, one: Resting) -> None:
         """An operation on messages waits. :raises Busy: as many wait as may"""
-        self._check_waiting(one.caller.surface)
+        user = one.caller.user
+        self._check_waiting(one.caller.surface, self._held(one.caller.surface, user))
         self._resting[one.request] = one
+        self._resting_of[user] += 1
         self._enter(one.caller, one.request, one)
 
     def go_on(self, one: Resting) -> None:
         """It waits no more."""
         del self._resting[one.request]
+        _less(self._resting_of, one.caller.user)
         self._leave(one.caller, one.request)
 
     def follow(self, feed: Resting) -> None:
@@ -228,29 +236,37 @@ class Running:
     def waiting(self, surface: Surface) -> int:
         """How many scripts of a surface wait for messages. These don't count among those that
         it runs: a long poll is no work."""
-        return self._waiting.get(surface, 0)
+        return self._waiting.of[surface]
 
-    def aside(self, surface: Surface) -> AbstractContextManager[None]:
-        """For as long as a script waits. :raises Busy: as many wait as may"""
-        return self._counted(self._waiting, surface)
-
-    def signing_in(self, surface: Surface) -> AbstractContextManager[None]:
-        """For as long as somebody waits for a password to be looked at. :raises Busy: likewise"""
-        return self._counted(self._signing_in, surface)
+    def waiting_of(self, surface: Surface, user: str) -> int:
+        """How many of these are a user's."""
+        return self._waiting.by[surface, user]
 
     @contextmanager
-    def _counted(self, among: dict[Surface, int], surface: Surface) -> Iterator[None]:
-        self._check_waiting(surface)
-        among[surface] = among.get(surface, 0) + 1
-        try:
+    def aside(self, surface: Surface, user: str) -> Iterator[None]:
+        """For as long as a script waits. :raises Busy: as many wait as may"""
+        self._check_waiting(surface, self._held(surface, user))
+        with self._waiting.counted(surface, user):
             yield
-        finally:
-            among[surface] -= 1
 
-    def _check_waiting(self, surface: Surface) -> None:
-        waiting = self._waiting.get(surface, 0) + self._signing_in.get(surface, 0)
-        if waiting + len(self._resting) >= limits.WAITING:
-            raise Busy(f"{limits.WAITING} scripts and sign-ins wait already, and that is all")
+    @contextmanager
+    def signing_in(self, surface: Surface, network: str) -> Iterator[None]:
+        """For as long as somebody waits for a password to be looked at. :raises Busy: likewise
+
+        :param network: where that comes from
+        """
+        self._check_waiting(surface, self._signing_in.by[surface, network])
+        with self._signing_in.counted(surface, network):
+            yield
+
+    def _held(self, surface: Surface, user: str) -> int:
+        return self._waiting.by[surface, user] + self._resting_of[user]
+
+    def _check_waiting(self, surface: Surface, held: int) -> None:
+        """:param held: how many of who asks wait already"""
+        total = self._waiting.of[surface] + self._signing_in.of[surface] + len(self._resting)
+        if not fits(held, 1, total, limits.WAITING, limits.WAITING_OF_OTHERS):
+            raise Busy(f"too many scripts and sign-ins wait: {total}, {held} of them like this one")
 
     def slices(self) -> int:
         """How often the scripts now running have handed the loop back."""
@@ -261,6 +277,32 @@ class Running:
         waiting = [*self._resting.values(), *self._feeds.values()]
         every = [*self, *waiting, *self.behind(), *self._committer.waiters]
         return [one.info(now_us) for one in sorted(every, key=attrgetter("began_us"))]
+
+
+class _Waiting:
+    """How many wait on each surface, and of whom."""
+
+    def __init__(self) -> None:
+        self.of: Counter[Surface] = Counter()
+        self.by: Counter[tuple[Surface, str]] = Counter()
+
+    @contextmanager
+    def counted(self, surface: Surface, whose: str) -> Iterator[None]:
+        """One more, for as long as it waits."""
+        self.of[surface] += 1
+        self.by[surface, whose] += 1
+        try:
+            yield
+        finally:
+            self.of[surface] -= 1
+            _less(self.by, (surface, whose))
+
+
+def _less(counter: Counter[Key], key: Key) -> None:
+    """Count one less, and forget who has none."""
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
 
 
 def _end(run: Run | Resting, cut: bool, sparing: str | None) -> None:

@@ -335,7 +335,7 @@ class ScriptRun(Execution):
         """While it waits and does no work. :raises Busy: as many wait as may"""
         self.waiting = True
         try:
-            with self.services.running.aside(self.caller.surface):
+            with self.services.running.aside(self.caller.surface, self.caller.user):
                 yield
         finally:
             self.waiting = False

@@ -69,4 +69,5 @@ async def answered(exchange: Exchange, found: Awaitable[Found]) -> Found:
 def _known(exchange: Exchange, found: Caller) -> Caller:
     exchange.known = True
     exchange.connection.knows(found.user)
+    exchange.runs_for(found.user)
     return found

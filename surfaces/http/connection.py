@@ -210,6 +210,11 @@ class Connection(asyncio.Protocol):
             read_at_most(self.transport, limits.SMALL_BODY_BYTES)
         self.outgoing.account.pass_to(user)
 
+    @property
+    def user(self) -> str:
+        """Who asked here last, or `NOBODY`."""
+        return self.outgoing.account.user
+
     def go_on(self) -> None:
         """Something that was waited for has come: run what waits, read on."""
         if not self.closed:

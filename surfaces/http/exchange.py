@@ -101,6 +101,10 @@ class Link(Protocol):
     def may_begin(self) -> bool:
         """Whether it may begin before the call returns that says so."""
 
+    @property
+    def user(self) -> str:
+        """Who asked here last, or `NOBODY`."""
+
     def takes(self, size: int) -> bool:
         """Whether there is room for an answer of so many bytes."""
 
@@ -134,6 +138,7 @@ class Exchange:
     :ivar known: whether it is known who asks
     :ivar large: the body may be larger than what is read of anybody's
     :ivar owner: the user whose holdings the body counts as, judged while it comes
+    :ivar user: whose it counts as among what runs
     :ivar aside: whether it is among what runs, and only waits for who asks to be found out
     :ivar waits_with: bytes that it takes while it waits for its turn, beside the body
     """
@@ -159,6 +164,7 @@ class Exchange:
         self.large = False
         self.owner: str | None = None
         self.counted = False
+        self.user = ""
         self.beside = False
         self.aside = False
         self.close_after = head is None or not head.keep_alive
@@ -339,12 +345,21 @@ class Exchange:
             surface.requests.give(self.owner, self.bytes_held)
         self.bytes_held = 0
 
-    def runs(self) -> None:
-        """It is one of those that run, until it is finished."""
+    def runs(self, user: str) -> None:
+        """It is one of those that run, until it is finished.
+
+        :param user: whose it seems to be
+        """
         surface = self.connection.surface
-        surface.admission.begin(beside=self.beside)
-        self.counted = True
+        surface.admission.begin(user, beside=self.beside)
+        self.counted, self.user = True, user
         self.since = surface.loop.time()
+
+    def runs_for(self, user: str) -> None:
+        """It has been found out who asks."""
+        if self.counted and user != self.user:
+            self.connection.surface.admission.pass_on(self.user, user)
+            self.user = user
 
     def stand_aside(self, aside: bool) -> None:
         """Whether it only waits for who asks to be found out: then it does not count among what

@@ -10,8 +10,11 @@ from typing import Final, cast
 
 from tornado.httputil import HTTPConnection, HTTPInputError
 
+from actors.sessions import token_digest
 from protocol.errors import BadRequest, MisdirectedRequest, SignInRefused
+from surfaces.held_bytes import NOBODY
 from surfaces.http import cors, scripts
+from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import Head
 from surfaces.http.router import Router
@@ -70,7 +73,10 @@ class Intake:
         assert route is not None
         assert head is not None
         if refusal is None and not route.probe:
-            if self._admission.full and not self._lets_in(exchange):
+            user = exchange.connection.user
+            if self._admission.full:
+                user = self._asker(exchange)
+            if not (self._admission.has_room(user) or self._lets_in(exchange)):
                 if not judged:
                     self._admission.judge_later(partial(self._judge, exchange))
                     return
@@ -79,7 +85,7 @@ class Intake:
                     exchange.refuse(exchange.refusal)
                     return
             else:
-                exchange.runs()
+                exchange.runs(user)
         try:
             if route.lean is not None:
                 exchange.delegate = delegate = route.lean(self._surface, exchange)
@@ -110,6 +116,20 @@ class Intake:
         else:
             self.begin(exchange, judged=True)
 
+    def _asker(self, exchange: Exchange) -> str:
+        """Who seems to ask; NOBODY where that can't be told at once."""
+        assert exchange.head is not None
+        try:
+            given = credential(exchange.head)
+        except SignInRefused:
+            return NOBODY
+        if isinstance(given, Token):
+            return self._surface.user_of_token(token_digest(given.token)) or NOBODY
+        if given is None:
+            return NOBODY
+        address = exchange.connection.address
+        return self._surface.user_of_password(given.user, given.password, address) or NOBODY
+
     def _lets_in(self, exchange: Exchange) -> bool:
         """Whether a request that finds no room is let in all the same."""
         exchange.beside = self._admission.lets_in_beside and scripts.only_administers(exchange)
@@ -125,7 +145,7 @@ class Intake:
         if exchange.counted:
             exchange.stand_aside(False)
             exchange.counted = False
-            self._admission.end(beside=exchange.beside)
+            self._admission.end(exchange.user, beside=exchange.beside)
             surface.counters.ran(path, surface.loop.time() - exchange.since)
             if surface.stopping:
                 self.quiet.set()

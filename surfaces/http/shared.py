@@ -77,7 +77,11 @@ class Http(ABC):
         self.counters = HttpCounters()
         self.wire: CountedWire | None = None
         """The other surface of the node; None: it has none."""
-        self.admission = Admission(settings.running, lambda: node.running.waiting("http"))
+        self.admission = Admission(
+            settings.running,
+            lambda: node.running.waiting("http"),
+            lambda user: node.running.waiting_of("http", user),
+        )
         self.bodies_bytes = 0
         """Held in all. Of one that nobody signed in for it is at most a small body."""
         self.requests = HeldBytes(limits.REQUESTS_BYTES)
@@ -161,6 +165,12 @@ class Http(ABC):
     def user_of_token(self, digest: bytes) -> str | None:
         """Whose a token is, when that can be told at once."""
         found = self.node.spaces.sessions.glance(digest, self.node.committer.ledger.users_version)
+        return None if found is None else found.user
+
+    def user_of_password(self, user: str, password: str, address: str) -> str | None:
+        """The user, when it can be told at once that the password is right."""
+        version = self.node.committer.ledger.users_version
+        found = self.node.spaces.sessions.still_right(user, password, "http", address, version)
         return None if found is None else found.user
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -139,7 +139,7 @@ class Shortcuts:
         exchange.complete = True
         exchange.set_close_callback(exchange.finished)
         connection.current = exchange
-        exchange.runs()
+        exchange.runs(connection.user)
 
     def _split(self, target: bytes) -> tuple[tuple[str, str, str] | None, bytes]:
         """The names in the target of a key, None when it is none or not written plainly; and the

@@ -556,6 +556,10 @@ class WireConnection(asyncio.Protocol):
 
     # --- signing in, and the end -----------------------------------------------------------------
 
+    @property
+    def user(self) -> str:
+        return self._requests.user
+
     def welcome(self, id: int, user: str | None, body: dict[str, Any]) -> None:
         """Somebody has signed in, or out."""
         greeted = self.talk.welcomed

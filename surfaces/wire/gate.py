@@ -26,6 +26,7 @@ from protocol.requests import (
     Session,
     SignIn,
     SignOut,
+    stays,
 )
 from protocol.spaces import KeyOperation, Room
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults, Standings, Unseal
@@ -51,7 +52,7 @@ class Gate(Protocol):
     """The node, as far as this surface needs it. Refusals are raised."""
 
     async def sign_in(
-        self, user: str, password: str, address: str, is_gone: Callable[[], bool]
+        self, user: str, password: str, address: str, is_gone: Callable[[], bool] = stays
     ) -> Session:
         """Open a session.
 
@@ -121,6 +122,9 @@ class Gate(Protocol):
     def waiting(self) -> int:
         """How many of this surface's scripts only wait for messages."""
 
+    def waiting_of(self, user: str) -> int:
+        """How many of these are a user's."""
+
     def when_told(self, call: Callable[[], None]) -> None:
         """Have something called each time that all have been told who waited for the same disk."""
 
@@ -142,7 +146,7 @@ class NodeGate:
         self._node = node
 
     async def sign_in(
-        self, user: str, password: str, address: str, is_gone: Callable[[], bool]
+        self, user: str, password: str, address: str, is_gone: Callable[[], bool] = stays
     ) -> Session:
         return await ask(self._node.sessions, SignIn(user, password, "wire", address, is_gone))
 
@@ -205,6 +209,9 @@ class NodeGate:
 
     def waiting(self) -> int:
         return self._node.running.waiting("wire")
+
+    def waiting_of(self, user: str) -> int:
+        return self._node.running.waiting_of("wire", user)
 
     def when_told(self, call: Callable[[], None]) -> None:
         self._node.committer.on_told.append(call)

@@ -32,10 +32,11 @@ class _Part:
 
     :ivar who: the digest of the peer's token at the time of the read: an AUTH behind them changes
         nothing
+    :ivar user: whose it counts as while it runs
     :ivar number: its place among the parts of its round
     """
 
-    __slots__ = ("_keys", "ids", "names", "number", "operations", "who")
+    __slots__ = ("_keys", "ids", "names", "number", "operations", "user", "who")
 
     surface: Surface = "wire"
 
@@ -45,6 +46,7 @@ class _Part:
         self.ids: list[int] = []
         self.operations: list[KeyOperation] = []
         self.who = b""
+        self.user = ""
         self.number = 0
 
     def rest(self, done: int) -> _Part:
@@ -145,14 +147,15 @@ class Keys:
                 self._leave(part)
                 continue
             try:
-                if wire.admission.full:
+                if not wire.admission.has_room(link.user):
                     raise wire.admission.busy()
                 answers = wire.gate.keys(part, part.who, part.names, part.operations, self._room)
             except Exception as error:
                 self._found(part, self._refused(part, error))
                 continue
             if answers is None:
-                wire.admission.begin()
+                part.user = link.user
+                wire.admission.begin(part.user)
                 self._asking.add(part)
             else:
                 self._found(part, answers)
@@ -160,7 +163,7 @@ class Keys:
 
     def told(self, part: _Part, answers: Answers | None, lost: BaseException | None) -> None:
         """What has been asked is answered."""
-        self.link.wire.admission.end()
+        self.link.wire.admission.end(part.user)
         self._asking.remove(part)
         self._found(part, self._refused(part, lost) if answers is None else answers)
         if self._left and not self._asking:

@@ -44,6 +44,10 @@ class Link(Protocol):
     """The digest of that token."""
 
     @property
+    def user(self) -> str:
+        """Who is signed in, or `NOBODY`."""
+
+    @property
     def choked(self) -> bool:
         """Whether the peer does not take its answers, or all of its user together don't."""
 

@@ -35,6 +35,7 @@ class _Script:
 
     message: Message
     name: str
+    user: str
     beside: bool = False
     """Whether it was let in where there was no room."""
     asked: bool = False
@@ -69,10 +70,10 @@ class Scripts:
             link.refuse(id, message.refusal)
         elif link.token is None:
             link.refuse(id, SignInRefused("a script needs a signed-in user"))
-        elif not wire.admission.full:
-            self._count(_Script(message, link.name(id)))
+        elif wire.admission.has_room(link.user):
+            self._count(_Script(message, link.name(id), link.user))
         elif wire.admission.lets_in_beside and bodies.administers(message.body):
-            self._count(_Script(message, link.name(id), beside=True))
+            self._count(_Script(message, link.name(id), link.user, beside=True))
         elif not self._refusing:
             link.hold(PUT_OFF)
             wire.admission.judge_later(partial(self._judge, message))
@@ -81,14 +82,14 @@ class Scripts:
 
     def _count(self, script: _Script) -> None:
         """It runs with the others of this read."""
-        self._link.wire.admission.begin(beside=script.beside)
+        self._link.wire.admission.begin(script.user, beside=script.beside)
         self._open[script.message.id] = script
         self._batch.append(script)
 
     def _judge(self, message: Message) -> None:
         """Begin a script that was put off, or refuse it."""
         if not self._link.over:
-            self._refusing = self._link.wire.admission.full
+            self._refusing = not self._link.wire.admission.has_room(self._link.user)
             self._link.release(PUT_OFF)
             self._link.advance(message)
 
@@ -230,7 +231,7 @@ class Scripts:
         self, script: _Script, kind: Kind, body: dict[str, Any], data: bytes | None = None
     ) -> None:
         """:param data: the message, when it is encoded already"""
-        self._link.wire.admission.end(beside=script.beside)
+        self._link.wire.admission.end(script.user, beside=script.beside)
         del self._open[script.message.id]
         self._link.send(kind, script.message.id, body, data, script.committed)
         self._link.end_if_done()

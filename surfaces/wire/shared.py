@@ -48,7 +48,7 @@ class Wire:
         self.coming: set[Connected] = set()
         """Accepted, not connected yet: a TLS handshake is under way."""
         self.connections: set[Connected] = set()
-        self.admission = Admission(limits.RUNNING, gate.waiting)
+        self.admission = Admission(limits.RUNNING, gate.waiting, gate.waiting_of)
         self.limited_log = RateLimitedLog("surfaces.wire")
         self.refusals = RefusalLog("wire")
         self.made = 0

@@ -47,39 +47,41 @@ class Vaults:
             link.refuse(message.id, message.refusal)
         elif link.token is None:
             link.refuse(message.id, SignInRefused("a vault needs a signed-in user"))
-        elif admission.full:
+        elif not admission.has_room(user := link.user):
             link.refuse(message.id, admission.busy())
         else:
-            admission.begin()
+            admission.begin(user)
             try:
                 asked = link.wire.gate.caller(link.token, link.who, link.address)
             except Refusal as refusal:
-                admission.end()
+                admission.end(user)
                 link.refuse(message.id, refusal)
                 return
             if not isinstance(asked, Caller):
                 self.starting = asked
-            link.wire.background.spawn(self._run(message, asked))
+            link.wire.background.spawn(self._run(message, asked, user))
 
-    async def _run(self, message: Message, asked: Caller | asyncio.Future[Caller]) -> None:
+    async def _run(
+        self, message: Message, asked: Caller | asyncio.Future[Caller], user: str
+    ) -> None:
         link, id = self._link, message.id
         try:
             caller = asked if isinstance(asked, Caller) else await asked
             body = await self._answered(message.body or {}, caller, link.name(id))
         except Refusal as refusal:
-            self._refuse(id, refusal)
+            self._refuse(id, user, refusal)
         except asyncio.CancelledError:  # the surface closes
-            self._refuse(id, link.wire.admission.leaving())
+            self._refuse(id, user, link.wire.admission.leaving())
             raise
         except Exception as error:
-            self._refuse(id, link.failed(link.name(id), error))
+            self._refuse(id, user, link.failed(link.name(id), error))
         else:
-            link.wire.admission.end()
+            link.wire.admission.end(user)
             link.send(Kind.VALUE, id, body)
             link.end_if_done()
 
-    def _refuse(self, id: int, refusal: Refusal) -> None:
-        self._link.wire.admission.end()
+    def _refuse(self, id: int, user: str, refusal: Refusal) -> None:
+        self._link.wire.admission.end(user)
         self._link.refuse(id, refusal)
         self._link.end_if_done()
 

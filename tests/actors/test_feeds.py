@@ -401,6 +401,22 @@ async def test_one_user_has_so_many_filters(monkeypatch: pytest.MonkeyPatch) -> 
         await follow(node, Reader(), where="a = 3")
 
 
+async def test_one_user_leaves_room_for_the_feeds_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "FEEDS", 2)
+    monkeypatch.setattr(limits, "FEEDS_OF_OTHERS", 1)
+    async with node_with_tables() as node:
+        await seq(node, "DEFINE USER bob ROLE viewer PASSWORD 'bob-bob-bob'")
+        feeds = [await follow(node, Reader()) for _ in range(2)]
+        with pytest.raises(Busy):
+            await follow(node, Reader())
+        await follow(node, Reader(), BOB)
+        feeds[0].close()
+        with pytest.raises(Busy):
+            await follow(node, Reader(), BOB)
+
+
 async def test_the_record_as_it_was_is_told_where_that_is_asked_for() -> None:
     async with node_with_tables() as node:
         await seq(node, "CREATE t:1 SET a = 1; CREATE t:2 SET a = 1")

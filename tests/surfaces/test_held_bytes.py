@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from protocol.shares import fits
 from surfaces.held_bytes import HeldBytes
 
 
@@ -18,6 +19,14 @@ def test_each_leaves_room_for_the_next() -> None:
     here = HeldBytes(1200)
     assert [filled(here, user) for user in "abcd"] == [600, 300, 150, 75]
     assert here.total == 1125
+
+
+def test_what_one_alone_may_have_is_kept_from_none_and_the_rest_is_shared_out() -> None:
+    held = dict.fromkeys("abcde", 0)
+    for user in held:
+        while fits(held[user], 1, sum(held.values()), 400, 64):
+            held[user] += 1
+    assert list(held.values()) == [400, 55, 7, 1, 1]
 
 
 def test_who_holds_nothing_may_take_the_last_and_not_more() -> None:

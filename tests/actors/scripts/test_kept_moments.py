@@ -11,7 +11,7 @@ import pytest
 from actors.scripts.moments import Moments
 from protocol import limits
 from protocol.errors import AnswerTooLarge, BadRequest, Busy, Refusal, Unknown
-from protocol.requests import NEW_MOMENT, ScriptAnswer
+from protocol.requests import NEW_MOMENT, Caller, ScriptAnswer
 from protocol.values import NONE
 from tests.actors.parts import until
 from tests.nodes import OWNER, Running
@@ -244,8 +244,22 @@ async def test_how_many_there_are(filled: Running, monkeypatch: pytest.MonkeyPat
     assert isinstance(await refused(filled, "", moment=NEW_MOMENT), Busy)
     await taken(filled, caller=OTHER)
     assert isinstance(await refused(filled, "", moment=NEW_MOMENT, caller=OTHER), Busy)
-    await filled.answer("", moment=names[0], keep_us=0)
+    for name in names:
+        await filled.answer("", moment=name, keep_us=0)
     await taken(filled)
+
+
+async def test_two_users_leave_room_for_a_third(filled: Running) -> None:
+    async def kept(caller: Caller) -> int:
+        count = 0
+        while (answer := await filled.answer("", moment=NEW_MOMENT, caller=caller)).refusal is None:
+            count += 1
+        assert isinstance(answer.refusal, Busy)
+        return count
+
+    assert await kept(OWNER) == limits.MOMENTS_OF_USER
+    assert await kept(OTHER) == limits.MOMENTS_OF_USER // 2
+    assert await kept(replace(OWNER, user="dan")) == limits.MOMENTS_OF_USER // 4
 
 
 async def test_how_long_it_is_kept_is_bounded(filled: Running) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, count
 from typing import Any
@@ -42,6 +43,7 @@ from tests.nodes import OWNER, Running
 from tests.operations import Operated
 from tests.receipts import settled
 
+EVE = replace(OWNER, user="eve")
 DECLARED = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 10"
 
 
@@ -790,12 +792,16 @@ async def test_what_a_script_did_before_it_waits_is_committed(here: Running) -> 
 
 
 async def test_not_more_wait_than_may(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One user leaves room for another."""
     monkeypatch.setattr(limits, "WAITING", 2)
+    await here.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
     two = [started(here, "TAKE FROM t AS g WAIT 1m") for _ in range(2)]
     await waiting(here, 2)
     assert isinstance((await here.answer("TAKE FROM t AS g WAIT 1m")).refusal, Busy)
+    hers = started(here, "TAKE FROM t AS g WAIT 1m", caller=EVE)
+    await waiting(here, 3)
     here.node.not_ready()
-    await asyncio.gather(*two)
+    await asyncio.gather(*two, hers)
 
 
 async def test_who_waits_while_idle_costs_nothing(here: Running) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -20,6 +21,10 @@ def asked(text: str, bearer: str, **parameters: str) -> bytes:
     """POST /script with a JSON object."""
     body = json.dumps({"script": text, "params": parameters}).encode()
     return request("POST", "/script", body, authorization=bearer, content_type="application/json")
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 async def test_too_many_running_is_busy_and_the_connection_stays(
@@ -43,6 +48,42 @@ async def test_too_many_running_is_busy_and_the_connection_stays(
         await until(lambda: surface.running == 1)
         await raw.send(script("RETURN 1;", bearer))
         assert (await raw.answer()).status == 200
+
+
+async def test_who_runs_little_is_let_in_where_another_has_taken_all(
+    serve: Serve, node: Node, bearer: str
+) -> None:
+    surface = await serve(running=2)
+    port = surface.address[1]
+    async with await Raw.connect(port) as one, await Raw.connect(port) as raw:
+        password = "a password of hers"
+        define = f"DEFINE USER eve ROLE owner PASSWORD '{password}'"
+        await raw.send(script(define, bearer))
+        assert (await raw.answer()).status == 200
+        given = {"user": "eve", "password": password}
+        signed_in = await raw.ask(
+            "POST", "/session", json.dumps(given).encode(), content_type="application/json"
+        )
+        hers = f"Bearer {signed_in.json['token']}"
+        async with await Raw.connect(port) as two:
+            await one.send(script(LONG, bearer))
+            await two.send(script(LONG, bearer))
+            await until(lambda: len(node.running) == 2)
+            for credential, status in ((hers, 200), (bearer, 503), (hers, 200)):
+                await raw.send(script("RETURN 1;", credential))
+                assert (await raw.answer()).status == status
+            await raw.send(script("RETURN 1;", basic("eve", password)))
+            assert (await raw.answer()).status == 503, "nobody knows yet that it is her"
+        await until(lambda: surface.running == 1)
+        await raw.send(script("RETURN 1;", basic("eve", password)))
+        assert (await raw.answer()).status == 200
+        async with await Raw.connect(port) as two:
+            await two.send(script(LONG, bearer))
+            await until(lambda: len(node.running) == 2)
+            await raw.send(script("RETURN 1;", basic("eve", password)))
+            assert (await raw.answer()).status == 200
+    await until(lambda: surface.admission.begun == 0)
+    assert surface.admission._begun_of == {}
 
 
 async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(

@@ -26,7 +26,15 @@ from protocol.errors import (
 )
 from protocol.frames import FrameReader, Kind, Message, encode
 from protocol.messages import MessageOperation, TakeMessages
-from protocol.requests import Caller, NodeStatus, Result, RunScript, ScriptAnswer, Session
+from protocol.requests import (
+    Caller,
+    NodeStatus,
+    Result,
+    RunScript,
+    ScriptAnswer,
+    Session,
+    stays,
+)
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, Room
 from surfaces.wire import WireSettings, WireSurface
 from surfaces.wire.gate import Gate
@@ -75,7 +83,7 @@ class FakeNode:
         self.made = 0
 
     async def sign_in(
-        self, user: str, password: str, address: str, is_gone: Callable[[], bool]
+        self, user: str, password: str, address: str, is_gone: Callable[[], bool] = stays
     ) -> Session:
         await asyncio.sleep(0)
         if user not in (USER, OTHER) or password != PASSWORD:
@@ -211,6 +219,9 @@ class FakeNode:
             self.release(request)
 
     def waiting(self) -> int:
+        return 0
+
+    def waiting_of(self, user: str) -> int:
         return 0
 
     def status(self) -> NodeStatus:

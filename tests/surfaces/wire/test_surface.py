@@ -24,6 +24,7 @@ from surfaces.wire import WireSettings, WireSurface, connection, timeouts
 from tests.certificates import self_signed
 from tests.logbook import Logbook
 from tests.surfaces.wire.peers import (
+    OTHER,
     PASSWORD,
     STORE,
     USER,
@@ -563,6 +564,27 @@ class TestCeilings:
             await peer.hear()
             assert (await other.run(2, "RETURN")).kind is Kind.ANSWER
             node.release_all()
+
+    async def test_who_runs_little_is_let_in_where_another_has_taken_all(
+        self, peer: Peer, surface: WireSurface, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "RUNNING_OF_OTHERS", 5)
+        surface._wire.admission.most = 20
+        async with connected(surface) as other:
+            await other.sign_in(OTHER)
+            for id in range(1, 22):
+                peer.say(Kind.RUN, id, {"script": "HOLD"})
+            assert_error(await peer.must_hear(Kind.ERROR, 21), "Busy")
+            for id in range(1, 6):
+                other.say(Kind.RUN, id, {"script": "HOLD"})
+            assert_error(await other.must_hear(Kind.ERROR, 5), "Busy")
+            assert surface.running == 24, "and a place for somebody who runs nothing"
+            assert (await peer.run(22, "RETURN")).kind is Kind.ERROR
+            node.release_all()
+            for id in range(1, 5):
+                await other.must_hear(Kind.ANSWER, id)
+            await until(lambda: not surface.running)
+            assert surface._wire.admission._begun_of == {}
 
     async def test_full_is_told_and_closed_and_ends_with_room(
         self, node: FakeNode, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
