@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.doors import Clock, Fs, Listener, Net, Rng, Scheduler
+from protocol.doors import COURTESY, Clock, Fs, Listener, Net, Rng, Scheduler
 from storage.disk import Disk
 from storage.engine import Engine
 from storage.rocks import RocksEngine, RocksInMemory
@@ -153,7 +153,9 @@ class SystemScheduler:
         """Be nice: of the systems that Python runs on, only Linux is so of single threads."""
         if sys.platform == "linux":
             thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
+            with COURTESY:
+                nice = os.getpriority(os.PRIO_PROCESS, thread) + NICE
+                os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 _LOOKED_AT: Final = 4

@@ -50,6 +50,17 @@ END_SECONDS: Final = 5
 """Scripts that the drain did not see the end of get so long to reach the end of their slice."""
 
 
+class PartFailed(Exception):
+    """A part of a node ended before the node was open."""
+
+    def __init__(self, actor: str, error: BaseException) -> None:
+        super().__init__(f"{actor}: {_reason(error)}" if actor else _reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
 class Node(NodeParts):
     """A node. `start` makes one; `stop` ends it, whatever happened to it."""
 
@@ -59,6 +70,7 @@ class Node(NodeParts):
         self.failed = asyncio.Event()
         """Set when the node has failed: stop it and exit with an error."""
         self.failure: BaseException | None = None
+        self._failed_actor = ""
         self.first_owner: str | None = None
         """The owner this start gave to a store that had no users."""
         self.generated_owner: FirstOwner | None = None
@@ -75,6 +87,10 @@ class Node(NodeParts):
         except EngineUnreadable as error:
             self.store.note_for_next_start(error)
             raise
+        except Refusal as refusal:
+            if self.failure is None:
+                raise
+            raise PartFailed(self._failed_actor, self.failure) from refusal
 
     async def _open(self) -> None:
         await self.store.open()
@@ -287,11 +303,14 @@ class Node(NodeParts):
 
     # --- failure --------------------------------------------------------------------------------
 
-    def fail(self, error: BaseException) -> None:
-        """End everything that could acknowledge. Called on the loop; the first call counts."""
+    def fail(self, error: BaseException, actor: str = "") -> None:
+        """End everything that could acknowledge. Called on the loop; the first call counts.
+
+        :param actor: the kind of actor that failed, where one did
+        """
         if self.failure is None:
-            self.failure = error
-            log.error("node failed", reason=str(error))
+            self.failure, self._failed_actor = error, actor
+            log.error("node failed", reason=_reason(error), **({"actor": actor} if actor else {}))
             if isinstance(error, EngineSpoiled):
                 self.store.note_for_next_start(error)
             self.committer.lose(error)
@@ -306,8 +325,14 @@ class Node(NodeParts):
             place = None
         self._note_damage(error)
         fatal = isinstance(error, EngineFailed) and not isinstance(error, EngineUnreadable)
-        if fatal or place is None or not place.restart(now_us):
-            self.fail(error)
+        # A start waits for answers of its parts, and nobody is served yet: it ends with the reason.
+        opening = self._state == "opening"
+        try:
+            replaced = place is not None and not (fatal or opening) and place.restart(now_us)
+        except Exception as refused:  # such as: no thread is to be had
+            error, replaced = refused, False
+        if not replaced:
+            self.fail(error, type(actor).__name__)
         elif place is self._scripts:
             self._forget_scripts()
 
@@ -329,7 +354,7 @@ class Node(NodeParts):
             tell(self._flush.ref, NoteDamage(str(error)))
 
 
-START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, Refusal, OSError)
+START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, PartFailed, Refusal, OSError)
 """What `start` raises when the world, not a bug, keeps the node from starting. The text of each is
 for whoever runs it."""
 
@@ -340,6 +365,7 @@ async def start(settings: NodeSettings, doors: Doors) -> Node:
     :raises StoreFault: the directory, log or state can't be opened; the text says why
     :raises StateUnusable: the log no longer holds what the state lacks
     :raises EngineFailed: the state can't be read
+    :raises PartFailed: an actor has failed
     :raises Refusal: the first owner's name or password is refused
     :raises OSError: as the disk says
     """

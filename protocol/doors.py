@@ -12,7 +12,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal, NamedTuple, Protocol
+
+COURTESY: Final = suppress(OSError)
+"""`with COURTESY:` around calls that make the node a better neighbour and nothing else, such as a
+lower priority. A container, a filter of system calls or another kernel may refuse them. Never for a
+call that a promise rests on."""
 
 
 class Clock(Protocol):
@@ -63,7 +69,8 @@ class File(Protocol):
         """Current size, with what was put ahead."""
 
     def forget_cache(self) -> None:
-        """Ask the system to drop its cached pages, so that the next read comes from the disk."""
+        """Ask the system to drop its cached pages, so that the next read comes from the disk. It
+        may decline."""
 
     def close(self) -> None:
         """Close; never syncs."""

@@ -21,6 +21,8 @@ from storage.folders import DiskFolder
 from storage.reserve import NO_ROOM
 
 OTHERS: Final = 0o077
+CAN_NOT_ALLOCATE: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES)
+"""No courtesy: what else is refused, a full or failing disk above all, has to be heard of."""
 _KEEP_SIZE: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
@@ -160,12 +162,12 @@ def _new_file(path: str) -> tuple[int, str]:
 
 
 def _allocate(descriptor: int, count: int) -> None:
-    """Take so many bytes of the disk for a file, and leave its size. Nothing happens on a file
-    system that can't: what `room` says is all there is to know then. (`os.posix_fallocate` would
-    write every block instead.)"""
+    """Take so many bytes of the disk for a file, and leave its size. Nothing happens where a file
+    system or a filter of system calls does not allow it: what `room` says is all there is to know
+    then. (`os.posix_fallocate` would write every block instead.)"""
     while count and _LIBC.fallocate(descriptor, _KEEP_SIZE, 0, count):
         number = ctypes.get_errno()
-        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+        if number in CAN_NOT_ALLOCATE:
             return
         if number != errno.EINTR:
             raise OSError(number, os.strerror(number))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from protocol.doors import Room
+from protocol.doors import COURTESY, Room
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
@@ -74,7 +74,8 @@ class DiskFile:
         After a failed sync those pages hold what the disk does not; dropped, the next read tells
         the truth.
         """
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        with COURTESY:
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """Close without syncing. Closing twice does nothing."""

@@ -101,11 +101,13 @@ class ThreadActor(Actor):
     # --- with a thread ----------------------------------------------------------------------
 
     def _run(self) -> None:
-        if self.gives_way:
-            self.runtime.give_way()
-        self._begin()
-        while not self.actor_stopped.is_set():
-            self._handle(self.actor_inbox.wait())
+        try:
+            self._begin()
+            while not self.actor_stopped.is_set():
+                self._handle(self.actor_inbox.wait())
+        except BaseException as error:
+            self._fail(error)
+            self._end([])
 
     # --- without one --------------------------------------------------------------------------
 
@@ -123,10 +125,15 @@ class ThreadActor(Actor):
 
     # --- either way -----------------------------------------------------------------------------
 
+    # A thread ends without a word of what is no `Exception`: `SystemExit` above all. Whoever waits
+    # for the actor would wait for ever, so that each of these takes all there is.
+
     def _begin(self) -> None:
         try:
+            if self.gives_way:
+                self.runtime.give_way()
             self.on_start()
-        except Exception as error:
+        except BaseException as error:
             self._fail(error)
             self._end([])
 
@@ -144,7 +151,7 @@ class ThreadActor(Actor):
                 self.on_batch(batch)
             if ending is not None:
                 self.on_stop()
-        except Exception as error:
+        except BaseException as error:
             self._fail(error)
         if ending is not None:
             self._stopped()

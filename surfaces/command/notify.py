@@ -16,10 +16,10 @@ def notify(environment: Mapping[str, str], state: str) -> bool:
     if not path.startswith(("/", "@")):
         return False
     address = "\0" + path[1:] if path.startswith("@") else path
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
-        out.setblocking(False)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            out.setblocking(False)
             out.sendto(state.encode(), address)
-        except OSError:
-            return False
+    except OSError:
+        return False
     return True

@@ -14,7 +14,7 @@ from typing import Any
 import pykka
 import pytest
 
-from actors.node import GENERATED_OWNER, Node, start
+from actors.node import GENERATED_OWNER, Node, PartFailed, start
 from actors.runtime import LoopActor, ask, tell
 from protocol.errors import BadRequest, DiskFull, Failed, UnknownOutcome
 from protocol.requests import SignIn
@@ -355,6 +355,48 @@ def test_scripts_of_a_failed_actor_are_ended_and_forgotten(logbook: Logbook) -> 
             assert isinstance(await slow, UnknownOutcome)
             await until(lambda: len(node.running) == 0)
             assert await value(node, "SELECT * FROM t:1;") == []
+
+    play("real", main)
+
+
+@both
+def test_an_actor_that_can_not_be_replaced_ends_the_node(kind: str, logbook: Logbook) -> None:
+    """As where the system has no thread left for another one."""
+    logbook.allow("actor failed|node failed")
+
+    async def main() -> None:
+        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
+        async with running(doors) as node:
+
+            def begin() -> Any:
+                if node.failed.is_set() or place:
+                    raise RuntimeError("can't start new thread")
+                return LoopActor.start(node.runtime)
+
+            place: list[Any] = []
+            place.append(node._supervise(begin, refoldable=True))
+            tell(place[0].ref, "no message of theirs")
+            await node.failed.wait()
+            assert str(node.failure) == "can't start new thread"
+        assert "LoopActor" in {line.get("actor") for line in logbook.events}
+
+    play(kind, main)
+
+
+def test_a_part_that_fails_while_a_node_opens_ends_its_start(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("actor failed|node failed")
+
+    async def main() -> None:
+        doors = simulated_doors("real", SimulatedDisk(), MemoryEngine())
+
+        def refused() -> None:
+            raise RuntimeError("no other priority")
+
+        monkeypatch.setattr(doors.scheduler, "give_way", refused)
+        with pytest.raises(PartFailed, match="Actor: no other priority"):
+            await start(settings(), doors)
 
     play("real", main)
 

@@ -26,6 +26,7 @@ from actors.runtime import (
     stop,
     tell,
 )
+from actors.runtime.threads import ThreadInbox
 from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining, UnknownOutcome
 from protocol.requests import Request
@@ -507,6 +508,56 @@ def test_a_place_is_filled_again_but_not_for_ever(kind: str, logbook: Logbook) -
         assert not one.restart(now_us=0)
         for ref in pykka.ActorRegistry.get_all():
             await stop(ref)
+
+    play(kind, main)
+
+
+class Ends(OnThread):
+    """Its thread ends as by `sys.exit`."""
+
+    def on_batch(self, batch: list[Envelope[Any]]) -> None:
+        raise SystemExit("enough")
+
+
+class EndsAtOnce(Ends):
+    def on_start(self) -> None:
+        raise SystemExit("enough")
+
+
+class EndsBetween(Ends):
+    """There is no memory for what comes."""
+
+    @staticmethod
+    def _create_actor_inbox() -> Any:
+        class NoMemory(ThreadInbox):
+            def wait(self) -> list[Envelope[Any]]:
+                super().wait()
+                raise MemoryError("enough")
+
+        return NoMemory()
+
+
+@pytest.mark.parametrize(
+    ("kind", "actor"),
+    [*((kind, ends) for kind in KINDS for ends in (Ends, EndsAtOnce)), ("real", EndsBetween)],
+)
+def test_a_thread_that_ends_in_whatever_way_fails_its_actor(
+    kind: str, actor: Any, logbook: Logbook
+) -> None:
+    logbook.allow("actor failed")
+
+    async def main() -> None:
+        failures = Failures()
+        ref = actor.start(failures.runtime(kind))
+        asked = asyncio.ensure_future(outcome(ask(ref, Add(1))))
+        await until(lambda: bool(failures.failed))
+        ((who, why),) = failures.failed
+        assert (type(who), str(why)) == (actor, "enough")
+        if actor is not EndsBetween:  # what was taken is lost there
+            assert isinstance(await asked, Draining)
+        asked.cancel()
+        assert not ref.is_alive()
+        await stop(ref)
 
     play(kind, main)
 

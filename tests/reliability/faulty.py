@@ -501,6 +501,16 @@ def waits_for_the_disk() -> None:
     Waiter._give_up = lambda self, why: True  # type: ignore[method-assign]
 
 
+def log_thread_ends() -> None:
+    """The log's thread ends at the first batch, as one does that calls `sys.exit`."""
+    from actors.log import LogActor
+
+    def ends(self: LogActor, batch: Any) -> None:
+        raise SystemExit("the thread has ended")
+
+    LogActor.on_batch = ends  # type: ignore[method-assign]
+
+
 def sign_ins_see_what_was_first() -> None:
     """A sign-in takes its user as it was before the hash, and the session for one of today."""
     from dataclasses import replace
@@ -582,9 +592,10 @@ FOUND: dict[str, Callable[[], None]] = {
     "sign-ins-see-what-was-first": sign_ins_see_what_was_first,
     "sign-outs-come-late": sign_outs_come_late, "stalls": stalls,
     "dies-in-a-backup": dies_in_a_backup, "names-before-it-writes": names_before_it_writes,
-    "dies-in-the-log": dies_in_the_log, "small-rotations": small_rotations,
-    "wraps-later": wraps_later, "waits-for-the-disk": waits_for_the_disk,
-    "holds-without-bound": holds_without_bound, "small-surfaces": small_surfaces,
+    "dies-in-the-log": dies_in_the_log, "log-thread-ends": log_thread_ends,
+    "small-rotations": small_rotations, "wraps-later": wraps_later,
+    "waits-for-the-disk": waits_for_the_disk, "holds-without-bound": holds_without_bound,
+    "small-surfaces": small_surfaces,
 }  # fmt: skip
 
 

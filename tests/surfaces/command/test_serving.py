@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import resource
 import signal
@@ -20,9 +21,11 @@ import pytest
 from bench.ports import free_port
 from surfaces.command.serving import _warn_in_the_clear
 from surfaces.command.stopping import STAGES
+from tests import seccomp
 from tests.certificates import self_signed
 from tests.logbook import Logbook
 from tests.processes import PASSWORD, NodeProcess, begin, command_line, environment, run, serving
+from tests.reliability import faulty
 
 
 def stages(node: NodeProcess) -> list[tuple[int, str]]:
@@ -306,6 +309,41 @@ def test_failed_log_ends_the_process_with_an_error(tmp_path: Path) -> None:
         names = str(node.script("INFO FOR STORE")["results"][0]["value"])
         assert "before" in names
         assert "after" not in names
+
+
+@pytest.mark.skipif(platform.machine() not in seccomp.NUMBERS, reason="an unknown machine")
+def test_courtesies_that_the_system_refuses_keep_no_node_from_serving(tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
+    words = (*NodeProcess.words, "--backup-dir", str(tmp_path / "backups"))
+    refused = {
+        "setpriority": "EPERM",
+        "fadvise64": "ENOSYS",
+        "fallocate": "EACCES",
+        "sched_setscheduler": "EPERM",
+    }
+    node = NodeProcess(tmp_path / "store", words, under=seccomp.under(refused))
+    node.spawn()
+    try:
+        node.wait_ready()
+        assert node.script("DEFINE NAMESPACE a; BACKUP TO 'whole'")["results"]
+        assert list((tmp_path / "backups").iterdir())
+        assert node.stop() == 0
+    finally:
+        node.end()
+
+
+def test_a_thread_that_ends_ends_the_process_with_its_name_and_why(tmp_path: Path) -> None:
+    """By what Python's threads end of without a word."""
+    faults = {faulty.FAULTS: "log-thread-ends"}
+    node = NodeProcess(tmp_path / "store", more=faults, module=faulty.MODULE)
+    node.spawn()
+    try:
+        assert node.wait() == 1
+        (failed,) = [line for line in node.lines if line["event"] == "node failed"]
+        assert (failed["actor"], failed["reason"]) == ("LogActor", "the thread has ended")
+        assert "LogActor: the thread has ended" in node.lines[-1]["event"]
+    finally:
+        node.end()
 
 
 def test_a_node_shows_what_it_was_started_with(tmp_path: Path) -> None:
