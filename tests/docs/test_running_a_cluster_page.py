@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from language.parser import parse
 from tests.actors.agreement.etcds import needs_etcd
 from tests.architecture.sources import ROOT
-from tests.docs.machines import BLOCK, FILE, Machines, play, rewritten, same, steps
+from tests.docs.machines import BLOCK, Machines, play, rewritten, same, steps
 
 PATH = ROOT / "docs" / "running-a-cluster.md"
 PAGE = PATH.read_text(encoding="utf-8")
@@ -88,25 +87,3 @@ def test_the_page_is_done(tmp_path: Path) -> None:
         PATH.write_text(rewritten(PAGE, printed), encoding="utf-8")
         pytest.skip("written anew: read the difference")
     assert not wrong, "\n\n".join(wrong)
-
-
-SERIES = re.compile(r"\b(?:store|process)_[a-z_]+")
-
-
-def test_alerts_name_series_that_there_are() -> None:
-    (rules,) = (text for name, text in FILE.findall(PAGE) if name == "alerts.yaml")
-    there = (ROOT / "surfaces" / "http" / "metrics.py").read_text()
-    named = {name.removesuffix("_total") for name in SERIES.findall(rules)}
-    assert len(named) > 6
-    assert [name for name in named if not re.search(f'"{name}(_total)?"', there)] == []
-
-
-@pytest.mark.hard
-def test_alerts_are_rules_of_prometheus(tmp_path: Path) -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("not installed: prometheus")
-    (rules,) = (text for name, text in FILE.findall(PAGE) if name == "alerts.yaml")
-    (tmp_path / "alerts.yaml").write_text(rules)
-    words = ["promtool", "check", "rules", str(tmp_path / "alerts.yaml")]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0 and "10 rules found" in ended.stdout, ended.stdout + ended.stderr

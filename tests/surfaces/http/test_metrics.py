@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from actors.cluster.member import Figures
 from actors.facts import Listening
 from actors.node import Node
 from protocol import limits
+from surfaces.http.metrics import _cluster
 from surfaces.http.surface import HttpSurface
 from tests.actors.scripts.test_stalled_disk import Stall
+from tests.architecture.sources import ROOT
 from tests.surfaces.http.conftest import Serve, script, until
 from tests.surfaces.http.raw import Raw
 
@@ -125,6 +131,82 @@ async def test_the_certificates_are_shown_to_who_may_read_the_node(
         assert shown[name, frozenset({("surface", surface_name)})] == pytest.approx(when, abs=0.01)
 
 
+PACKAGING = ROOT / "packaging"
+RULES = PACKAGING / "prometheus" / "alerts.yaml"
+EXPRESSION = re.compile(r"^ +expr: (.+)$", re.MULTILINE)
+SERIES = re.compile(r"\b((?:store|process)_[a-z_]+)(?:\{([^}]*)\})?")
+LABEL = re.compile(r"(\w+) *=")
+GROUPED = re.compile(r"\bby \(([^)]*)\)")
+OF_PROMETHEUS = {"job", "instance", "le"}
+SETTING = """
+    DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TOPIC q; DEFINE TOPIC other;
+    DEFINE READER r ON q; DEFINE GROUP g ON q DEADLINE 1m;
+    PUBLISH INTO q VALUE 1; TAKE 1 FROM q AS g;
+    DEFINE USER m ROLE member PASSWORD 'correct horse battery'; GRANT READ ON TOPIC q TO m;
+    DEFINE USER none ROLE member PASSWORD 'correct horse battery'
+"""
+
+
+def expressions() -> list[str]:
+    """What the alert rules and the dashboard ask Prometheus for."""
+    board = json.loads((PACKAGING / "grafana" / "storenode.json").read_text())
+    shown = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    return EXPRESSION.findall(RULES.read_text()) + shown
+
+
+def unknown(asked: list[str], there: dict[str, set[str]]) -> list[str]:
+    """Series, and labels of series, that an expression names and no scrape has."""
+    found = []
+    labels = OF_PROMETHEUS.union(*there.values())
+    for expression in asked:
+        for name, selected in SERIES.findall(expression):
+            if name not in there:
+                found.append(name)
+                continue
+            wrong = set(LABEL.findall(selected)) - there[name] - OF_PROMETHEUS
+            found += [f"{name}{{{label}}}" for label in sorted(wrong)]
+        for grouped in GROUPED.findall(expression):
+            found += sorted({label.strip() for label in grouped.split(",")} - labels)
+    return found
+
+
+async def test_alerts_and_dashboard_name_series_that_there_are(
+    serve: Serve, bearer: str, node: Node
+) -> None:
+    expires = datetime.now(UTC) + timedelta(days=30)
+    node.listens((Listening("http", "x:1", True, expires),))
+    surface = await serve()
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(script(SETTING, bearer))
+        assert (await raw.answer()).status == 200
+        text = (await raw.ask("GET", "/metrics", authorization=bearer)).body.decode()
+    of_a_cluster = Figures(True, 1, 1.0, 1, (("n2", 0),), True, False)
+    there: dict[str, set[str]] = {}
+    for family in (*text_string_to_metric_families(text), *_cluster(of_a_cluster)):
+        for name in (family.name, f"{family.name}_total"):
+            there.setdefault(name, set())
+        for sample in family.samples:
+            there.setdefault(sample.name, set()).update(sample.labels)
+    # Feeds that have ended are told by why; none has here.
+    there["store_feeds_ended_total"].add("code")
+    asked = expressions()
+    assert len(asked) > 50
+    assert unknown(asked, there) == []
+    planted = 'sum by (kind) (store_planted) + store_topic_messages{group="g"} + store_ready'
+    assert unknown([planted], there) == ["store_planted", "store_topic_messages{group}", "kind"]
+
+
+@pytest.mark.hard
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="not installed: prometheus")
+def test_each_alert_fires_on_what_it_is_for_and_on_nothing_else() -> None:
+    words = ["promtool", "test", "rules", str(Path(__file__).with_name("alerts.yaml"))]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    tested = Path(words[-1]).read_text()
+    named = re.findall(r"- alert: (\w+)", RULES.read_text())
+    assert [name for name in named if f'{{alertname="{name}"}}' not in tested] == []
+
+
 def faults(scrape: bytes) -> str:
     """What Prometheus' own tool has to say against a scrape; nothing when all is well."""
     tool = subprocess.run(
@@ -138,18 +220,11 @@ def faults(scrape: bytes) -> str:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="not installed: prometheus")
 async def test_prometheus_takes_every_scrape(serve: Serve, bearer: str, node: Node) -> None:
     """Of nobody, of a member who reads one topic, and of the owner, who sees all there is."""
-    setting = """
-    DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TOPIC q; DEFINE TOPIC other;
-    DEFINE READER r ON q; DEFINE GROUP g ON q DEADLINE 1m;
-    PUBLISH INTO q VALUE 1; TAKE 1 FROM q AS g;
-    DEFINE USER m ROLE member PASSWORD 'correct horse battery'; GRANT READ ON TOPIC q TO m;
-    DEFINE USER none ROLE member PASSWORD 'correct horse battery'
-    """
     expires = datetime.now(UTC) + timedelta(days=30)
     node.listens((Listening("http", "x:1", True, expires), Listening("wire", "x:2", True, expires)))
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(script(setting, bearer))
+        await raw.send(script(SETTING, bearer))
         assert (await raw.answer()).status == 200
         none, member = (
             "Basic " + b64encode(f"{name}:correct horse battery".encode()).decode()
