@@ -1,4 +1,7 @@
-"""`docs/wire.md` against the code: kinds, bodies, limits, and the bytes of its example."""
+"""`docs/wire.md` against the code: kinds, bodies, limits, and the bytes of its example.
+
+The rules of `docs/clients.md`: their numbers, and their figures against the Python client.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,26 @@ from decimal import Decimal
 from protocol import binary, limits
 from protocol.conversation import HELLO_BYTES
 from protocol.frames import FROM_CLIENT, FROM_NODE, FrameReader, Kind, Message
-from surfaces.wire import bodies, feeds
+from storeclient import (
+    attempts,
+    backups,
+    connection,
+    exchange,
+    groups,
+    nodes,
+    outages,
+    pulse,
+    topics,
+)
+from storeclient import feeds as client_feeds
+from surfaces.wire import bodies, feeds, spaces
+from surfaces.wire import topics as topic_bodies
+from surfaces.wire import vaults as vault_bodies
 from tests.architecture.sources import ROOT
 
 STORE = "0b9f3a62-7c1e-4e0b-9d4e-3f3a5f0d9f11"
 PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+RULES = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
 EXAMPLE = PAGE.split("## A conversation, byte by byte")[1].split("## Minors")[0]
 
 
@@ -73,6 +91,56 @@ def test_every_field_stands_there() -> None:
     assert fields("AUTH") == bodies._AUTH
     assert fields("RUN") == set(bodies._RUN)
     assert fields("WATCH") == feeds._WATCH
+
+
+def test_every_field_of_an_operation_stands_there() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|[^|]*\|$", PAGE, re.MULTILINE))
+    for place, operations in (
+        (spaces._PLACE, spaces._OPERATIONS),
+        (topic_bodies._COMMON, topic_bodies._OPERATIONS),
+        (vault_bodies._WHERE, vault_bodies._OPERATIONS),
+    ):
+        for word, (fields, _) in operations.items():
+            assert set(re.findall(r"`(\w+)`", rows[word])) == fields - place, word
+
+
+def test_rules_of_clients_are_numbered_one_by_one() -> None:
+    numbers = [int(number) for number in re.findall(r"^- \*\*C(\d+)\*\* ", RULES, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert {int(number) for number in re.findall(r"\bC(\d+)\b", RULES)} == set(numbers)
+
+
+def test_rules_of_clients_have_the_figures_of_the_python_client() -> None:
+    rules = dict(re.findall(r"^- \*\*(C\d+)\*\* (.*?)(?=^- \*\*|^#|\Z)", RULES, re.M | re.S))
+    for rule, *figures in (
+        ("C2", nodes.KNOWN),
+        (
+            "C3",
+            f"{nodes.BACKOFF_FIRST_SECONDS * 1000:g} ms",
+            f"{nodes.BACKOFF_MOST_SECONDS * 1000:g} ms",
+        ),
+        ("C5", *(f"{seconds:g}" for seconds in connection.KEEPALIVE.values())),
+        ("C7", list(exchange.MINORS)),
+        ("C15", f"{connection.GRACE_SECONDS:g} s"),
+        (
+            "C16",
+            f"{pulse.QUIET_SECONDS:g} s",
+            f"{pulse.ANSWER_SECONDS:g} s more",
+            f"{exchange.SMALL // 1024} KiB",
+        ),
+        ("C16", f"{pulse.QUIET_SECONDS + pulse.LEAVING_SECONDS:g} s"),
+        ("C20", f"{outages.RETRY_FIRST_SECONDS * 1000:g} ms", f"{outages.RETRY_MOST_SECONDS:g} s"),
+        ("C27", f"{nodes.AWAY_SECONDS:g} s"),
+        ("C37", topics.TOGETHER),
+        ("C38", f"{groups.TAKE_WAIT.total_seconds():g} s", topics.PAGE),
+        ("C39", groups.BATCH),
+        ("C40", groups.RECEIPT, groups.STALE),
+        ("C45", f"{client_feeds.BEHIND_BYTES // 2**20} MiB"),
+        ("C48", f"{backups.AHEAD_BYTES // 2**20} MiB"),
+    ):
+        for figure in figures:
+            assert str(figure) in rules[rule], rule
+    assert f"{attempts.BREAKS_MOST} times at most (C20)" in RULES
 
 
 def test_the_newest_minor_is_the_last_that_stands_there() -> None:
