@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from language import generate, tree
+from language.charges import stretch, stretches
 from language.compile import compile_condition, compile_expression
 from language.env import Env
 from language.error_places import is_of_values, of_record
@@ -26,20 +27,37 @@ class Lazily:
 
     :param one: what to compute of one row
     :param many: makes the function of a batch: `(rows, …, env, memo)`
+    :param nodes: the expressions that are evaluated for each row
+    :param numbered: whether what is answered are numbers of rows
     """
 
     def __init__(
         self,
         one: Callable[[list[Row], Env], Any],
         many: Callable[[], Callable[..., Any]],
-        subqueries: bool,
+        nodes: Any,
+        *,
+        numbered: bool = False,
     ) -> None:
         self._one, self._many = one, many
+        self._step = stretch(nodes)
+        self._numbered = numbered
         self._generated: Callable[..., Any] | None = None
         # Only generated code remembers the answer of a subquery between rows.
-        self._seen = _FEW if subqueries else 0
+        self._seen = _FEW if has_subquery(nodes) else 0
 
     def __call__(self, rows: list[Row], env: Env, memo: Memo) -> Any:
+        if len(rows) <= self._step:
+            return self._computed(rows, env, memo)
+        found: list[Any] = []
+        before = 0
+        for part in stretches(rows, self._step, env.tick):
+            some = self._computed(part, env, memo)
+            found += [before + n for n in some] if self._numbered else some
+            before += len(part)
+        return found
+
+    def _computed(self, rows: list[Row], env: Env, memo: Memo) -> Any:
         if self._generated is None:
             self._seen += len(rows)
             if self._seen <= _FEW:
@@ -72,7 +90,8 @@ class Filter:
         self._work = Lazily(
             lambda rows, env: [n for n, row in enumerate(rows) if holds(row, env)],
             lambda: generate.generate_filter(node, self.shape),
-            has_subquery(node),
+            node,
+            numbered=True,
         )
 
     def __call__(self, rows: list[Row], env: Env, memo: Memo, batch: Batch | None = None) -> Any:

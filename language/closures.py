@@ -13,8 +13,6 @@ from language.budget import Budget, bounded
 from language.env import Env
 from protocol.weights import weigh
 
-_PACE: Final = 64
-"""Items between two ticks: what is done to each may be long."""
 _ABSENT: Final = object()
 
 
@@ -22,17 +20,19 @@ class Closure:
     """:param names: of its parameters
     :param body: computes its value, once they are bound
     :param row: the row around it, and what else it may look at
+    :param pace: items between two ticks
     """
 
-    __slots__ = ("_body", "_env", "_names", "_row")
+    __slots__ = ("_body", "_env", "_names", "_pace", "_row")
 
     def __init__(
-        self, names: tuple[str, ...], body: Callable[[Any, Env], Any], row: Any, env: Env
+        self, names: tuple[str, ...], body: Callable[[Any, Env], Any], row: Any, env: Env, pace: int
     ) -> None:
         self._names = names
         self._body = body
         self._row = row
         self._env = env
+        self._pace = pace
 
     def of_each(self, items: Iterable[Any]) -> Generator[Any, None, None]:
         """What it makes of each item, one after the other."""
@@ -42,7 +42,7 @@ class Closure:
         before = variables.get(name, _ABSENT)
         try:
             for number, item in enumerate(items):
-                if not number % _PACE:
+                if not number % self._pace:
                     env.tick()
                 variables[name] = item
                 yield body(row, env)
@@ -66,7 +66,7 @@ class Closure:
         before = variables.get(of, _ABSENT), variables.get(name, _ABSENT)
         try:
             for number, item in enumerate(items):
-                if not number % _PACE:
+                if not number % self._pace:
                     env.tick()
                 variables[of], variables[name] = found, item
                 found = bounded(body(row, env), env.tick)  # it may double each time

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from language import tree
+from language.charges import WIDE
 from language.compile import compile_expression
 from language.env import Env
 from language.printing import print_expression
@@ -55,12 +56,15 @@ def compile_columns(
 ) -> Callable[[Row, Env], Any]:
     """The function that makes an object of a row; `everything` starts from the whole row."""
     parts = [(column_path(c), compile_expression(c.expression, shape)) for c in columns]
+    many = len(parts) > FEW
 
     def work(row: Row, env: Env) -> Any:
         if everything and not parts:
             return item_value(row)
         found = dict(row) if everything else {}
         for path, compute in parts:
+            if many:
+                env.tick(WIDE)
             value = compute(row, env)
             if value is not NONE:
                 place(found, path, value)

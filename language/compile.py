@@ -21,11 +21,13 @@ from typing import Any, Final
 
 from language import numbers, operators, tree
 from language.budget import Parts
+from language.charges import charged, stretch
 from language.closures import Closure
 from language.env import Env
 from language.error_places import placed
 from language.functions import TABLE
-from language.names import defined_name, parent_fields, weight
+from language.names import NODE, defined_name, parent_fields, weight
+from language.planning import charge
 from language.rows import Bare, Row, Shape, item_value
 from protocol.errors import BadRequest, Refusal, Unknown
 from protocol.paths import EACH
@@ -44,20 +46,29 @@ MISSING: Final = _Missing()
 
 
 def compile_expression(node: tree.Expression, shape: Shape | None = None) -> Compiled:
-    """The function that computes an expression from a row of a shape.
+    """The function that computes an expression from a row of a shape. It ticks now and then in a
+    wide one.
 
     :param shape: None where there is no row: the function is then called with any row
     :raises Unknown: a bare name where there is no row
     """
+    return _compiled(charged(node), shape)
+
+
+def compile_condition(node: tree.Expression, shape: Shape | None = None) -> Condition:
+    """As `compile_expression`, for what must be a bool; none and null count as false."""
+    return _condition(charged(node), shape)
+
+
+def _compiled(node: tree.Expression, shape: Shape | None) -> Compiled:
     found = constant(node)
     if found is not MISSING:
         return lambda row, env: found
     return _COMPILERS[type(node)](node, shape)  # type: ignore[no-any-return]
 
 
-def compile_condition(node: tree.Expression, shape: Shape | None = None) -> Condition:
-    """As `compile_expression`, for what must be a bool; none and null count as false."""
-    work = compile_expression(node, shape)
+def _condition(node: tree.Expression, shape: Shape | None) -> Condition:
+    work = _compiled(node, shape)
     if is_condition(node):
         return work
     return lambda row, env: operators.truth(work(row, env))
@@ -76,6 +87,8 @@ def is_condition(node: tree.Expression) -> bool:
         return node.operator in _CONDITIONS
     if isinstance(node, tree.Unary):
         return node.operator == "NOT"
+    if isinstance(node, tree.Charged):
+        return is_condition(node.of)
     return isinstance(node, tree.Constant) and isinstance(node.value, bool)
 
 
@@ -160,7 +173,7 @@ def _array(node: tree.Array, shape: Shape | None) -> Compiled:
     if _grows(node):
         build = _builder(node, shape)
         return lambda row, env: build(row, env, Parts())
-    items = [compile_expression(item, shape) for item in node.items]
+    items = [_compiled(item, shape) for item in node.items]
     return lambda row, env: [item(row, env) for item in items]
 
 
@@ -168,7 +181,7 @@ def _object(node: tree.Object, shape: Shape | None) -> Compiled:
     if _grows(node):
         build = _builder(node, shape)
         return lambda row, env: build(row, env, Parts())
-    fields = [(name, compile_expression(value, shape)) for name, value in node.fields]
+    fields = [(name, _compiled(value, shape)) for name, value in node.fields]
 
     return lambda row, env: {name: value(row, env) for name, value in fields}
 
@@ -185,7 +198,7 @@ def _grows(node: tree.Array | tree.Object) -> bool:
 
 
 def _growing(node: tree.Array | tree.Object) -> Iterator[tree.Expression]:
-    for part in _parts_of(node):
+    for part in map(_uncharged, _parts_of(node)):
         if isinstance(part, tree.Array | tree.Object):
             yield from _growing(part)
         elif isinstance(part, tree.Binary):
@@ -197,6 +210,10 @@ def _growing(node: tree.Array | tree.Object) -> Iterator[tree.Expression]:
 
 _FOUND: Final = (tree.Constant, tree.Name, tree.Parameter, tree.RecordLiteral, tree.Unary)
 """Expressions whose values are small, or there already."""
+
+
+def _uncharged(node: tree.Expression) -> tree.Expression:
+    return node.of if isinstance(node, tree.Charged) else node
 
 
 def is_made(node: tree.Expression) -> bool:
@@ -217,26 +234,37 @@ def _builder(node: tree.Expression, shape: Shape | None) -> Build:
     if isinstance(node, tree.Object):
         fields = [(name, _builder(value, shape)) for name, value in node.fields]
         return lambda row, env, parts: {name: part(row, env, parts) for name, part in fields}
-    compute = compile_expression(node, shape)
-    if isinstance(node, _FOUND):
+    compute = _compiled(node, shape)
+    if isinstance(_uncharged(node), _FOUND):
         return lambda row, env, parts: compute(row, env)
     return lambda row, env, parts: parts.add(compute(row, env), env.tick)
 
 
+def _charged(node: tree.Charged, shape: Shape | None) -> Compiled:
+    work, cost = _compiled(node.of, shape), node.cost
+    charge(cost * NODE)
+
+    def compute(row: Row, env: Env) -> Any:
+        env.tick(cost)
+        return work(row, env)
+
+    return compute
+
+
 def _record_literal(node: tree.RecordLiteral, shape: Shape | None) -> Compiled:
-    table, id = node.table, compile_expression(node.id, shape)
+    table, id = node.table, _compiled(node.id, shape)
     return lambda row, env: _record(table, id(row, env))
 
 
 def _attribute(node: tree.Attribute, shape: Shape | None) -> Compiled:
-    of, name, field = compile_expression(node.of, shape), node.name, operators.field
+    of, name, field = _compiled(node.of, shape), node.name, operators.field
     return lambda row, env: field(of(row, env), name, env)
 
 
 def _index(node: tree.Index, shape: Shape | None) -> Compiled:
     if tree.collects(node.of):
         return _walk(node, shape)
-    of, index = compile_expression(node.of, shape), compile_expression(node.index, shape)
+    of, index = _compiled(node.of, shape), _compiled(node.index, shape)
     item = operators.item
     return lambda row, env: item(of(row, env), index(row, env), env)
 
@@ -244,12 +272,12 @@ def _index(node: tree.Index, shape: Shape | None) -> Compiled:
 def _each(node: tree.Each, shape: Shape | None) -> Compiled:
     if tree.collects(node.of):
         return _walk(node, shape)
-    of, each = compile_expression(node.of, shape), operators.each
+    of, each = _compiled(node.of, shape), operators.each
     return lambda row, env: each(of(row, env), env)
 
 
 def _collected(node: tree.Collected, shape: Shape | None) -> Compiled:
-    return compile_expression(node.of, shape)
+    return _compiled(node.of, shape)
 
 
 def _walk(node: tree.Expression, shape: Shape | None) -> Compiled:
@@ -259,25 +287,25 @@ def _walk(node: tree.Expression, shape: Shape | None) -> Compiled:
         steps.append(_step(node, shape))
         node = node.of
     steps.reverse()
-    of, walk = compile_expression(node, shape), operators.walk
+    of, walk = _compiled(node, shape), operators.walk
     return lambda row, env: walk(of(row, env), [step(row, env) for step in steps], env)
 
 
 def _step(node: tree.Attribute | tree.Index | tree.Each, shape: Shape | None) -> Compiled:
     if isinstance(node, tree.Index):
-        return compile_expression(node.index, shape)
+        return _compiled(node.index, shape)
     step = node.name if isinstance(node, tree.Attribute) else EACH
     return lambda row, env: step
 
 
 def _range(node: tree.Range, shape: Shape | None) -> Compiled:
-    low, high = compile_expression(node.low, shape), compile_expression(node.high, shape)
+    low, high = _compiled(node.low, shape), _compiled(node.high, shape)
     make, inclusive = operators.make_range, node.inclusive
     return _placed(lambda row, env: make(low(row, env), high(row, env), inclusive, env), node.at)
 
 
 def _call(node: tree.Call, shape: Shape | None) -> Compiled:
-    arguments = [compile_expression(argument, shape) for argument in node.arguments]
+    arguments = [_compiled(argument, shape) for argument in node.arguments]
     defined = defined_name(node.name)
     if defined is not None:
         return _placed(
@@ -295,7 +323,8 @@ def _call(node: tree.Call, shape: Shape | None) -> Compiled:
 
 def _closure(node: tree.Closure, shape: Shape | None) -> Compiled:
     names, body = node.parameters, compile_expression(node.body, shape)
-    return lambda row, env: Closure(names, body, row, env)
+    pace = min(stretch(node.body), FEW)
+    return lambda row, env: Closure(names, body, row, env, pace)
 
 
 def _subquery(node: tree.Subquery, shape: Shape | None) -> Compiled:
@@ -326,10 +355,10 @@ def parent_of(select: tree.Select, shape: Shape | None) -> Callable[[Row], Any]:
 def _choice(node: tree.Choice, shape: Shape | None) -> Compiled:
     otherwise: Compiled = lambda row, env: NONE  # noqa: E731
     if node.otherwise is not None:
-        otherwise = compile_expression(node.otherwise, shape)
-    values = [compile_expression(value, shape) for _, value in node.branches]
+        otherwise = _compiled(node.otherwise, shape)
+    values = [_compiled(value, shape) for _, value in node.branches]
     if node.subject is None:
-        tests = [compile_condition(condition, shape) for condition, _ in node.branches]
+        tests = [_condition(condition, shape) for condition, _ in node.branches]
         ways = tuple(zip(tests, values, strict=True))
 
         def chosen(row: Row, env: Env) -> Any:
@@ -339,8 +368,8 @@ def _choice(node: tree.Choice, shape: Shape | None) -> Compiled:
             return otherwise(row, env)
 
         return chosen
-    subject, equal = compile_expression(node.subject, shape), operators.equal
-    others = [compile_expression(condition, shape) for condition, _ in node.branches]
+    subject, equal = _compiled(node.subject, shape), operators.equal
+    others = [_compiled(condition, shape) for condition, _ in node.branches]
     cases = tuple(zip(others, values, strict=True))
 
     def met(row: Row, env: Env) -> Any:
@@ -356,7 +385,6 @@ def _choice(node: tree.Choice, shape: Shape | None) -> Compiled:
 # --- operators ------------------------------------------------------------------------------------
 
 ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "+": numbers.add,
     "-": numbers.subtract,
     "*": numbers.multiply,
     "/": numbers.divide,
@@ -371,9 +399,9 @@ RELATIONS: Final[dict[str, Callable[[Any, Any, Env], bool]]] = {
 
 def _unary(node: tree.Unary, shape: Shape | None) -> Compiled:
     if node.operator == "NOT":
-        holds = compile_condition(node.operand, shape)
+        holds = _condition(node.operand, shape)
         return lambda row, env: not holds(row, env)
-    operand = compile_expression(node.operand, shape)
+    operand = _compiled(node.operand, shape)
     work = numbers.negate if node.operator == "-" else numbers.affirm
     return _placed(lambda row, env: work(operand(row, env)), node.at)
 
@@ -384,7 +412,7 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
         return _logic(node, shape)
     if operator in ("IN", "NOT IN"):
         return _in(node, shape)
-    left, right = compile_expression(node.left, shape), compile_expression(node.right, shape)
+    left, right = _compiled(node.left, shape), _compiled(node.right, shape)
     if operator == "??":
         return lambda row, env: (
             found
@@ -397,7 +425,18 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
     relation = RELATIONS.get(operator)
     if relation is not None:
         return lambda row, env: relation(left(row, env), right(row, env), env)
-    work, at = ARITHMETIC[operator], node.at
+    at = node.at
+    if operator == "+":
+        plus = numbers.add
+
+        def compute_sum(row: Row, env: Env) -> Any:
+            try:
+                return plus(left(row, env), right(row, env), env)
+            except Refusal as refusal:
+                raise placed(refusal, at) from refusal.__cause__
+
+        return compute_sum
+    work = ARITHMETIC[operator]
 
     def compute(row: Row, env: Env) -> Any:
         # Written out, as it is what most expressions are made of: see `_placed`.
@@ -410,17 +449,17 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
 
 
 def _logic(node: tree.Binary, shape: Shape | None) -> Compiled:
-    left, right = compile_condition(node.left, shape), compile_condition(node.right, shape)
+    left, right = _condition(node.left, shape), _condition(node.right, shape)
     if node.operator == "AND":
         return lambda row, env: left(row, env) and right(row, env)
     return lambda row, env: left(row, env) or right(row, env)
 
 
 def _in(node: tree.Binary, shape: Shape | None) -> Compiled:
-    value, wanted = compile_expression(node.left, shape), node.operator == "IN"
+    value, wanted = _compiled(node.left, shape), node.operator == "IN"
     if isinstance(node.right, tree.Range):
-        low = compile_expression(node.right.low, shape)
-        high = compile_expression(node.right.high, shape)
+        low = _compiled(node.right.low, shape)
+        high = _compiled(node.right.high, shape)
         inclusive, test = node.right.inclusive, operators.in_range
         return _placed(
             lambda row, env: (
@@ -428,7 +467,7 @@ def _in(node: tree.Binary, shape: Shape | None) -> Compiled:
             ),
             node.at,
         )
-    container, contains = compile_expression(node.right, shape), operators.contains
+    container, contains = _compiled(node.right, shape), operators.contains
     return _placed(
         lambda row, env: contains(container(row, env), value(row, env), env) is wanted, node.at
     )
@@ -451,6 +490,7 @@ _COMPILERS: Final[dict[type, Any]] = {
     tree.Closure: _closure,
     tree.Subquery: _subquery,
     tree.Choice: _choice,
+    tree.Charged: _charged,
 }
 
 

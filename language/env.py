@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from protocol.doors import Rng
-from protocol.values import RecordId, Value
+from protocol.values import PACE, RecordId, Value
 
 if TYPE_CHECKING:
     from language import tree
@@ -38,6 +38,11 @@ class Env(Protocol):
     def call(self, name: str, arguments: list[Any]) -> Any:
         """What a function of the database answers. `name` is the one it was defined under."""
 
-    def tick(self) -> None:
-        """Called once for each batch and now and then in any long loop: may give control away,
-        and raises when the statement ran out of time or was cancelled."""
+    def tick(self, cost: int = PACE) -> None:
+        """Charge for work: called once for each batch, now and then in any long loop, and beside
+        whatever goes through a large value. May give control away, and raises when the statement
+        ran out of time or was cancelled.
+
+        :param cost: in items of an array, a fifth of a microsecond or so each: a node of an
+            expression costs 1, and 16 characters that the interpreter's own loops go through do
+        """

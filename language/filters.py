@@ -21,7 +21,7 @@ from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import BadRequest, TooLarge
 from protocol.paths import Path
-from protocol.values import RecordId, Tick, Value
+from protocol.values import PACE, RecordId, Tick, Value
 
 WHAT: Final = "the filter of a feed"
 
@@ -102,16 +102,18 @@ class _Alone:
 
     def __init__(self, tick: Tick) -> None:
         self._tick = tick
-        self._left = limits.FILTER_TICKS
+        self._left = limits.FILTER_TICKS * PACE
         self.variables: dict[str, Any] = {}
         """None but those of its closures."""
 
-    def tick(self) -> None:
+    def tick(self, cost: int = PACE) -> None:
         """Give way. :raises TooLarge: the filter has worked too long on one record"""
-        self._left -= 1
+        looked = self._left // PACE
+        self._left -= cost
         if self._left < 0:
             raise TooLarge(f"{WHAT} takes too many steps on one record", limit=limits.FILTER_TICKS)
-        self._tick()
+        if self._left // PACE < looked:
+            self._tick()
 
     @property
     def now(self) -> datetime:

@@ -20,7 +20,7 @@ from language.env import Env
 from language.functions import TABLE
 from language.names import defined_name, parent_fields
 from language.rows import Shape, item_value
-from protocol.values import NONE, RecordId
+from protocol.values import FEW, LONG, NONE, RecordId, is_large
 
 Memo = dict[Any, Any]
 """What one run of a statement computes once: answers of subqueries, sets for IN."""
@@ -30,6 +30,9 @@ _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ARITHMETIC: Final = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder",
 }  # fmt: skip
+_GENERATED: Final = 256
+"""Nodes that code is generated for: Python takes some 15 µs for each, in one go. What a wide
+expression has beyond them stays closures."""
 _NESTED: Final = 16
 """Branches of a choice that are generated one inside the other: Python nests so deep at most."""
 _UNBOUND: Final = object()
@@ -85,6 +88,7 @@ class Code:
         self.namespace: dict[str, Any] = dict(_RUNTIME)
         self._parameters: dict[str, tuple[str, str]] = {}
         self._counted = 0
+        self._left = _GENERATED
 
     def name(self, letter: str) -> str:
         """A name that is not used yet."""
@@ -111,7 +115,8 @@ class Code:
         if found is not MISSING:
             return self.keep(found)
         writer = _WRITERS.get(type(node))
-        return self._closure(node) if writer is None else writer(self, node)
+        self._left -= 1
+        return self._closure(node) if writer is None or self._left < 0 else writer(self, node)
 
     def condition(self, node: tree.Expression) -> str:
         """Source that computes a bool."""
@@ -193,7 +198,8 @@ class Code:
             return f"contains({left}, {right}, env)"
         if operator == "~":
             return f"matches({left}, {right}, env)"
-        return f"{_ARITHMETIC[operator]}({left}, {right})"
+        more = ", env" if operator == "+" else ""
+        return f"{_ARITHMETIC[operator]}({left}, {right}{more})"
 
     def _in(self, left: tree.Expression, right: tree.Expression) -> str:
         value = self.expression(left)
@@ -225,7 +231,7 @@ class Code:
             return test if operator == "=" else f"(not {test})"
         symbol, held = _SYMBOLS[operator], operators.BRACKETED[operator].__name__
         value = self.name("v")
-        if type(found) is str:
+        if type(found) is str and len(found) <= LONG:
             return f"(type({value} := {source}) is str and {value} {symbol} {self.keep(found)})"
         if type(found) is int or type(found) is float:
             other = self.keep(found)
@@ -241,7 +247,7 @@ class Code:
     def _equal(self, source: str, found: Any, right: tree.Expression) -> str:
         if found is None or found is True or found is False or found is NONE:
             return f"({source} is {self.keep(found)})"
-        if isinstance(found, _HASHES_ALIKE):
+        if isinstance(found, _HASHES_ALIKE) and not is_large(found, FEW, LONG):
             return f"({source} == {self.keep(found)})"
         if isinstance(found, int | float | Decimal):
             if found not in (0, 1):

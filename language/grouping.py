@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from language import tree
 from language.budget import Budget
+from language.charges import stretch, stretches
 from language.error_places import is_of_values
 from language.functions.aggregates import (
     average,
@@ -253,6 +254,7 @@ class Grouping:
         self._names = names
         self.shape = Shape(names)
         self._source = source
+        self._step = stretch(self.arguments)
 
     # --- folding ----------------------------------------------------------------------------------
 
@@ -275,7 +277,8 @@ class Grouping:
         before = len(groups)
         held: list[Any] = []
         memo[HELD] = held
-        self._fold(groups, rows, env, memo)
+        for part in stretches(rows, self._step, env.tick):
+            self._fold(groups, part, env, memo)
         budget.sample(held)
         if len(groups) > before:
             budget.sample(list(islice(reversed(groups.values()), len(groups) - before)))

@@ -8,16 +8,20 @@ from itertools import islice
 from typing import Any, Final
 
 from language import tree
+from language.planning import charge
 from language.rows import NO_FIELDS, WHOLE, Shape, shape
 
+NODE: Final = 8
+"""What a step of a walk costs, as `Env.tick` takes it."""
 _LEAVES: Final = (str, int, float, bytes, bool, type(None), tree.Constant)
 
 
 def children(node: Any) -> Iterator[Any]:
-    """The nodes right below a node or a tuple of nodes."""
+    """The nodes right below a node or a tuple of nodes. Charges for them."""
     if isinstance(node, tuple):
         yield from node
     elif not isinstance(node, _LEAVES) and hasattr(node, "__dataclass_fields__"):
+        charge(NODE)
         for name in node.__dataclass_fields__:
             yield getattr(node, name)
 
@@ -28,6 +32,7 @@ def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
         return tuple(map(change, node))
     if isinstance(node, _LEAVES) or not hasattr(node, "__dataclass_fields__"):
         return node
+    charge(NODE)
     return replace(node, **{one.name: change(getattr(node, one.name)) for one in fields(node)})
 
 

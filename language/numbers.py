@@ -15,11 +15,13 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation, Overflow
 from typing import Any, Final, NoReturn
 
+from language.env import Env
+from language.pieces import cost_of, joined
 from language.sizing import made
 from protocol import limits
 from protocol.errors import DivisionByZero, NumberTooLarge, TooLarge, TypeRefused
 from protocol.text import duration
-from protocol.values import LONG, MICROSECOND, PACE, type_name
+from protocol.values import FEW, LONG, MICROSECOND, PACE, type_name
 
 DECIMAL: Final = Context(
     prec=limits.DECIMAL_DIGITS,
@@ -103,8 +105,11 @@ def _kind(operator: str, left: Any, right: Any) -> type:
     _refuse(operator, left, right)
 
 
-def add(left: Any, right: Any) -> Any:
-    """`+`: numbers, strings, arrays, durations, a duration on a datetime."""
+def add(left: Any, right: Any, env: Env | None = None) -> Any:
+    """`+`: numbers, strings, arrays, durations, a duration on a datetime.
+
+    :param env: charged for what is large; None: neither side is
+    """
     kind = type(left)
     if kind is type(right):
         if kind is int:
@@ -115,6 +120,8 @@ def add(left: Any, right: Any) -> Any:
             size = len(left) + len(right)
             if size > limits.STRING_BYTES:
                 raise TooLarge(f"a string has at most {limits.STRING_BYTES} bytes")
+            if size > FEW and env is not None:
+                env.tick(cost_of(size))
             if size > LONG:
                 made(size)
             return left + right
@@ -124,7 +131,10 @@ def add(left: Any, right: Any) -> Any:
                 raise TooLarge(f"an array built here has at most {limits.RANGE_ITEMS} items")
             if size > PACE:
                 made(8 * size)
-            return left + right
+            if size <= FEW or env is None:
+                return left + right
+            env.tick(size)
+            return joined(left, right, env)
         if kind is timedelta:
             return duration(left // MICROSECOND + right // MICROSECOND)
     if kind is datetime and type(right) is timedelta:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Any, Final
 from uuid import UUID
 
 from language.env import Env
 from language.numbers import is_whole
 from language.patterns import pattern
+from language.pieces import PIECE, cost_of, find, pieces, slices
 from language.sizing import made
 from protocol import limits, values
 from protocol.errors import TooLarge, TypeRefused, Unknown
 from protocol.order import encode
 from protocol.paths import EACH
 from protocol.values import (
+    FEW,
     HASH_SALT,
+    LONG,
     NONE,
     PACE,
     NoneValue,
@@ -29,8 +33,11 @@ from protocol.values import (
     type_name,
 )
 
-PLAIN: Final = frozenset({int, str, float, Decimal, datetime, timedelta, bytes, bool})
-"""Types whose own operators compare two values of the same type as the language does."""
+PLAIN: Final = frozenset({int, float, Decimal, datetime, timedelta, bool})
+"""Types whose own operators compare two values of the same type as the language does, and that are
+never large."""
+_TEXTS: Final = frozenset({str, bytes})
+"""The same of those that may be."""
 
 
 def _compared(left: Any, right: Any, env: Env) -> int | None:
@@ -81,7 +88,7 @@ BRACKETED: Final[dict[str, Callable[[Any, Any, Env], bool]]] = {
 def equal(left: Any, right: Any, env: Env) -> bool:
     """`=`; with ticks, for they may be large."""
     kind = type(left)
-    if kind is type(right) and kind in PLAIN:
+    if kind is type(right) and (kind in PLAIN or (kind in _TEXTS and len(left) <= LONG)):
         return bool(left == right)
     return values.equal(left, right, env.tick)
 
@@ -121,7 +128,8 @@ def each(value: Any, env: Env) -> Any:
     if kind is list:
         return value
     if kind is dict:
-        return list(present_fields(value).values())
+        fields = slices(value.values(), env)
+        return [one for part in fields for one in part if one is not NONE]
     if kind is RecordId:
         record = env.record(value)
         return [] if record is None else list(record.values())
@@ -173,12 +181,19 @@ def contains(container: Any, value: Any, env: Env) -> bool:
     object. Nothing is in none or null."""
     kind = type(container)
     if kind is list:
-        if type(value) is str:
-            return value in container
+        if len(container) > FEW:
+            env.tick(len(container))
+        if type(value) is str and len(value) <= PACE:
+            return (
+                value in container if len(container) <= PIECE else _is_among(value, container, env)
+            )
         items = container if len(container) <= PACE else paced(container, env.tick)
         return any(equal(value, one, env) for one in items)
     if kind is str and type(value) is str:
-        return value in container
+        if len(container) <= FEW:
+            return value in container
+        env.tick(cost_of(len(container)))
+        return find(container, value, env) >= 0
     if kind is dict:
         return type(value) is str and container.get(value, NONE) is not NONE
     if container is None or container is NONE:
@@ -186,6 +201,10 @@ def contains(container: Any, value: Any, env: Env) -> bool:
     raise TypeRefused(
         f"{type_name(container)} contains no {type_name(value)}: wanted an array, string or object"
     )
+
+
+def _is_among(value: str, container: list[Any], env: Env) -> bool:
+    return any(value in part for part in slices(container, env))
 
 
 def in_range(value: Any, low: Any, high: Any, inclusive: bool) -> bool:
@@ -211,20 +230,16 @@ def make_range(low: Any, high: Any, inclusive: bool, env: Env) -> list[int]:
     if high - low > limits.RANGE_ITEMS:
         raise TooLarge(f"a range has at most {limits.RANGE_ITEMS} items", limit=limits.RANGE_ITEMS)
     items: list[int] = []
-    for start in range(low, high, _PIECE):
+    for start in range(low, high, PIECE):
         env.tick()
-        items += range(start, min(start + _PIECE, high))
+        items += range(start, min(start + PIECE, high))
     made(40 * len(items))
     return items
 
 
-_PIECE: Final = 65_536
-"""Items of a range made in one go: about a millisecond."""
-
-
 def matches(value: Any, expression: Any, env: Env) -> bool:
     """`~`: whether a regular expression matches somewhere in a string; false for none and null."""
-    match = pattern(expression)
+    match = pattern(expression, env.tick)
     if type(value) is str:
         return match(value, env.tick)
     if value is None or value is NONE:
@@ -232,7 +247,7 @@ def matches(value: Any, expression: Any, env: Env) -> bool:
     raise TypeRefused(f"~ takes a string, not {type_name(value)}")
 
 
-def hashable(value: Any, tick: Tick | None = None) -> Any:
+def hashable(value: Any, tick: Tick) -> Any:
     """Return a key that hashes and compares as `equal` does: numbers by worth, and a bool is not a
     number.
 
@@ -243,23 +258,71 @@ def hashable(value: Any, tick: Tick | None = None) -> Any:
     """
     kind = type(value)
     if kind is str:
-        return value
+        return value if len(value) <= LONG else _large_key(value, tick)
     if kind is int:
         return value * HASH_SALT
     if kind is float or kind is Decimal:
         return _number_key(value)
     if kind is list:
+        if len(value) > PACE:
+            return _large_key(value, tick)
         items = ticking(value, len(value), tick)
-        return (list, tuple([one if type(one) is str else hashable(one, tick) for one in items]))
+        return (
+            list,
+            tuple(
+                [
+                    one if type(one) is str and len(one) <= LONG else hashable(one, tick)
+                    for one in items
+                ]
+            ),
+        )
     if kind is dict:
-        fields = ticking(present_fields(value).items(), len(value), tick)
+        present = present_fields(value, tick)
+        if len(present) > PACE:
+            return _large_key(present, tick)
+        fields = ticking(present.items(), len(present), tick)
         return (
             dict,
             frozenset(
-                [(name, one if type(one) is str else hashable(one, tick)) for name, one in fields]
+                [
+                    (name, one if type(one) is str and len(one) <= LONG else hashable(one, tick))
+                    for name, one in fields
+                ]
             ),
         )
+    if kind is bytes and len(value) > LONG:
+        return _large_key(value, tick)
     return encode(value)
+
+
+def _large_key(value: Any, tick: Tick) -> bytes:
+    """Return the key of a large value: hashed and compared in one go, whatever it is the key of. No
+    encoding begins as it does."""
+    found = blake2b(digest_size=32)
+    _feed(found.update, value, tick)
+    return b"\xff" + found.digest()
+
+
+def _feed(update: Callable[[bytes], None], value: Any, tick: Tick) -> None:
+    kind = type(value)
+    if kind is list:
+        update(b"[")
+        for one in ticking(value, len(value), tick):
+            _feed(update, one, tick)
+        update(b"]")
+    elif kind is dict:
+        fields = present_fields(value, tick)
+        update(b"{")
+        for name in ticking(sorted(fields), len(fields), tick):
+            _feed(update, name, tick)
+            _feed(update, fields[name], tick)
+        update(b"}")
+    elif (kind is str or kind is bytes) and len(value) > LONG:
+        update(b"s%d:" % len(value) if kind is str else b"b%d:" % len(value))
+        for piece in pieces(value, tick):
+            update(piece.encode() if kind is str else piece)
+    else:
+        update(encode(value))
 
 
 def _number_key(value: Any) -> int | bytes:
@@ -315,7 +378,7 @@ def _flatten(value: Any, flat: list[Any], tick: Tick | None) -> None:
         flat.append(-1)
     elif kind is dict:
         flat.append(10)
-        value = present_fields(value)
+        value = present_fields(value, tick)
         for name in ticking(sorted(value), len(value), tick):
             flat += (4, name)
             _flatten(value[name], flat, tick)
@@ -340,15 +403,22 @@ def members(among: Any, env: Env) -> Callable[[Any], bool]:
     return lambda value: hashable(value, env.tick) in known
 
 
-def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def merged(before: dict[str, Any], changes: dict[str, Any], env: Env) -> dict[str, Any]:
     """An object with another's fields put over its own, objects inside both alike. NONE removes."""
-    found = dict(before)
-    for name, value in changes.items():
+    if len(before) <= FEW:
+        found = dict(before)
+    else:
+        env.tick(len(before))
+        found = {}
+        for part in slices(before.items(), env):
+            found.update(part)
+    items = changes.items()
+    for name, value in items if len(changes) <= FEW else paced(items, env.tick):
         known = found.get(name)
         if value is NONE:
             found.pop(name, None)
         elif type(value) is dict and type(known) is dict:
-            found[name] = merged(known, value)
+            found[name] = merged(known, value, env)
         else:
             found[name] = value
     return found

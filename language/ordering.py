@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from language.budget import Budget
 from language.sizing import PART_BYTES
+from protocol.values import FEW
 
 Entry = tuple[Any, ...]
 """The keys of an item, in order of their weight, then the item."""
@@ -103,7 +104,7 @@ class Sorter:
         for number, entry in enumerate(merged):
             if number == self._most:
                 return
-            if number % _RUN == 0:
+            if number % FEW == 0:
                 self._tick()
             yield entry[-1]
 

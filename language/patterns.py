@@ -8,7 +8,6 @@ make together is bounded, and before a match that may take long others get their
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
 
 import re2
@@ -26,25 +25,40 @@ Match = Callable[[str, Tick], bool]
 """Whether a pattern matches somewhere in a text; raises TooLarge past `limits.PATTERN_STEPS`."""
 
 
-def pattern(expression: Any) -> Match:
+def pattern(expression: Any, tick: Tick) -> Match:
     """The test for a pattern.
 
+    :param tick: called before one is compiled
     :raises TypeRefused: not a string
     :raises TooLarge: longer than `limits.PATTERN_CHARACTERS`
     :raises BadRequest: not in the syntax of RE2, or too large once compiled
     """
     if type(expression) is not str:
         raise TypeRefused(f"a pattern is a string, not {type_name(expression)}")
-    return _compiled(expression)
-
-
-@lru_cache(maxsize=256)
-def _compiled(expression: str) -> Match:
     if len(expression) > limits.PATTERN_CHARACTERS:
         raise TooLarge(
             f"a pattern has at most {limits.PATTERN_CHARACTERS} characters",
             limit=limits.PATTERN_CHARACTERS,
         )
+    found = _known.get(expression)
+    if found is None:
+        tick()
+        found = _compiled(expression)
+        if len(_known) >= PATTERNS_KNOWN:
+            del _known[next(iter(_known))]
+        _known[expression] = found
+    if isinstance(found, str):
+        raise BadRequest(f"not a pattern: {found}", pattern=expression)
+    return found
+
+
+_known: Final[dict[str, Match | str]] = {}
+PATTERNS_KNOWN: Final = 256
+"""Patterns kept as they were compiled, or why they were not: it takes up to some milliseconds."""
+
+
+def _compiled(expression: str) -> Match | str:
+    """Return the test for a pattern, or why it is none."""
     options = re2.Options()
     options.max_mem = _MEMORY_BYTES
     options.log_errors = False
@@ -52,7 +66,7 @@ def _compiled(expression: str) -> Match:
     try:
         compiled = re2.compile(expression, options)
     except re2.error as error:
-        raise BadRequest(f"not a pattern: {_words(error)}", pattern=expression) from None
+        return _words(error)
     search, size = compiled.search, compiled.programsize
 
     def match(text: str, tick: Tick) -> bool:

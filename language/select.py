@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from language import columns as shown
 from language import generate, tree
-from language.batchwork import Filter, Lazily, Origin, has_subquery, of_item, traced
+from language.batchwork import Filter, Lazily, Origin, of_item, traced
 from language.budget import Budget, too_large
+from language.charges import stretch, stretches
 from language.comparisons import Comparison, comparisons
 from language.compile import compile_expression, count_of
 from language.env import Env
@@ -42,7 +43,7 @@ from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Refusal
 from protocol.paths import Path
-from protocol.values import LONG, NONE, RecordId
+from protocol.values import FEW, LONG, NONE, RecordId
 
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
 """By ON DUPLICATE UPDATE."""
@@ -156,11 +157,17 @@ class SelectPlan:
 
     def _plan_entries(self, shape: Shape) -> Callable[..., list[Any]]:
         made: list[Callable[..., list[Any]]] = []
+        step = stretch(self._orders)
 
         def entries(rows: list[Row], items: list[Any], env: Env, memo: Memo) -> list[Any]:
             if not made:
                 made.append(generate.generate_entries(list(self._orders), shape))
-            return made[0](rows, items, env, memo)
+            if len(rows) <= step:
+                return made[0](rows, items, env, memo)
+            found: list[Any] = []
+            for part in stretches(rows, step, env.tick):
+                found += made[0](part, items[len(found) :], env, memo)
+            return found
 
         return entries
 
@@ -174,31 +181,43 @@ class SelectPlan:
             return Lazily(
                 lambda rows, env: [compute(row, env) for row in rows],
                 lambda: generate.generate_values((only,), shape),
-                has_subquery(only),
+                only,
             )
         columns = tuple(tree.Column(e, path[0]) for path, e in self._columns)
         if not select.everything and not nested:
             work = shown.compile_columns(columns, False, shape)
             return Lazily(
                 lambda rows, env: [work(row, env) for row in rows],
-                lambda: generate.generate_objects([(p[0], e) for p, e in self._columns], shape),
-                has_subquery(columns),
+                lambda: self._generated_columns(work),
+                tuple(one.expression for one in columns),
             )
         if select.everything and not columns:
             return lambda rows, env, memo: [item_value(row) for row in rows]
         return self._plan_nested(shape)
+
+    def _generated_columns(self, work: Callable[[Row, Env], Any]) -> Callable[..., list[Any]]:
+        """Code is generated for a few columns; with many, Python would take long to compile it."""
+        if len(self._columns) > FEW:
+            return lambda rows, env, memo: [work(row, env) for row in rows]
+        return generate.generate_objects([(p[0], e) for p, e in self._columns], self._result)
 
     def _plan_nested(self, shape: Shape) -> Callable[[list[Row], Env, Memo], list[Any]]:
         expressions = tuple(expression for _, expression in self._columns)
         paths = [path for path, _ in self._columns]
         everything = self._select.everything
         code: list[Callable[..., list[Any]]] = []
+        step = stretch(expressions)
 
         def project(rows: list[Row], env: Env, memo: Memo) -> list[Any]:
             if not code:
                 code.append(generate.generate_values(expressions, shape))
+            each = (
+                (row, values)
+                for part in stretches(rows, step, env.tick)
+                for row, values in zip(part, code[0](part, env, memo), strict=True)
+            )
             found = []
-            for row, values in zip(rows, code[0](rows, env, memo), strict=True):
+            for row, values in each:
                 answer: dict[str, Any] = dict(row) if everything else {}
                 for path, value in zip(paths, values if len(paths) > 1 else (values,), strict=True):
                     if value is not NONE:

@@ -70,6 +70,7 @@ class StreamedAnswers:
         else:
             answer = dict(row) if select.everything else {}
             for path, compute in self._computed:
+                env.tick()
                 value = compute(row, env)
                 if value is not NONE:
                     budget.hold_one(value)

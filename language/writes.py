@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from language import tree
 from language.budget import Parts, bounded, is_bounded
+from language.charges import WIDE
 from language.columns import omitted
 from language.compile import Compiled, compile_expression, is_made
 from language.env import Env
@@ -53,7 +54,7 @@ def _content(data: tree.Content) -> Write:
 
 def _merge(data: tree.Merge) -> Write:
     compute = _bounded_expression(data.value)
-    return lambda before, env: merged(before, _object(compute(before, env), "MERGE"))
+    return lambda before, env: merged(before, _object(compute(before, env), "MERGE"), env)
 
 
 def _set(data: tree.Set) -> Write:
@@ -61,14 +62,18 @@ def _set(data: tree.Set) -> Write:
         (each, _bounded_expression(each.value), is_made(each.value)) for each in data.assignments
     ]
 
+    many = len(parts) > FEW
+
     def work(before: dict[str, Any], env: Env) -> dict[str, Any]:
         all_made = Parts()
         computed = []
         for each, compute, is_new in parts:
+            if many:
+                env.tick(WIDE)
             value = compute(before, env)
             computed.append((each, all_made.add(value, env.tick) if is_new else value))
         after: Any = before
-        for each, value in computed:
+        for each, value in paced(computed, env.tick) if many else computed:
             if each.operator == "=":
                 after = assigned(after, each.path, value, env.tick)
             else:
@@ -90,9 +95,8 @@ def _increased(known: Any, value: Any, env: Env) -> Any:
     """`+=`: as `+`; an array takes a value in, and what is absent becomes the value."""
     if known is NONE:
         return value
-    if type(known) in _COPIED and len(known) > FEW:
-        env.tick()  # copied for each assignment, of which there may be hundreds
-    return add(known, [value] if type(known) is list and type(value) is not list else value)
+    # Copied for each assignment, of which there may be hundreds.
+    return add(known, [value] if type(known) is list and type(value) is not list else value, env)
 
 
 def _decreased(known: Any, value: Any, env: Env) -> Any:
@@ -107,7 +111,6 @@ def _decreased(known: Any, value: Any, env: Env) -> Any:
 
 
 _NEGATED: Final = frozenset({int, float, Decimal, timedelta})
-_COPIED: Final = frozenset({str, list})
 
 
 def _bounded_expression(expression: tree.Expression) -> Compiled:

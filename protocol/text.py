@@ -41,11 +41,12 @@ _ESCAPED: Final = re.compile(r"[\n\t\r\\'\0]")
 
 def check_name(name: str, what: str = "name") -> str:
     """The name itself. :raises NameRefused: it does not match the pattern of names"""
-    if name in _found_good:
+    if len(name) <= limits.NAME_CHARACTERS and name in _found_good:
         return name
     if not NAME.match(name):
         called = what if what == "name" else f"{what} name"
-        raise NameRefused(f"{name!r} is no {called}: wanted {NAME.pattern[:-2]}", name=name)
+        shown = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
+        raise NameRefused(f"{shown!r} is no {called}: wanted {NAME.pattern[:-2]}", name=shown)
     if len(_found_good) >= NAMES_REMEMBERED:
         _found_good.clear()
     _found_good.add(name)
@@ -53,6 +54,8 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 _found_good: Final[set[str]] = set()
+_SHOWN_CHARACTERS: Final = 1024
+"""Of what is no name."""
 NAMES_REMEMBERED: Final = 1024
 """Each request names its places, and mostly the same: to match them took a thirtieth of a read."""
 
@@ -261,11 +264,30 @@ def pieces(value: Any) -> Iterator[str]:
         yield "]"
     elif kind is dict and value:
         for number, (name, item) in enumerate(value.items()):
-            yield f"{', ' if number else '{ '}{_field(name)}: "
+            yield ", " if number else "{ "
+            if len(name) > _PIECE:
+                yield from pieces(name)
+            else:
+                yield _field(name)
+            yield ": "
             yield from pieces(item)
         yield " }"
+    elif kind is str and len(value) > _PIECE:
+        yield "'"
+        for start in range(0, len(value), _PIECE):
+            yield quote_string(value[start : start + _PIECE])[1:-1]
+        yield "'"
+    elif kind is bytes and len(value) > _PIECE:
+        yield "b'"
+        for start in range(0, len(value), _PIECE):
+            yield base64.b64encode(value[start : start + _PIECE]).decode()
+        yield "'"
     else:
         yield format_value(value)
+
+
+_PIECE: Final = 3 * 1024
+"""Characters or bytes written at one go: in threes, as base64 takes bytes."""
 
 
 def brief(value: Any, most: int) -> str:

@@ -217,6 +217,8 @@ def compare(left: Any, right: Any, tick: Tick | None = None) -> int:
     kind = type(left)
     if kind is type(right):
         if kind in _PLAIN or kind is float or kind is Decimal:
+            if tick is not None and (kind is str or kind is bytes) and len(left) > LONG:
+                tick()
             return int(left > right) - int(left < right)
         if kind is list:
             return _compare_arrays(left, right, tick)
@@ -241,17 +243,26 @@ def _compare_arrays(left: list[Any], right: list[Any], tick: Tick | None) -> int
     return (len(left) > len(right)) - (len(left) < len(right))
 
 
-def present_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def present_fields(fields: dict[str, Any], tick: Tick | None = None) -> dict[str, Any]:
     """Return an object without its fields that are NONE, itself where there are none: a field that
-    is NONE is no field."""
-    if NONE not in fields.values():
-        return fields
-    return {name: value for name, value in fields.items() if value is not NONE}
+    is NONE is no field.
+
+    :param tick: as `compare`
+    """
+    if tick is None or len(fields) <= PACE:
+        if NONE not in fields.values():
+            return fields
+        return {name: value for name, value in fields.items() if value is not NONE}
+    found = {}
+    for name, value in paced(fields.items(), tick):
+        if value is not NONE:
+            found[name] = value
+    return fields if len(found) == len(fields) else found
 
 
 def _compare_objects(left: dict[str, Any], right: dict[str, Any], tick: Tick | None) -> int:
     """Objects compare as their (name, value) pairs in name order."""
-    left, right = present_fields(left), present_fields(right)
+    left, right = present_fields(left, tick), present_fields(right, tick)
     names = zip(sorted(left), sorted(right), strict=False)
     for one, two in ticking(names, len(left), tick):
         if one != two:
@@ -270,6 +281,8 @@ def equal(left: Any, right: Any, tick: Tick | None = None) -> bool:
     kind = type(left)
     if kind is type(right):
         if kind in _PLAIN:
+            if tick is not None and (kind is str or kind is bytes) and len(left) > LONG:
+                tick()
             return bool(left == right)
         if kind is list and len(left) != len(right):
             return False
@@ -291,7 +304,7 @@ def identical(left: Any, right: Any, tick: Tick | None = None) -> bool:
             for one, two in ticking(zip(left, right, strict=True), len(left), tick)
         )
     if kind is dict:
-        left, right = present_fields(left), present_fields(right)
+        left, right = present_fields(left, tick), present_fields(right, tick)
         return left.keys() == right.keys() and all(
             identical(left[name], right[name], tick) for name in ticking(left, len(left), tick)
         )
@@ -299,6 +312,8 @@ def identical(left: Any, right: Any, tick: Tick | None = None) -> bool:
         return bool(left.as_tuple() == right.as_tuple())
     if kind is RecordId:
         return left.table == right.table and identical(left.id, right.id)
+    if tick is not None and (kind is str or kind is bytes) and len(left) > LONG:
+        tick()
     return bool(left == right)
 
 
@@ -499,20 +514,24 @@ def check_decimal(value: Decimal) -> None:
         raise NumberTooLarge(f"a decimal's exponent lies within ±{limits.DECIMAL_EXPONENT}")
 
 
-def check_record_id(value: Any, depth: int = 0) -> None:
+def check_record_id(value: Any) -> None:
     """:raises TypeRefused: not a string, int, uuid, or array of these
-    :raises TooLarge: too deep, or a string over `limits.RECORD_ID_BYTES`"""
+    :raises TooLarge: too deep, or of a string or more parts than `limits.RECORD_ID_BYTES`"""
+    _check_id(value, 0, limits.RECORD_ID_BYTES)
+
+
+def _check_id(value: Any, depth: int, left: int) -> int:
+    """Return how many of the parts that are left an id leaves: each takes a byte at least."""
     kind = type(value)
     if kind is str:
-        if not value.isascii():
+        size = len(value)
+        if not value.isascii() and size <= limits.RECORD_ID_BYTES:
             check_unicode(value)
-        if not value:
+            size = len(value.encode())
+        if not size:
             raise TypeRefused("a record's id is not empty")
-        if len(value.encode()) > limits.RECORD_ID_BYTES:
-            raise TooLarge(
-                f"a record's id has at most {limits.RECORD_ID_BYTES} bytes",
-                limit=limits.RECORD_ID_BYTES,
-            )
+        if size > limits.RECORD_ID_BYTES:
+            left = 0
     elif kind is int:
         if not limits.INT_MIN <= value <= limits.INT_MAX:
             raise NumberTooLarge("an integer does not fit 64 bits")
@@ -520,7 +539,13 @@ def check_record_id(value: Any, depth: int = 0) -> None:
         if depth >= limits.DEPTH:
             raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
         for item in value:
-            check_record_id(item, depth + 1)
+            left = _check_id(item, depth + 1, left)
     elif kind is not UUID:
         name = _NAMES.get(kind, kind.__name__)
         raise TypeRefused(f"a record's id is a string, int, uuid or array of these, not {name}")
+    if left <= 0:
+        raise TooLarge(
+            f"a record's id has at most {limits.RECORD_ID_BYTES} bytes",
+            limit=limits.RECORD_ID_BYTES,
+        )
+    return left - 1

@@ -9,7 +9,7 @@ from language import tree
 from protocol.doors import Rng
 from protocol.errors import TypeRefused
 from protocol.text import format_record
-from protocol.values import RecordId, Value
+from protocol.values import PACE, RecordId, Value
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
@@ -61,6 +61,6 @@ class Confined:
         """What a function of the database answers."""
         return self._run.call(name, arguments)
 
-    def tick(self) -> None:
+    def tick(self, cost: int = PACE) -> None:
         """Give the loop its turn when the slice is used up."""
-        self._run.tick()
+        self._run.tick(cost)

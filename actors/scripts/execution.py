@@ -540,4 +540,5 @@ class Execution:
         if raw is None:
             return None
         made(len(raw))
+        self.tick(len(raw) >> 5)
         return {"id": record, **unpack_object(raw)}

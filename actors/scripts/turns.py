@@ -18,7 +18,9 @@ from typing import Any, Final, TypeVar
 from greenlet import getcurrent, greenlet
 
 from actors.scripts.workers import Turns
+from language.planning import CHARGES
 from protocol.errors import Cancelled, Refusal, StatementTimeout
+from protocol.values import PACE
 
 Awaited = TypeVar("Awaited")
 
@@ -47,6 +49,8 @@ class Turn:
     hurries = False
     """Whether it gets every second slice of those that scripts queue for."""
     _slice_ends_us = 0
+    _charged = 0
+    """Work charged since the last look at the clock."""
     _deadlines_us: Sequence[int] = ()
     """From the outermost in; each is no later than those around it."""
     _ended_by: Refusal | None = None
@@ -121,12 +125,18 @@ class Turn:
 
     # --- called by the work, inside the greenlet --------------------------------------------------
 
-    def tick(self) -> None:
+    def tick(self, cost: int = PACE) -> None:
         """Give the loop its turn when the slice is used up.
 
+        :param cost: of the work beside it, in items of an array; the clock is looked at once for
+            each PACE of them
         :raises StatementTimeout: a deadline has passed
         :raises Cancelled: somebody called `cancel`
         """
+        self._charged += cost
+        if self._charged < PACE:
+            return
+        self._charged = 0
         self.now_us = now_us = self._clock.monotonic_us()
         if now_us >= self._slice_ends_us:
             self._turns.queue(self._resume, hurries=self.hurries)
@@ -214,6 +224,7 @@ class Turn:
 
     def run(self) -> None:
         """Do the work, inside the greenlet: called by that alone."""
+        outer = CHARGES.set(self.tick)
         try:
             if self._ended_by is not None:
                 raise self._ended_by  # while it stood in line
@@ -223,6 +234,7 @@ class Turn:
                 _forget_frames(error)
             self.error = error
         finally:
+            CHARGES.reset(outer)
             self.ended = True
             if self._outcome is not None:
                 self._settle(self._outcome)

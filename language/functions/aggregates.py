@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from math import isinf, sqrt
 from typing import Any
 
 from language.env import Env
-from language.functions.arrays import sort
-from language.functions.table import function, slices
+from language.functions.arrays import order_of, sort
+from language.functions.table import function
 from language.numbers import NUMBERS, add, divide, finite, integer
-from language.operators import hashable, order_key
+from language.operators import hashable
+from language.pieces import slices
 from protocol.errors import TypeRefused
 from protocol.values import NONE, type_name
 
@@ -119,19 +119,17 @@ def average(ints: int, exact: Decimal | None, high: float, low: float, count: in
 @function("min", "array", result="any", env=True)
 def min_(env: Env, items: list[Any]) -> Any:
     """The least value in the order of values, none and null passed over; none of nothing."""
-    least = [
-        min(found, key=partial(order_key, tick=env.tick)) for found in _present(items, env) if found
-    ]
-    return min(least, key=partial(order_key, tick=env.tick)) if least else NONE
+    key = order_of(items, env)
+    least = [min(found, key=key) for found in _present(items, env) if found]
+    return min(least, key=key) if least else NONE
 
 
 @function("max", "array", result="any", env=True)
 def max_(env: Env, items: list[Any]) -> Any:
     """The greatest value in the order of values, none and null passed over; none of nothing."""
-    most = [
-        max(found, key=partial(order_key, tick=env.tick)) for found in _present(items, env) if found
-    ]
-    return max(most, key=partial(order_key, tick=env.tick)) if most else NONE
+    key = order_of(items, env)
+    most = [max(found, key=key) for found in _present(items, env) if found]
+    return max(most, key=key) if most else NONE
 
 
 @function("count_distinct", "array", result="int", env=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from contextlib import closing
-from functools import partial
-from typing import Any
+from datetime import datetime, timedelta
+from functools import cmp_to_key, partial
+from typing import Any, Final
+from uuid import UUID
 
 from language.closures import Closure
 from language.env import Env
-from language.functions.table import SLICE, check_array, function, slices
+from language.functions.table import check_array, function
 from language.operators import hashable, order_key, truth
-from protocol.values import NONE
+from language.pieces import SLICE, cut, slices
+from protocol.values import FEW, NONE, PACE, NoneValue, compare
 
 
 @function("array::len", "array", result="int")
@@ -35,7 +39,7 @@ def last(items: list[Any]) -> Any:
 @function("array::sort", "array", "bool", result="array", env=True)
 def sort(env: Env, items: list[Any], descending: bool = False) -> list[Any]:
     """The items in the order of values, equal ones as they stood."""
-    key = partial(order_key, tick=env.tick)
+    key = order_of(items, env)
     if len(items) <= SLICE:
         return sorted(items, key=key, reverse=descending)
     # One call to `sorted` for a million items would hold the loop for a second: sorted runs are
@@ -44,9 +48,32 @@ def sort(env: Env, items: list[Any], descending: bool = False) -> list[Any]:
     merged: list[Any] = []
     for item in heapq.merge(*runs, key=key, reverse=descending):
         merged.append(item)
-        if len(merged) % SLICE == 0:
+        if len(merged) % FEW == 0:
             env.tick()
     return merged
+
+
+def order_of(items: list[Any], env: Env) -> Callable[[Any], Any]:
+    """Return the key by which items sort. Where a comparison may take long, items are compared as
+    they are, with ticks: thousands of keys are compared in one go, and those of arrays would be as
+    large again."""
+    for part in slices(items, env):
+        if not (_QUICK.issuperset(map(type, part)) and all(map(_is_short, part))):
+            return cmp_to_key(partial(_compared, env))
+    return partial(order_key, tick=env.tick)
+
+
+_QUICK: Final = frozenset({NoneValue, type(None), bool, int, float, str, timedelta, datetime, UUID})
+"""Types of which thousands are compared in a few milliseconds."""
+
+
+def _is_short(item: Any) -> bool:
+    return type(item) is not str or len(item) <= PACE
+
+
+def _compared(env: Env, left: Any, right: Any) -> int:
+    env.tick(FEW)
+    return compare(left, right, env.tick)
 
 
 @function("array::distinct", "array", result="array", env=True)
@@ -59,29 +86,34 @@ def distinct(env: Env, items: list[Any]) -> list[Any]:
     return list(found.values())
 
 
-@function("array::flatten", "array", result="array")
-def flatten(items: list[Any]) -> list[Any]:
+@function("array::flatten", "array", result="array", env=True)
+def flatten(env: Env, items: list[Any]) -> list[Any]:
     """Arrays among the items replaced by what they hold, one level deep."""
-    check_array(sum(len(item) if type(item) is list else 1 for item in items))
     flat: list[Any] = []
-    for item in items:
-        if type(item) is list:
-            flat.extend(item)
-        else:
-            flat.append(item)
+    for part in slices(items, env):
+        for item in part:
+            if type(item) is list:
+                check_array(len(flat) + len(item))
+                env.tick(len(item))
+                flat += cut(item, env)
+            else:
+                flat.append(item)
+        check_array(len(flat))
     return flat
 
 
-@function("array::push", "array", "any", result="array")
-def push(items: list[Any], item: Any) -> list[Any]:
+@function("array::push", "array", "any", result="array", env=True)
+def push(env: Env, items: list[Any], item: Any) -> list[Any]:
     """The items and one more at the end."""
-    return [*items, item]
+    found = cut(items, env)
+    found.append(item)
+    return found
 
 
-@function("array::slice", "array", "int", "int", result="array")
-def slice_(items: list[Any], start: int, end: int | None = None) -> list[Any]:
+@function("array::slice", "array", "int", "int", result="array", env=True)
+def slice_(env: Env, items: list[Any], start: int, end: int | None = None) -> list[Any]:
     """The items from start up to end, not included; below zero counts from the end."""
-    return items[start:end]
+    return cut(items, env, start, end)
 
 
 @function("array::map", "array", "closure", result="array", takes=1)

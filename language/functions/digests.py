@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 
 from language.env import Env
-from language.functions.table import function, pieces
+from language.functions.table import function
+from language.pieces import pieces
 
 
 def _digest(env: Env, digest: hashlib._Hash, data: str | bytes) -> str:
-    if isinstance(data, bytes):
-        digest.update(data)
-    else:
-        for part in pieces(data, env):
-            digest.update(part.encode())
+    for part in pieces(data, env.tick):
+        digest.update(part.encode() if isinstance(part, str) else part)
     return digest.hexdigest()
 
 

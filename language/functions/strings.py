@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from language.env import Env
-from language.functions.table import check_array, check_string, function, pieces, slices
+from language.functions.table import check_array, check_string, function
+from language.pieces import PIECE, find, parts, pieces, slices
 from language.sizing import made
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import type_name
@@ -17,32 +18,64 @@ def length(text: str) -> int:
     return len(text)
 
 
-@function("string::lower", "string", result="string")
-def lower(text: str) -> str:
+@function("string::lower", "string", result="string", env=True)
+def lower(env: Env, text: str) -> str:
     """Letters in lower case."""
-    return text.lower()
+    if len(text) <= PIECE:
+        return text.lower()
+    found, end, before = [], 0, ""
+    for piece in pieces(text, env.tick):
+        end += len(piece)
+        # A sigma at the end of a word is another one: each piece is seen with what is around it.
+        after = text[end : end + _AROUND]
+        around = (before + piece + after).lower()
+        found.append(around[len(before.lower()) : len(around) - len(after.lower())])
+        before = piece[-_AROUND:]
+    return "".join(found)
+
+
+_AROUND: Final = 64
+"""Characters that may stand between the sigma at the end of a piece and the next letter."""
 
 
 @function("string::upper", "string", result="string", env=True)
 def upper(env: Env, text: str) -> str:
     """Letters in upper case."""
+    if len(text) <= PIECE:
+        return text.upper()
     # A letter may become three, and none looks at the ones beside it.
-    return "".join([part.upper() for part in pieces(text, env)])
+    return "".join([part.upper() for part in pieces(text, env.tick)])
 
 
-@function("string::trim", "string", result="string")
-def trim(text: str) -> str:
+@function("string::trim", "string", result="string", env=True)
+def trim(env: Env, text: str) -> str:
     """Without white space at both ends."""
-    return text.strip()
+    if len(text) <= PIECE:
+        return text.strip()
+    start, end = 0, len(text)
+    for piece in pieces(text, env.tick):
+        start += len(piece) - len(piece.lstrip())
+        if not piece.isspace():
+            break
+    while end > start:
+        piece = text[max(start, end - PIECE) : end]
+        end -= len(piece) - len(piece.rstrip())
+        if not piece.isspace():
+            break
+        env.tick()
+    return text[start:end]
 
 
-@function("string::split", "string", "string", result="array")
-def split(text: str, separator: str) -> list[str]:
+@function("string::split", "string", "string", result="array", env=True)
+def split(env: Env, text: str, separator: str) -> list[str]:
     """The parts between separators."""
     if not separator:
         raise BadRequest("string::split takes a separator that is not empty")
-    check_array(text.count(separator) + 1)
-    return text.split(separator)
+    found: list[str] = []
+    for some in parts(text, separator, env):
+        found += some
+        check_array(len(found))
+    return found
 
 
 @function("string::join", "array", "string", result="string", env=True)
@@ -55,7 +88,7 @@ def join(env: Env, parts: list[Any], separator: str) -> str:
                 raise TypeRefused(f"string::join takes strings, not {type_name(one)}")
             size += len(one)
     check_string(size + len(separator) * (len(parts) - 1))
-    return separator.join(parts)
+    return separator.join([separator.join(part) for part in slices(parts, env)])
 
 
 @function("string::starts", "string", "string", result="bool")
@@ -70,22 +103,30 @@ def ends(text: str, part: str) -> bool:
     return text.endswith(part)
 
 
-@function("string::contains", "string", "string", result="bool")
-def contains(text: str, part: str) -> bool:
+@function("string::contains", "string", "string", result="bool", env=True)
+def contains(env: Env, text: str, part: str) -> bool:
     """Whether the part stands anywhere in the text."""
-    return part in text
+    return find(text, part, env) >= 0
 
 
-@function("string::replace", "string", "string", "string", result="string")
-def replace(text: str, old: str, new: str) -> str:
+@function("string::replace", "string", "string", "string", result="string", env=True)
+def replace(env: Env, text: str, old: str, new: str) -> str:
     """Every occurrence of a part replaced."""
     if not old:
         raise BadRequest("string::replace takes a part that is not empty")
-    if len(new) > len(old):
-        size = len(text) + text.count(old) * (len(new) - len(old))
+    if len(text) <= PIECE:
+        if len(new) > len(old):
+            size = len(text) + text.count(old) * (len(new) - len(old))
+            check_string(size)
+            made(size)
+        return text.replace(old, new)
+    found, size = [], -len(new)
+    for some in parts(text, old, env):
+        size += sum(map(len, some)) + len(some) * len(new)
         check_string(size)
-        made(size)
-    return text.replace(old, new)
+        found.append(new.join(some))
+    made(size)
+    return new.join(found)
 
 
 @function("string::slice", "string", "int", "int", result="string")

@@ -7,7 +7,7 @@ argument is checked by type before the implementation sees it, and nothing is co
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -16,10 +16,11 @@ from uuid import UUID
 
 from language.closures import Closure
 from language.env import Env
+from language.pieces import cost_of
 from language.sizing import made
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
-from protocol.values import PACE, RecordId, type_name
+from protocol.values import FEW, PACE, RecordId, type_name
 
 KINDS: Final[dict[str, frozenset[type] | None]] = {
     "any": None,
@@ -38,8 +39,8 @@ KINDS: Final[dict[str, frozenset[type] | None]] = {
     "closure": frozenset({Closure}),
 }
 """Words for argument types in the table; `text` is a string or bytes."""
-_SIZED: Final = frozenset({"string", "bytes", "text", "array", "object"})
-"""Those that say how long a call may take. One of a long argument is preceded by a tick."""
+_SIZED: Final = frozenset({"any", "string", "bytes", "text", "array", "object"})
+"""Those that say how long a call may take. One of a long argument is charged by its size."""
 _PLAIN: Final = frozenset({"string", "bytes", "text"})
 _LONG: Final = frozenset({str, bytes, list, dict})
 
@@ -134,11 +135,15 @@ def _checked(
             if allowed is not None and type(argument) not in allowed:
                 raise _refused(name, parameters, arguments)
         if sized:
+            cost = 0
             for argument in arguments:
-                # A batch has hundreds of rows, and calls this for each without a tick of its own.
-                if type(argument) in _LONG and len(argument) > PACE:
-                    surroundings.tick()
-                    return _told(work(surroundings, *arguments) if env else work(*arguments))
+                kind = type(argument)
+                if kind in _LONG and len(argument) > FEW:
+                    size = len(argument)
+                    cost += size if kind is list or kind is dict else cost_of(size)
+            if cost:
+                surroundings.tick(cost)
+                return _told(work(surroundings, *arguments) if env else work(*arguments))
         found = work(surroundings, *arguments) if env else work(*arguments)
         return _told(found) if grows else found
 
@@ -169,19 +174,6 @@ def _refused(
     raise AssertionError("called only with an argument that does not fit")
 
 
-def pieces(text: str, env: Env) -> Iterator[str]:
-    """A string in pieces that take less than a few milliseconds each, with a tick before each but
-    the first."""
-    for start in range(0, len(text), PIECE):
-        if start:
-            env.tick()
-        yield text[start : start + PIECE]
-
-
-PIECE: Final = 64 * limits.KIB
-"""Characters worked on at one go."""
-
-
 def check_string(size: int) -> None:
     """:raises TooLarge: a function would build a string of so many characters"""
     if size > limits.STRING_BYTES:
@@ -196,15 +188,3 @@ def check_array(size: int) -> None:
         raise TooLarge(
             f"an array built here has at most {limits.RANGE_ITEMS} items", limit=limits.RANGE_ITEMS
         )
-
-
-SLICE: Final = 4096
-"""Items of an array that a function handles before it asks whether its time is up."""
-
-
-def slices(values: list[Any], env: Env) -> Iterator[list[Any]]:
-    """An array in slices, with a tick between two."""
-    for start in range(0, len(values), SLICE):
-        if start:
-            env.tick()
-        yield values[start : start + SLICE]

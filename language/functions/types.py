@@ -26,17 +26,20 @@ from protocol.text import (
     parse_record,
     pieces,
 )
-from protocol.values import RecordId, check_decimal, check_record_id, paced, type_name
+from protocol.values import RecordId, check_decimal, check_record_id, type_name
 
 _TEXT_CHARACTERS: Final = 64
 
 
 _NUMBERS: Final = ("int", "float", "decimal")
 _SHOWN: Final = 40
+_NUMBER_CHARACTERS: Final = 16 * limits.KIB
+"""Of a text that is looked at, to see whether it is a number."""
 
 
 def _refuse(value: Any, wanted: str) -> NoReturn:
-    if type(value) is str and len(value) > _SHOWN and wanted in _NUMBERS and NUMBER.match(value):
+    long = type(value) is str and len(value) > _SHOWN
+    if long and wanted in _NUMBERS and NUMBER.match(value[:_NUMBER_CHARACTERS]):
         raise NumberTooLarge(f"a number of {len(value)} characters is too long for {wanted}")
     shown = format_value(value) if type(value) is str and len(value) <= _SHOWN else type_name(value)
     raise TypeRefused(f"{shown} is no {wanted}", found=type_name(value), wanted=wanted)
@@ -120,7 +123,8 @@ def string(env: Env, value: Any) -> str:
     if kind is not list and kind is not dict:
         return format_value(value)
     text, size = [], 0
-    for piece in paced(pieces(value), env.tick):
+    for piece in pieces(value):
+        env.tick(1 + len(piece))
         size += len(piece)
         check_string(size)
         text.append(piece)

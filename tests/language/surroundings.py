@@ -14,7 +14,7 @@ from language.rows import Batch, Objects, Pairs
 from language.select import SelectPlan, plan_select
 from protocol import binary
 from protocol.errors import Unknown
-from protocol.values import RecordId
+from protocol.values import PACE, RecordId
 
 NOW = datetime(2026, 11, 20, 12, 30, 15, 250000, tzinfo=UTC)
 
@@ -42,12 +42,17 @@ class Tables:
         self.now = NOW
         self.rng = Dice()
         self.ticks = 0
+        """Looks at the clock, as those of `actors.scripts.turns`."""
+        self._charged = 0
         self.selected = 0
         self.pulled = 0
         self._plans: dict[int, tuple[tree.Select, SelectPlan]] = {}
 
-    def tick(self) -> None:
-        self.ticks += 1
+    def tick(self, cost: int = PACE) -> None:
+        self._charged += cost
+        if self._charged >= PACE:
+            self._charged = 0
+            self.ticks += 1
 
     def record(self, record: RecordId) -> dict[str, Any] | None:
         rows = self.tables.get(record.table, [])

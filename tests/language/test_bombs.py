@@ -181,7 +181,7 @@ def test_others_get_their_turn_before_each_match_that_takes_long() -> None:
 )
 def test_others_get_their_turn_before_each_call_on_a_long_text(call: str) -> None:
     """A batch of rows of a megabyte each took seconds, and no TIMEOUT came in between."""
-    env = Tables(batch=100, t=[{"v": "ab" * 1000}] * 100)
+    env = Tables(batch=100, t=[{"v": "ab" * 10_000}] * 100)
     env.value(f"(SELECT VALUE id FROM t WHERE {call} = 'x')")
     assert env.ticks >= 100
     env = Tables(batch=100, t=[{"v": "ab"}] * 100)

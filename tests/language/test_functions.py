@@ -67,7 +67,7 @@ def _fitting(kind: str) -> Any:
     return {
         "string": "a", "text": "a", "int": 1, "number": 1, "array": [1], "object": {}, "any": 1,
         "bool": True, "datetime": NOW, "duration": timedelta(1), "record": RecordId("t", 1),
-        "closure": Closure(("x",), lambda row, env: True, None, Tables()),
+        "closure": Closure(("x",), lambda row, env: True, None, Tables(), 1),
     }[kind]  # fmt: skip
 
 

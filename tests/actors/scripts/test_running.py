@@ -47,7 +47,14 @@ LONG = {
     "schemafull": "ALTER TABLE thing SET SCHEMAFULL",
     "block": "BEGIN; UPDATE thing SET n = 1; UPDATE thing SET n = 2; COMMIT",
     "hash": "INFO FOR STATE",
+    "vectors": f"RETURN [{', '.join(['vector::cosine(0..900, 0..900)'] * 1500)}]",
+    "conditions": f"SELECT * FROM thing WHERE {' OR '.join(f'n = -{n + 1}' for n in range(600))}",
+    "patterns": "SELECT * FROM thing WHERE name ~ string::join(['^x{9}', type::string(n)], '')",
+    "columns": "SELECT "
+    + ", ".join(f"string::replace(name, 'n', 'x') AS n{n}" for n in range(200))
+    + " FROM thing",
 }
+"""The last are wide: each row of them takes long, or all that there is one does."""
 
 
 async def fill(node: Running) -> None:
