@@ -13,7 +13,7 @@ import random
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from surfaces.http import frames
@@ -78,24 +78,22 @@ class Heard:
         elif kind == "commit":
             self._commit(said)
         elif kind == "error":
-            code = said["error"]["code"]
-            self.ends[code] = self.ends.get(code, 0) + 1
-            if code == "LogPruned":
-                self.seq = None
-            elif code == "Unknown":
-                self.refused(said["error"])
+            self.ended(said["error"])
         elif kind in ("beat", "caught_up"):
             if self.seq is not None and said["seq"] < self.seq:
                 raise Wrong(f"{self.name}: {kind} goes back to {said['seq']} from {self.seq}")
             self._is_at(said)
 
-    def refused(self, error: Mapping[str, Any]) -> NoReturn:
-        """The node takes no reader. :raises Wrong: :raises Refused:"""
-        # What it asks for is not declared yet: nothing may be missing then.
-        if error["code"] not in AWAY and not (error["code"] == "Unknown" and not self.numbers):
-            told = f" after {self.numbers[-1]}" if self.numbers else ""
-            raise Wrong(f"{self.name}: refused with {dict(error)}{told}")
-        raise Refused
+    def ended(self, error: Mapping[str, Any]) -> None:
+        """The node ends the feed, or does not begin it. :raises Wrong: :raises Refused:"""
+        code = error["code"]
+        self.ends[code] = self.ends.get(code, 0) + 1
+        if code == "LogPruned":
+            self.seq = None
+        elif code == "Unknown":  # the table is not declared yet: nothing may be missing then
+            if self.numbers:
+                raise Wrong(f"{self.name}: {dict(error)} after {self.numbers[-1]}")
+            raise Refused
 
     def _commit(self, said: Mapping[str, Any]) -> None:
         if self.seq is not None and said["seq"] <= self.seq:
@@ -176,7 +174,10 @@ async def _once(
         await peer.send(asks)
         answer = await peer.raw.answer()
         if answer.status != 101:
-            heard.refused(answer.error)
+            if answer.error["code"] not in {*AWAY, "LogPruned", "Unknown"}:
+                raise Wrong(f"{heard.name}: refused with {answer.error}")
+            heard.ended(answer.error)
+            raise Refused
         for _ in range(ends_after):
             frame = await peer.frame()
             if frame.opcode != frames.TEXT:

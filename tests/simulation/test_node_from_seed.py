@@ -264,8 +264,8 @@ def _delete_uncounted(tx: Transaction, table: Any, id: Any, before: records.Stor
     tx.delete_record(keys.record(table.prefix, id), before.sequence)
 
 
-def _release_without_saw(run: ScriptRun) -> None:
-    run.transaction.release()
+def _rests_on_nothing(_run: ScriptRun) -> None:
+    pass
 
 
 _fine_fold = replay.fold
@@ -364,7 +364,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a range that was read is not validated": (ReadSet, "add_range", _forget_range),
     "nothing is validated": (conflicts, "_require_unread", _validate_nothing),
     "a count is kept wrong": (records, "delete", _delete_uncounted),
-    "an answer does not wait for what it saw": (ScriptRun, "_release", _release_without_saw),
+    "an answer does not wait for what it saw": (ScriptRun, "rest_on_seen", _rests_on_nothing),
     "a replay forgets range deletes": (replay, "fold", _replay_no_range),
     "a replay derives nothing": (Kept, "follow", _derives_nothing),
     "the state runs ahead of the log": (Committer, "hand_over", _ahead_of_the_log),
