@@ -226,7 +226,7 @@ def test_a_value_that_holds_itself_many_times_is_weighed_in_as_many_steps() -> N
 def test_a_value_that_grew_deep_is_refused_before_anything_recurses_into_it() -> None:
     value: Any = 1
     for depth in range(1, 100):
-        value = [value] if depth % 2 else {"a": value}
+        value = {"a": value} if depth % 2 else [value]
         if depth <= 64:
             assert bounded(value) is value
         else:

@@ -44,8 +44,6 @@ async def test_what_is_kept_has_one_bound(node: Running) -> None:
         f" FOR $y IN $r {{ LET $r = {BIG}; RETURN 1 }} }}",
         "LET $a = (SELECT a FROM $objects); LET $b = (SELECT a FROM $objects);"
         " LET $c = (SELECT a FROM $objects)",
-        f"LET $a = type::record('thing', {BIG}); LET $b = type::record('thing', {BIG});"
-        f" LET $c = type::record('thing', {BIG})",
         "LET $a = SELECT $text AS a, $text AS b FROM [{}]; LET $b = SELECT $text AS a FROM [{}]",
         "LET $a = $rows; LET $b = [$rows]; LET $c = [$rows, 1]",
     ]:

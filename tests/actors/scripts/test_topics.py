@@ -38,6 +38,7 @@ from protocol.requests import (
     SignOut,
 )
 from protocol.rights import Verb
+from protocol.values import PACE
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running
 from tests.operations import Operated
@@ -418,12 +419,12 @@ class Meanwhile:
         """The tick at which it is to happen; below 1: it has."""
         tick = Turn.tick
 
-        def paused(turn: Turn) -> None:
+        def paused(turn: Turn, cost: int = PACE) -> None:
             self.left -= 1
             if self.left == 0:
                 turn.wait(act())
             else:
-                tick(turn)
+                tick(turn, cost)
 
         monkeypatch.setattr(Turn, "tick", paused)
 

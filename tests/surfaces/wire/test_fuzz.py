@@ -243,7 +243,7 @@ class TestPlantedFaults:
         """An exception that is no refusal cuts the connection, and is logged."""
         logbook.allow("a connection failed|not logged one by one")
 
-        def naked(data: Any, tick: Any = None) -> Any:
+        def naked(data: Any, tick: Any = None, refuse: Any = None) -> Any:
             return msgpack.unpackb(data, ext_hook=binary.decode_extension, timestamp=3)
 
         monkeypatch.setattr(binary, "unpack_foreign", naked)
