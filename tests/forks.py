@@ -117,9 +117,9 @@ def _fork(
 def _begin(variables: Mapping[str, str], faults: str) -> None:
     """Have the program that is forked run, if it doesn't."""
     mother = _mothers.pop(faults, None)
+    while len(_mothers) >= MOST:
+        _end(_mothers.pop(next(iter(_mothers))))
     if mother is None or mother.poll() is not None:
-        while len(_mothers) >= MOST:
-            _end(_mothers.pop(next(iter(_mothers))))
         mother = _started(variables, faults)
     _mothers[faults] = mother
 

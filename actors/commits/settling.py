@@ -30,12 +30,15 @@ class Settling:
         self._coming = False
         """Whether a turn for more is on its way."""
         self._stalled: asyncio.TimerHandle | None = None
-        """Runs while the engine takes nothing."""
+        """Asks an engine again that takes nothing."""
+        self._takes_nothing = False
+        """True if the engine took nothing when it was asked last."""
 
     def some(self) -> bool:
         """Bring a part of what is released to the engine, and have the rest follow. False: it takes
         nothing for now."""
-        if not self.ledger.may_settle:
+        self._takes_nothing = not self.ledger.may_settle
+        if self._takes_nothing:
             if self._stalled is None:
                 self._stalled = self._loop.call_later(STALL_SECONDS, self._look_again)
             return False
@@ -60,7 +63,7 @@ class Settling:
     @property
     def waiting_bytes(self) -> int:
         """What is in flight because the engine takes nothing. May be read from another thread."""
-        return self.ledger.flight.bytes if self._stalled is not None else 0
+        return self.ledger.flight.bytes if self._takes_nothing else 0
 
     def close(self) -> None:
         """Ask no more."""
