@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from difflib import SequenceMatcher
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from actors.entry_views import Ids, shown_inside, since
@@ -56,10 +57,15 @@ from storage.transactions import Transaction
 from storage.users import User
 from storage.vaults import Vault
 
-LOOKED_AT: Final = 512
-"""Tables of a database among which one of a near name is looked for: it takes a millisecond."""
+LOOKED_AT: Final = 256
+"""Tables of a database among which one of a near name is looked for."""
+COMPARED: Final = 4
+"""Of those that the caller sees, names compared letter by letter: of long names each takes up to
+0.6 ms, in one go."""
+ALIKE: Final = 0.5
+"""Least share of letters that two names have in common for these to be compared."""
 NEAR: Final = 0.7
-"""How near a name is that was mistyped: `persn` is 0.91 of `person`."""
+"""Least likeness of a name and a mistyped one: that of `persn` and `person` is 0.91."""
 
 Judgement = tuple[Verbs, bool, tuple[Noun, ...]]
 """Of somebody and a thing: the verbs it holds on it; whether it sees it by its role, or by a grant
@@ -584,12 +590,23 @@ _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
 
 
 def _near_table(tx: Transaction, who: Standing, database: Database, name: str) -> str | None:
-    """The table that somebody sees whose name is nearest to one that it sees no table of."""
-    names = catalog.table_names(tx, database, LOOKED_AT)
-    for near in get_close_matches(name, names, max(len(names), 1), NEAR):
-        found = None if near == name else catalog.find_table(tx, database, near)
+    """Return the name of a table that somebody sees, which is near to one that it sees no table
+    of; None: there is none."""
+    letters, left = set(name), COMPARED
+    shares = [
+        (2 * len(letters & others) / (len(letters) + len(others)), near)
+        for near in catalog.table_names(tx, database, LOOKED_AT)
+        if near != name
+        for others in (set(near),)
+    ]
+    for share, near in sorted(shares, key=itemgetter(0), reverse=True):
+        if share < ALIKE or not left:
+            break
+        found = catalog.find_table(tx, database, near)
         if found is not None and who.sees(tx, found):
-            return near
+            if SequenceMatcher(None, near, name).ratio() >= NEAR:
+                return near
+            left -= 1
     return None
 
 
