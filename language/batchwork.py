@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from language import generate, tree
-from language.charges import stretch, stretches
+from language.charges import stretch
 from language.compile import compile_condition, compile_expression
 from language.env import Env
 from language.error_places import is_of_values, of_record
 from language.generate import Memo
 from language.names import children, shape_of
+from language.pieces import slices
 from language.rows import Batch, Pairs, Row, Shape
 from protocol.errors import Refusal
 from protocol.values import RecordId
@@ -51,7 +52,7 @@ class Lazily:
             return self._computed(rows, env, memo)
         found: list[Any] = []
         before = 0
-        for part in stretches(rows, self._step, env.tick):
+        for part in slices(rows, env, self._step):
             some = self._computed(part, env, memo)
             found += [before + n for n in some] if self._numbered else some
             before += len(part)

@@ -3,8 +3,8 @@ hold a hundred thousand operators, all of them evaluated for one row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from language import tree
@@ -49,7 +49,23 @@ def stretch(nodes: Any) -> int:
     return max(1, STRETCH // cost_of_nodes(nodes))
 
 
-def charged(node: tree.Expression) -> tree.Expression:
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A part of a wide expression whose evaluation is charged for. No text makes it: it is put in
+    before the expression is compiled, and stands in no tree but that one.
+
+    :param cost: of what is evaluated since the last one, as `Env.tick` takes it
+    """
+
+    of: tree.Expression
+    cost: int
+
+
+Evaluated = tree.Expression | Charged
+"""A part of an expression that is compiled."""
+
+
+def charged(node: tree.Expression) -> Evaluated:
     """Return an expression that charges for its parts as they are evaluated, if it is wide."""
     return node if cost_of_nodes(node, WIDE) <= WIDE else _Charging().changed(node)
 
@@ -70,7 +86,7 @@ class _Charging:
         if self._spent < WIDE or type(node) not in _CHARGED:
             return found
         spent, self._spent = self._spent, 0
-        return tree.Charged(found, spent)
+        return Charged(found, spent)
 
     def _parts(self, nodes: Any) -> Any:
         return tuple([self._part(one) for one in nodes])
@@ -128,11 +144,3 @@ _CHANGES: Final[dict[type, Callable[[_Charging, Any], Any]]] = {
     tree.Collected: _Charging._path,
     tree.Index: _Charging._index,
 }
-
-
-def stretches(rows: list[Any], step: int, tick: Callable[[], None]) -> Iterator[list[Any]]:
-    """Yield rows some at a time, with a tick between."""
-    for start in range(0, len(rows), step):
-        if start:
-            tick()
-        yield rows[start : start + step]

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from language import numbers, operators, tree
 from language.budget import Parts
-from language.charges import charged, stretch
+from language.charges import Charged, Evaluated, charged, stretch
 from language.closures import Closure
 from language.env import Env
 from language.error_places import placed
@@ -60,14 +60,14 @@ def compile_condition(node: tree.Expression, shape: Shape | None = None) -> Cond
     return _condition(charged(node), shape)
 
 
-def _compiled(node: tree.Expression, shape: Shape | None) -> Compiled:
+def _compiled(node: Evaluated, shape: Shape | None) -> Compiled:
     found = constant(node)
     if found is not MISSING:
         return lambda row, env: found
     return _COMPILERS[type(node)](node, shape)  # type: ignore[no-any-return]
 
 
-def _condition(node: tree.Expression, shape: Shape | None) -> Condition:
+def _condition(node: Evaluated, shape: Shape | None) -> Condition:
     work = _compiled(node, shape)
     if is_condition(node):
         return work
@@ -81,18 +81,18 @@ _CONDITIONS: Final = frozenset(
 )
 
 
-def is_condition(node: tree.Expression) -> bool:
+def is_condition(node: Evaluated) -> bool:
     """Whether an expression can only answer a bool."""
     if isinstance(node, tree.Binary):
         return node.operator in _CONDITIONS
     if isinstance(node, tree.Unary):
         return node.operator == "NOT"
-    if isinstance(node, tree.Charged):
+    if isinstance(node, Charged):
         return is_condition(node.of)
     return isinstance(node, tree.Constant) and isinstance(node.value, bool)
 
 
-def constant(node: tree.Expression) -> Any:
+def constant(node: Evaluated) -> Any:
     """The value of an expression made of constants alone; `MISSING` of any other."""
     if isinstance(node, tree.Constant):
         return node.value
@@ -212,8 +212,8 @@ _FOUND: Final = (tree.Constant, tree.Name, tree.Parameter, tree.RecordLiteral, t
 """Expressions whose values are small, or there already."""
 
 
-def _uncharged(node: tree.Expression) -> tree.Expression:
-    return node.of if isinstance(node, tree.Charged) else node
+def _uncharged(node: Evaluated) -> tree.Expression:
+    return node.of if isinstance(node, Charged) else node
 
 
 def is_made(node: tree.Expression) -> bool:
@@ -240,7 +240,7 @@ def _builder(node: tree.Expression, shape: Shape | None) -> Build:
     return lambda row, env, parts: parts.add(compute(row, env), env.tick)
 
 
-def _charged(node: tree.Charged, shape: Shape | None) -> Compiled:
+def _charged(node: Charged, shape: Shape | None) -> Compiled:
     work, cost = _compiled(node.of, shape), node.cost
     charge(cost * NODE)
 
@@ -490,7 +490,7 @@ _COMPILERS: Final[dict[type, Any]] = {
     tree.Closure: _closure,
     tree.Subquery: _subquery,
     tree.Choice: _choice,
-    tree.Charged: _charged,
+    Charged: _charged,
 }
 
 

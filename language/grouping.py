@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from language import tree
 from language.budget import Budget
-from language.charges import stretch, stretches
+from language.charges import stretch
 from language.error_places import is_of_values
 from language.functions.aggregates import (
     average,
@@ -32,6 +32,7 @@ from language.generate import Code, Memo, order_source
 from language.names import children, parent_fields, rebuilt
 from language.numbers import add
 from language.operators import hashable
+from language.pieces import slices
 from language.printing import print_expression
 from language.rows import Row, Shape
 from protocol.errors import BadRequest, Refusal
@@ -277,7 +278,7 @@ class Grouping:
         before = len(groups)
         held: list[Any] = []
         memo[HELD] = held
-        for part in stretches(rows, self._step, env.tick):
+        for part in slices(rows, env, self._step):
             self._fold(groups, part, env, memo)
         budget.sample(held)
         if len(groups) > before:

@@ -32,13 +32,13 @@ def pieces(text: Any, tick: Tick) -> Iterator[Any]:
         yield text[start : start + PIECE]
 
 
-def slices(items: Iterable[Item], env: Env) -> Iterator[list[Item]]:
-    """Yield items in lists of SLICE, with a tick between two."""
+def slices(items: Iterable[Item], env: Env, most: int = SLICE) -> Iterator[list[Item]]:
+    """Yield items in lists of so many at most, with a tick between two."""
     each = iter(items)
-    part = list(islice(each, SLICE))
+    part = list(islice(each, most))
     while part:
         yield part
-        part = list(islice(each, SLICE))
+        part = list(islice(each, most))
         if part:
             env.tick()
 

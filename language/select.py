@@ -16,7 +16,7 @@ from language import columns as shown
 from language import generate, tree
 from language.batchwork import Filter, Lazily, Origin, of_item, traced
 from language.budget import Budget, too_large
-from language.charges import stretch, stretches
+from language.charges import stretch
 from language.comparisons import Comparison, comparisons
 from language.compile import compile_expression, count_of
 from language.env import Env
@@ -25,6 +25,7 @@ from language.grouping import AGGREGATES, Grouping, check_ungrouped, counts_all
 from language.names import mentions, parent_fields, rebuilt, shape_of
 from language.operators import hashable
 from language.ordering import Sorter
+from language.pieces import slices
 from language.planner import (
     Branches,
     Candidate,
@@ -165,7 +166,7 @@ class SelectPlan:
             if len(rows) <= step:
                 return made[0](rows, items, env, memo)
             found: list[Any] = []
-            for part in stretches(rows, step, env.tick):
+            for part in slices(rows, env, step):
                 found += made[0](part, items[len(found) :], env, memo)
             return found
 
@@ -213,7 +214,7 @@ class SelectPlan:
                 code.append(generate.generate_values(expressions, shape))
             each = (
                 (row, values)
-                for part in stretches(rows, step, env.tick)
+                for part in slices(rows, env, step)
                 for row, values in zip(part, code[0](part, env, memo), strict=True)
             )
             found = []

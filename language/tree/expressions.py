@@ -190,19 +190,8 @@ class Choice:
     at: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Charged:
-    """A part of a wide expression whose evaluation is charged for; put in when that is compiled.
-
-    :param cost: of what is evaluated since the last one, as `language.env.Env.tick` takes it
-    """
-
-    of: Expression
-    cost: int
-
-
 Expression = (
     Constant | Parameter | Array | Object | RecordLiteral | Name | Attribute | Index | Each
     | Collected
-    | Unary | Binary | Range | Call | Closure | Subquery | Choice | Charged
+    | Unary | Binary | Range | Call | Closure | Subquery | Choice
 )  # fmt: skip

@@ -29,9 +29,8 @@ from tests.cases.test_cases import FILES
 NODES: Final = {
     name: found
     for name, found in vars(tree).items()
-    if dataclasses.is_dataclass(found) and name not in ("Script", "Charged")
+    if dataclasses.is_dataclass(found) and name != "Script"
 }
-"""Those that a text makes: `Charged` comes with compiling."""
 ELSEWHERE: Final = {
     "AnswerTooLarge": "of the wire: tests/surfaces/wire",
     "BackupCorrupt": "of backups, to come",

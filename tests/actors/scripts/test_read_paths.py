@@ -242,11 +242,11 @@ TABLES: Final[dict[str, str]] = {
 
 
 def nodes() -> dict[str, type]:
-    """The classes of all nodes that a text makes: `Charged` comes with compiling."""
+    """The classes of all nodes."""
     found = {}
     for name in dir(tree):
         one = getattr(tree, name)
-        if dataclasses.is_dataclass(one) and isinstance(one, type) and one is not tree.Charged:
+        if dataclasses.is_dataclass(one) and isinstance(one, type):
             found[one.__name__] = one
     return found
 
