@@ -246,7 +246,7 @@ def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
 def _decode(
     frame: bytes | memoryview, tick: Tick | None
 ) -> tuple[Kind, int, dict[str, Any] | None]:
-    parts = binary.unpack_foreign(frame, tick, _check_parts)
+    parts = binary.unpack_foreign(frame, tick, _check_frame)
     if type(parts) is not list or len(parts) != 3:
         raise BadRequest("a frame holds an array of three: kind, id, body")
     number, request, body = parts
@@ -259,7 +259,7 @@ def _decode(
     return _KINDS[number], request, body
 
 
-def _check_parts(parts: Any, tick: Tick | None) -> None:
+def _check_frame(parts: Any, tick: Tick | None) -> None:
     """Refuse a frame that holds what is no value. The frame and its body are no levels of one."""
     if type(parts) is list and len(parts) == 3 and type(parts[2]) is dict:
         check(parts[:2])

@@ -390,12 +390,15 @@ def check_parts(value: Any, tick: Tick | None = None) -> None:
     check(value, -1, tick)
 
 
-def check_body(body: dict[Any, Any], tick: Tick | None = None) -> None:
-    """Refuse a field of a message's body that is no value. `params` and `values` hold values, each
-    of which is checked by itself.
+def check_body(body: Any, tick: Tick | None = None) -> None:
+    """Refuse a message's body that holds what is no value. The body is no level of one, and
+    `params` and `values` hold values, each of which is checked by itself.
 
     :param tick: as `check`
     """
+    if type(body) is not dict:
+        check(body, 0, tick)
+        return
     check(dict.fromkeys(body))
     for name, held in body.items():
         if name == "params" and type(held) is dict:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest
 from protocol.text import check_name, parse_duration
-from protocol.values import MICROSECOND, Tick, Value, check, check_body, check_unicode
+from protocol.values import MICROSECOND, Tick, Value, check_body, check_unicode
 from surfaces.http.head import Head
 
 
@@ -47,7 +47,7 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> ScriptRequest:
             jsonvalues.parse(body, tick), lambda plain: jsonvalues.from_json(plain, tick)
         )
     elif kind.startswith(b"application/msgpack"):
-        asked = _from_object(binary.unpack_foreign(body, tick, _check), _same)
+        asked = _from_object(binary.unpack_foreign(body, tick, check_body), _same)
     else:
         asked = ScriptRequest(_utf8(body))
     namespace = asked.namespace or head.text(b"store-namespace")
@@ -185,14 +185,6 @@ def _utf8(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"the script is not UTF-8 at byte {error.start}") from None
-
-
-def _check(found: Any, tick: Tick | None) -> None:
-    """Refuse a body that holds what is no value. The body is no level of one."""
-    if type(found) is dict:
-        check_body(found, tick)
-    else:
-        check(found, 0, tick)
 
 
 def _same(value: Any) -> Any:
