@@ -323,7 +323,7 @@ class Try:
         """Done once it has the place that it waits for, or won't have it."""
         self.counter, self.network_counter, _ = counters
         self.places: list[tuple[_Counter, int]] = []
-        """Those that it has taken, and when."""
+        """Places that it has taken, each with the monotonic time of that."""
         for one in counters:
             one.under_way += 1  # so that what is counted here is found by others
 
@@ -409,5 +409,5 @@ def _too_many() -> Refusal:
 
 
 def _place_us() -> int:
-    """How long a place is taken where sign-ins are paced."""
+    """Return the time for which a place stays taken where sign-ins are paced."""
     return limits.SIGN_INS_AT_ONCE * _SECOND_US // limits.SIGN_INS_A_SECOND

@@ -90,7 +90,7 @@ class Store:
 
     @property
     def state_bytes(self) -> int:
-        """How much the state takes, about."""
+        """Bytes that the state takes, about."""
         return self.engine.stored_bytes() if self.engine is not None else 0
 
     @property

@@ -26,6 +26,7 @@ from actors.scripts.services import Services
 from actors.scripts.turns import Turn
 from actors.topics import HandedOut, Queue, Wait
 from language import tree
+from language.pieces import cost_of
 from language.sizing import made
 from protocol import limits
 from protocol.binary import unpack_object
@@ -129,7 +130,7 @@ class Execution:
     """Its own last commit."""
     in_block = False
     audited = Audited.NEVER
-    """When the audit trail keeps the transaction at hand, by its statements so far."""
+    """Cases in which the audit trail keeps the transaction at hand, by its statements so far."""
     reason: str | None = None
     wait: Wait | None = None
     """Of the statement at hand, which may have to wait for messages."""
@@ -540,5 +541,5 @@ class Execution:
         if raw is None:
             return None
         made(len(raw))
-        self.tick(len(raw) >> 5)
+        self.tick(cost_of(len(raw)))
         return {"id": record, **unpack_object(raw)}

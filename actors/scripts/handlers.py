@@ -207,13 +207,13 @@ def _named(statement: Any, field: str | int) -> str | None:
 
 
 class Audited(IntEnum):
-    """When the audit trail keeps a statement. A refused right is kept of each."""
+    """Cases in which the audit trail keeps a statement. A refused right is kept of each."""
 
     NEVER = 0
     CHANGES = 1
-    """Where it changed something."""
+    """It changed something."""
     ALWAYS = 2
-    """Also where it changed nothing, or was refused."""
+    """It changed something or nothing, or was refused."""
 
 
 _DECLARES: Final = ("Alter", "Define", "Drop", "Rebuild", "Redrive", "Trim")
@@ -234,7 +234,7 @@ class Handler:
     """Whether it needs a node that is writable."""
     needs: tuple[Need | OnRecords | OnNoun | OnParts, ...]
     audited: Audited = Audited.NEVER
-    """When the audit trail keeps it, beside the statement log."""
+    """Cases in which the audit trail keeps it, beside the statement log."""
 
 
 HANDLERS: Final[dict[type, Handler]] = {}

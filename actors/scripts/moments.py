@@ -118,8 +118,8 @@ class Moments:
 
     def _new(self, user: str) -> KeptMoment:
         held, mine = len(self), sum(one.user == user for one in self._kept.values())
-        others = max(limits.MOMENTS - limits.MOMENTS_OF_USER, 0)
-        if not fits(mine, 1, held, limits.MOMENTS - others, others):
+        alone = min(limits.MOMENTS_OF_USER, limits.MOMENTS)
+        if not fits(mine, 1, held, alone, limits.MOMENTS - alone):
             raise Busy(f"{held} moments are kept, {mine} of them by {user}: let one of them go")
         ledger = self._committer.ledger
         name = f"m-{ledger.rng.bytes(NAME_BYTES).hex()}"

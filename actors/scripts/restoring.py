@@ -75,7 +75,7 @@ class Restore:
         self._namespaces: dict[str, Checked] = {}
         """Statements that define a namespace, by its name; of several the first."""
         self._databases: dict[Names, Checked] = {}
-        """As `_namespaces`, of databases."""
+        """Statements that define a database, likewise."""
         self._statements = 0
         self._marks: list[Mark] = []
         self._filled: Iterator[Checked] | None = None

@@ -20,7 +20,7 @@ from protocol.shares import fits
 from protocol.text import duration
 from protocol.values import Value
 
-Key = TypeVar("Key", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 Credential = tuple[str, str | None]
 """A user, and the name of its session; None: it brings the password with each request."""
 
@@ -239,7 +239,7 @@ class Running:
         return self._waiting.of[surface]
 
     def waiting_of(self, surface: Surface, user: str) -> int:
-        """How many of these are a user's."""
+        """Return the number of these that are a user's."""
         return self._waiting.by[surface, user]
 
     @contextmanager
@@ -280,7 +280,7 @@ class Running:
 
 
 class _Waiting:
-    """How many wait on each surface, and of whom."""
+    """Counts of those that wait, by surface and by whose they are."""
 
     def __init__(self) -> None:
         self.of: Counter[Surface] = Counter()
@@ -288,7 +288,7 @@ class _Waiting:
 
     @contextmanager
     def counted(self, surface: Surface, whose: str) -> Iterator[None]:
-        """One more, for as long as it waits."""
+        """Count one more for as long as it waits."""
         self.of[surface] += 1
         self.by[surface, whose] += 1
         try:
@@ -298,7 +298,7 @@ class _Waiting:
             _less(self.by, (surface, whose))
 
 
-def _less(counter: Counter[Key], key: Key) -> None:
+def _less(counter: Counter[_Key], key: _Key) -> None:
     """Count one less, and forget who has none."""
     counter[key] -= 1
     if not counter[key]:

@@ -123,7 +123,7 @@ class Gate(Protocol):
         """How many of this surface's scripts only wait for messages."""
 
     def waiting_of(self, user: str) -> int:
-        """How many of these are a user's."""
+        """Return the number of these that are a user's."""
 
     def when_told(self, call: Callable[[], None]) -> None:
         """Have something called each time that all have been told who waited for the same disk."""
