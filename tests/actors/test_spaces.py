@@ -61,6 +61,7 @@ from storage.spaces import Keys
 from storage.transactions import Transaction
 from tests.actors import nodes
 from tests.actors.nodes import ANA, OWNER
+from tests.actors.scripts.test_stalled_disk import Stall
 from tests.keys import Asking, ask_keys
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock
@@ -216,9 +217,10 @@ async def test_a_long_listing_shows_nothing_that_stands_behind_it(
 async def test_a_long_listing_is_seen_and_ended(
     here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was done before it may have happened."""
+    """What was done before it may have happened: it is not on the disk yet."""
     await here.run(SetKey("a", 1))
     monkeypatch.setattr(here.node.spaces, "_monotonic_us", lambda: 0)
+    stall = Stall(here.node)
     heard = ask_keys(
         here.node, ANA, ("a", "b", "c"), SetKey("b", 1), ListKeys(), request="r-1"
     )  # fmt: skip
@@ -228,6 +230,7 @@ async def test_a_long_listing_is_seen_and_ended(
     assert running.cancel("r-1") and not running.cancel("r-1")
     with pytest.raises(UnknownOutcome):
         await heard
+    stall.end()
     assert running.info(0) == [] and not here.node.committer.ledger._paused
     assert await here.run(ListKeys()) == [{"keys": ["a", "b"]}]
 
