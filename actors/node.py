@@ -25,7 +25,6 @@ from actors.node_parts import NodeParts
 from actors.runtime import Actor, Runtime, ask, stop, tell
 from actors.settings import FirstOwner, NodeSettings
 from actors.sign_ins import LetGo
-from protocol import limits
 from protocol.errors import DiskFull, Draining, NotWritable, Refusal
 from protocol.requests import (
     Caller,
@@ -216,12 +215,15 @@ class Node(NodeParts):
         self.not_ready()
         if self._commits is not None:
             self.open_feeds.end_all(Draining("the node is stopping"))
-        until_us = self.doors.clock.monotonic_us() + limits.DRAIN_SECONDS * 1_000_000
         while len(self.running) and self.failure is None:
-            if self.doors.clock.monotonic_us() >= until_us:
-                log.warning("scripts still running after the drain", count=len(self.running))
-                return
             await asyncio.sleep(0.01)
+
+    async def end_requests(self) -> None:
+        """End at its next slice what outlasted the drain, and wait until it is answered."""
+        self.running.end_all(Draining("the node is stopping"))
+        until_us = self.doors.clock.monotonic_us() + END_SECONDS * 1_000_000
+        while len(self.running) and self.doors.clock.monotonic_us() < until_us:
+            await asyncio.sleep(0.001)
 
     async def stop(self) -> None:
         """Close the store. Whatever still runs is ended; what was acknowledged is on the disk.
@@ -264,7 +266,7 @@ class Node(NodeParts):
     async def _settle(self) -> None:
         """Wait for the commits in flight, then flush, so that the next start replays nothing."""
         try:
-            await self._end_scripts()
+            await self.end_requests()
             self.messages.stop()
             await self._all_released()
             await stop(self._sessions.ref)
@@ -293,13 +295,6 @@ class Node(NodeParts):
         with suppress(TimeoutError):
             async with asyncio.timeout(None if alone else END_SECONDS):
                 await committer.released(committer.ticket(committer.committed))
-
-    async def _end_scripts(self) -> None:
-        """What outlasted the drain is ended at its next slice, and answered."""
-        self.running.end_all(Draining("the node is stopping"))
-        until_us = self.doors.clock.monotonic_us() + END_SECONDS * 1_000_000
-        while len(self.running) and self.doors.clock.monotonic_us() < until_us:
-            await asyncio.sleep(0.001)
 
     # --- failure --------------------------------------------------------------------------------
 

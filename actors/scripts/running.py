@@ -194,10 +194,12 @@ class Running:
         return len(self._resting)
 
     def end_all(self, why: Refusal) -> None:
-        """End every script at its next slice, and every wait."""
+        """End every script at its next slice, every wait, and what waits for its turn."""
         for run in self:
             run.turn.cancel(why.also())  # each says where it was ended
-        for one in [*self._resting.values(), *self._feeds.values()]:
+        resting = [*self._resting.values(), *self._feeds.values()]
+        waiting: list[Resting | Behind] = [*resting, *self.behind()]
+        for one in waiting:
             one.end(why)
 
     def cancel(self, request: str, why: str = "the script was cancelled") -> bool:

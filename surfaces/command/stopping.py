@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,9 @@ SEEN_SECONDS: Final = 0.2
 """Time in which new connections see that the node is not ready, before it refuses them: where
 `/ready` was ever asked, so that a balancer can notice."""
 
+SAID_SECONDS: Final = 5
+"""Time in which clients take the answers of requests that were ended."""
+
 
 class Drainable(Protocol):
     """What says that it is not ready, and finishes what runs."""
@@ -27,6 +31,9 @@ class Drainable(Protocol):
 
     async def drain(self) -> None:
         """Wait for what runs."""
+
+    async def end_requests(self) -> None:
+        """End what still runs, and wait a moment for that."""
 
 
 class Surface(Protocol):
@@ -93,10 +100,16 @@ async def drain(node: Drainable, surfaces: Sequence[Surface]) -> None:
     for surface in surfaces:
         surface.stop_accepting()
     log.info("stopping", stage=3, does=STAGES[2])
-    try:
-        async with asyncio.timeout(limits.DRAIN_SECONDS):
-            await asyncio.gather(node.drain(), *(surface.drain() for surface in surfaces))
-    except TimeoutError:
-        log.warning("work in flight is cut off", after_seconds=limits.DRAIN_SECONDS)
+    finishing = asyncio.gather(node.drain(), *(surface.drain() for surface in surfaces))
+    await asyncio.wait([finishing], timeout=limits.DRAIN_SECONDS)
+    if not finishing.done():
+        log.warning("work in flight is ended", after_seconds=limits.DRAIN_SECONDS)
+        await node.end_requests()
+        await asyncio.wait([finishing], timeout=SAID_SECONDS)
+    if not finishing.done():
+        log.warning("connections are cut off", after_seconds=SAID_SECONDS)
+        finishing.cancel()
+    with suppress(asyncio.CancelledError):
+        await finishing
     await asyncio.gather(*(surface.close() for surface in surfaces))
     log.info("stopping", stage=4, does=STAGES[3])

@@ -62,6 +62,7 @@ operator | SIGHUP: there is no certificate to be read again
 operator | STORE_USER and STORE_PASSWORD do nothing: the store has users already
 operator | already stopping
 operator | asked to stop
+operator | connections are cut off
 operator | few open files allowed
 operator | first owner: its password was generated and is in a file; change it, and remove the file
 operator | how etcd lets this node in was not read again
@@ -75,7 +76,6 @@ operator | other machines can connect without TLS: passwords and data travel in 
 operator | places of a script that was not restored to its end are left
 operator | places of a script that was not restored to its end were dropped
 operator | ready
-operator | scripts still running after the drain
 operator | stopping
 operator | the certificate for other nodes was read again
 operator | the certificate was not renewed
@@ -89,7 +89,7 @@ operator | the next start replays more of the log
 operator | the node is in a cluster, and follows nobody without --peer
 operator | the state is made anew from the log
 operator | what is shown to other nodes was not renewed
-operator | work in flight is cut off
+operator | work in flight is ended
 slow | slow statement
 time | a value does not open, its key is kept
 time | another certificate is shown to other nodes

@@ -42,7 +42,6 @@ EXPECTED = (
     "the next start replays more of the log",
     "the checkpoint waits for room",
     "no room on the disk",
-    "scripts still running after the drain",
     "this node follows no more",
     "copied anew",
     "the copy failed",
