@@ -1,5 +1,5 @@
-"""The program of examples/cluster/ counts right, and sees what is missing; and the README's round
-with three nodes goes as it says."""
+"""The program of examples/cluster/ counts right, and sees what is missing; and the round of its
+README with three nodes goes as it says."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ def test_what_is_there_is_found_and_what_is_missing_is_named(
 
 
 def commands() -> list[list[str]]:
-    """The commands of the README's round, block by block."""
-    text = (ROOT / "README.md").read_text("utf-8").partition("## Three nodes")[2]
+    """The commands of its README's round, block by block."""
+    readme = ROOT / "examples" / "cluster" / "README.md"
+    text = readme.read_text("utf-8").partition("## Three nodes")[2]
     return [block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)]
 
 
