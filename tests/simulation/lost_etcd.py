@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from protocol.agreement import Agreed
 from protocol.requests import ScriptAnswer
+from storage.directory import is_joining
 from tests.simulation.course import Act, Course
-from tests.simulation.members import Member
+from tests.simulation.members import PATH, Member
 from tests.simulation.operators import Policies
 from tests.simulation.promises import Broken
 
@@ -115,8 +116,12 @@ class LostEtcd:
 
     @property
     def _machines(self) -> list[Member]:
-        """Those that have a store: who joins waits for who leads."""
-        return [each for each in self.world.machines if each.name not in self.world.away]
+        """Those that have a store: who joins, or is copied anew, waits for who leads."""
+        return [
+            each
+            for each in self.world.machines
+            if each.name not in self.world.away and not is_joining(each.disk, PATH)
+        ]
 
     async def _force(self) -> bool:
         world = self.world
