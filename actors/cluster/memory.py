@@ -116,5 +116,16 @@ class Memory:
             self._revision = agreed.revision
 
     async def _keep(self, cluster: Cluster) -> None:
+        """Write it down. Who is cancelled meanwhile is so once it is written: what this node goes
+        by is what the file says."""
+        saving = asyncio.ensure_future(self._save_and_go_by(cluster))
+        try:
+            await asyncio.shield(saving)
+        except asyncio.CancelledError:
+            await asyncio.wait([saving])
+            saving.exception()  # on a full disk nothing was promised, and nobody asks any more
+            raise
+
+    async def _save_and_go_by(self, cluster: Cluster) -> None:
         await self._save(cluster)
         self._stands = cluster

@@ -43,6 +43,27 @@ async def test_a_promise_is_one_when_it_is_written() -> None:
     assert memory.promised == 8 == disk.saved[-1].promised
 
 
+async def test_a_promise_that_is_cancelled_while_it_is_written_stands() -> None:
+    """The file says so: a node that went by less would promise less until its next start."""
+    disk = Disk()
+
+    async def save(cluster: Cluster) -> None:
+        await asyncio.shield(disk.save(cluster))  # an actor saves it, whoever waits for it
+
+    memory = Memory(save, Cluster(promised=3))
+    disk.opens.clear()
+    promised = asyncio.ensure_future(memory.promise(8))
+    await asyncio.sleep(0.001)
+    promised.cancel()
+    other = asyncio.ensure_future(memory.promise(7))
+    await asyncio.sleep(0.001)
+    disk.opens.set()
+    with pytest.raises(asyncio.CancelledError):
+        await promised
+    await other
+    assert [one.promised for one in disk.saved] == [8] and memory.promised == 8
+
+
 async def test_an_older_promise_changes_nothing() -> None:
     disk = Disk()
     memory = Memory(disk.save, Cluster(promised=3))
