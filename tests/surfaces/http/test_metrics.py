@@ -19,6 +19,7 @@ from actors.node import Node
 from protocol import limits
 from surfaces.http.metrics import _cluster
 from surfaces.http.surface import HttpSurface
+from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.architecture.sources import ROOT
 from tests.surfaces.http.conftest import Serve, script, until
@@ -176,6 +177,7 @@ async def test_alerts_and_dashboard_name_series_that_there_are(
     expires = datetime.now(UTC) + timedelta(days=30)
     node.listens((Listening("http", "x:1", True, expires),))
     surface = await serve()
+    surface.wire = WireSurface(NodeGate(node), WireSettings("127.0.0.1", 0))
     async with await Raw.connect(surface.address[1]) as raw:
         await raw.send(script(SETTING, bearer))
         assert (await raw.answer()).status == 200
@@ -187,13 +189,14 @@ async def test_alerts_and_dashboard_name_series_that_there_are(
             there.setdefault(name, set())
         for sample in family.samples:
             there.setdefault(sample.name, set()).update(sample.labels)
-    # Feeds that have ended are told by why; none has here.
+    # By why they ended, by what was taken: there is none here.
     there["store_feeds_ended_total"].add("code")
+    there["store_backup_age_seconds"].add("form")
     asked = expressions()
     assert len(asked) > 50
     assert unknown(asked, there) == []
-    planted = 'sum by (kind) (store_planted) + store_topic_messages{group="g"} + store_ready'
-    assert unknown([planted], there) == ["store_planted", "store_topic_messages{group}", "kind"]
+    planted = 'sum by (flavour) (store_planted) + store_topic_messages{group="g"} + store_ready'
+    assert unknown([planted], there) == ["store_planted", "store_topic_messages{group}", "flavour"]
 
 
 @pytest.mark.hard
