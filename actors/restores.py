@@ -23,6 +23,7 @@ from protocol.errors import (
     NotEnoughReplicas,
     Refusal,
 )
+from protocol.values import unpaced
 from storage import restores, vaults
 from storage.catalog import Database, Namespace
 from storage.engine import EngineUnreadable
@@ -123,7 +124,7 @@ class Unfinished:
     def _goes(self, tx: Transaction, gone: list[Vault], database: Database) -> None:
         """A database is dropped, and with it what somebody has declared in it meanwhile. Trails say
         of its vaults what they say behind DROP DATABASE."""
-        for vault in vaults.each(tx, database):
+        for vault in vaults.each(tx, database, unpaced):
             self._service.trail.add_to_both(tx, Act("drop", None, vault, reason=_REASON))
             gone.append(vault)
 

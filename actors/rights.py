@@ -46,7 +46,7 @@ from protocol.rights import (
     is_inside,
     needed,
 )
-from protocol.values import Tick
+from protocol.values import Tick, unpaced
 from storage import catalog, functions, replicas, topics, users, vaults
 from storage.catalog import Database, Namespace, Space, Table, absent
 from storage.functions import Function
@@ -268,10 +268,14 @@ class Rights:
         else:
             self.database(tx, caller, namespace.name, database, NOTHING)
 
-    def namespaces(self, tx: Transaction, caller: Caller) -> list[Namespace]:
-        """All namespaces, to whom may have all of them listed. :raises NotAllowed:"""
+    def namespaces(self, tx: Transaction, caller: Caller, tick: Tick) -> Iterator[Namespace]:
+        """All namespaces, to whom may have all of them listed.
+
+        :param tick: called for each
+        :raises NotAllowed:
+        """
         self.store(tx, caller, INFO)
-        return catalog.namespaces(tx)
+        return catalog.namespaces(tx, tick)
 
     # --- what stands in a database --------------------------------------------------------------
 
@@ -306,21 +310,26 @@ class Rights:
         return self._inside(tx, caller, place, name, verbs, vaults.find, "vault")
 
     def vaults(self, tx: Transaction, caller: Caller) -> Iterator[Vault | None]:
-        """Every vault of the store that a caller sees, and None for those it doesn't."""
+        """Every vault of the store that a caller sees, and None for those it doesn't: there may be
+        very many, and whoever goes through them may pause at each."""
         who = self.standing(tx, caller)
-        for database in _databases(tx, who):
-            for vault in vaults.each(tx, database):
+        for database in _databases(tx, who, unpaced):
+            for vault in vaults.each(tx, database, unpaced):
                 yield vault if who.sees(tx, vault) else None
 
-    def vaults_in(self, tx: Transaction, caller: Caller, database: Database) -> list[Vault]:
-        """Those of a database that a caller sees, by name."""
+    def vaults_in(
+        self, tx: Transaction, caller: Caller, database: Database, tick: Tick
+    ) -> Iterator[Vault]:
+        """Those of a database that a caller sees, by name. :param tick: called for each there is"""
         who = self.standing(tx, caller)
-        return [vault for vault in vaults.each(tx, database) if who.sees(tx, vault)]
+        for vault in vaults.each(tx, database, tick):
+            if who.sees(tx, vault):
+                yield vault
 
     def every_vault(self, tx: Transaction) -> Iterator[Vault]:
         """Every vault there is: for the node itself, which looks after their keys."""
-        for database in catalog.every_database(tx):
-            yield from vaults.each(tx, database)
+        for database in catalog.every_database(tx, unpaced):
+            yield from vaults.each(tx, database, unpaced)
 
     def under_store(self, tx: Transaction) -> Iterator[Vault]:
         """Those that the store's passphrase opens."""
@@ -333,13 +342,14 @@ class Rights:
         database = None if namespace is None else catalog.find_database(tx, namespace, place[1])
         return None if database is None else vaults.find(tx, database, name)
 
-    def topics(self, tx: Transaction, caller: Caller, verbs: Verbs) -> Iterator[Topic | None]:
-        """Every topic of the store on which a caller holds these verbs, and None for some on which
-        it doesn't: there may be very many, and whoever goes through them may pause at each."""
+    def topics(
+        self, tx: Transaction, caller: Caller, verbs: Verbs, tick: Tick
+    ) -> Iterator[tuple[Database, Iterator[Topic]]]:
+        """The databases of the store that a caller sees, each with those of its topics on which it
+        holds these verbs. :param tick: called for each database and topic there is"""
         who = self.standing(tx, caller)
-        for database in _databases(tx, who):
-            for topic in topics.each_topic(tx, database):
-                yield topic if verbs <= who.holds(topic) else None
+        for database in _databases(tx, who, tick):
+            yield database, _held(who, topics.each_topic(tx, database, tick), verbs)
 
     def _inside(
         self,
@@ -610,9 +620,16 @@ def _near_table(tx: Transaction, who: Standing, database: Database, name: str) -
     return None
 
 
-def _databases(tx: Transaction, who: Standing) -> Iterator[Database]:
+def _held(who: Standing, every: Iterator[Topic], verbs: Verbs) -> Iterator[Topic]:
+    """The topics on which somebody holds these verbs."""
+    for topic in every:
+        if verbs <= who.holds(topic):
+            yield topic
+
+
+def _databases(tx: Transaction, who: Standing, tick: Tick) -> Iterator[Database]:
     """The databases of the store that somebody sees."""
-    return catalog.every_database(tx, lambda place: who.sees(tx, place))
+    return catalog.every_database(tx, tick, lambda place: who.sees(tx, place))
 
 
 def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:

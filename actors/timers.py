@@ -35,7 +35,7 @@ class Timers:
         (`Committer.on_following`)."""
         if not leads:
             return
-        self._spaces.begin()
+        await self._spaces.begin()
         self._indexes.wake()
         self._vaults.wake()
         if self._unfinished is not None:

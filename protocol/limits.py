@@ -444,6 +444,9 @@ CERTIFICATE_WARNING_DAYS: Final = 14
 what should have renewed it did not, and to mend that."""
 CERTIFICATE_LOOK_SECONDS: Final = 24 * 3600
 """Between two such lines."""
+METRICS_NAMED: Final = 200
+"""Topics that a scrape names, and as many readers and groups of theirs: those of the topics that
+were declared first. What it shows of all others is summed in one series each."""
 METRICS_WAIT_SECONDS: Final = 1
 """How long a scrape waits for the disk, to show topics as they are; while that stalls it goes on
 without them, for nobody looks at figures more than then."""

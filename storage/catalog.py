@@ -8,7 +8,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice
@@ -17,7 +17,7 @@ from typing import Any
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, TooLarge, Unknown
 from protocol.text import check_name
-from protocol.values import Tick
+from protocol.values import Tick, unpaced
 from storage import fields, index_rows, keys, users
 from storage.announcing import OnChange, kept, read_kept
 from storage.effects import SEQUENCE_BYTES
@@ -184,7 +184,7 @@ def find_table(tx: Transaction, database: Database, name: str) -> Table | None:
     if found is None:
         value = tx.get(keys.table(database.namespace.id, database.id, name))
         if value is not None:
-            found = _table(tx, database, name, value)
+            found = _looked_up(tx, database, name, value)
             tx.remember(at, found, *declared_of_table(found))
     return found
 
@@ -233,46 +233,55 @@ def declared_of_space(space: Space) -> tuple[bytes, ...]:
     return key, *declared_of(database)
 
 
-def namespaces(tx: Transaction) -> list[Namespace]:
+# There may be very many of each: they are read as they are asked for, and `tick` is called for
+# each row.
+
+
+def namespaces(tx: Transaction, tick: Tick) -> Iterator[Namespace]:
     """All namespaces, by name."""
-    start, end = keys.namespaces()
-    return [_namespace(name, value) for name, value in _named(tx, start, end)]
+    for name, value in each_named(tx, *keys.namespaces(), tick):
+        yield _namespace(name, value)
 
 
-def databases(tx: Transaction, namespace: Namespace) -> list[Database]:
+def databases(tx: Transaction, namespace: Namespace, tick: Tick) -> Iterator[Database]:
     """The databases of a namespace, by name."""
-    start, end = keys.databases(namespace.id)
-    return [_database(namespace, name, value) for name, value in _named(tx, start, end)]
+    for name, value in each_named(tx, *keys.databases(namespace.id), tick):
+        yield _database(namespace, name, value)
 
 
 def every_database(
-    tx: Transaction, sees: Callable[[Namespace | Database], bool] = lambda _place: True
+    tx: Transaction,
+    tick: Tick,
+    sees: Callable[[Namespace | Database], bool] = lambda _place: True,
 ) -> Iterator[Database]:
     """The databases of all namespaces, by name.
 
     :param sees: whether a place is among what is looked for; nothing in another one is
     """
-    for namespace in filter(sees, namespaces(tx)):
-        yield from filter(sees, databases(tx, namespace))
+    for namespace in filter(sees, namespaces(tx, tick)):
+        yield from filter(sees, databases(tx, namespace, tick))
 
 
 def table_names(tx: Transaction, database: Database, most: int) -> list[str]:
     """The names of the tables of a database, the first of them in order where there are more."""
-    named = _named(tx, *keys.tables(database.namespace.id, database.id))
+    named = each_named(tx, *keys.tables(database.namespace.id, database.id), unpaced)
     return [name for name, _ in islice(named, most)]
 
 
-def tables(tx: Transaction, database: Database) -> list[Table]:
+def tables(tx: Transaction, database: Database, tick: Tick) -> Iterator[Table]:
     """The tables of a database, by name."""
-    start, end = keys.tables(database.namespace.id, database.id)
-    defined = fields.load(tx, *keys.fields_of_all(database.namespace.id, database.id))
-    return [_table(tx, database, name, value, defined) for name, value in _named(tx, start, end)]
+    numbers = (database.namespace.id, database.id)
+    # One scan for those of all tables: one a table would take longer than all else.
+    defined = fields.load(tx, *keys.of_all(keys.FIELD, *numbers), tick)
+    indexes = index_rows.load(tx, *keys.of_all(keys.INDEX, *numbers), tick)
+    for name, value in each_named(tx, *keys.tables(*numbers), tick):
+        yield _table(database, name, value, defined, indexes)
 
 
-def spaces(tx: Transaction, database: Database) -> list[Space]:
+def spaces(tx: Transaction, database: Database, tick: Tick) -> Iterator[Space]:
     """The cache spaces of a database, by name."""
-    start, end = keys.spaces(database.namespace.id, database.id)
-    return [_space(database, name, value) for name, value in _named(tx, start, end)]
+    for name, value in each_named(tx, *keys.spaces(database.namespace.id, database.id), tick):
+        yield _space(database, name, value)
 
 
 # --- declaring ----------------------------------------------------------------------------------
@@ -421,13 +430,13 @@ def define_space(
 # --- dropping -----------------------------------------------------------------------------------
 
 
-def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = lambda: None) -> list[str]:
+def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = unpaced) -> list[str]:
     """Drop a namespace with all that is in it, the users whose space it is among them.
 
-    :param tick: called while users are looked through
+    :param tick: called for each database in it and each user there is
     :returns: the names of these users
     """
-    inside = {one.path for one in databases(tx, namespace)}
+    inside = {one.path for one in databases(tx, namespace, tick)}
     gone = users.drop_of_spaces(tx, {namespace.path, *inside}, tick)
     for start, end in keys.in_namespace(namespace.id):
         tx.delete_range(start, end)
@@ -435,7 +444,7 @@ def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = lambda: N
     return gone
 
 
-def drop_database(tx: Transaction, database: Database, tick: Tick = lambda: None) -> list[str]:
+def drop_database(tx: Transaction, database: Database, tick: Tick = unpaced) -> list[str]:
     """Drop a database with all that is in it, the users whose space it is among them.
 
     :param tick: as for a namespace
@@ -483,10 +492,15 @@ def drop_space(tx: Transaction, space: Space) -> None:
 # --- values -------------------------------------------------------------------------------------
 
 
-def _named(tx: Transaction, start: bytes, end: bytes) -> Iterator[tuple[str, bytes]]:
-    for pairs in tx.scan(start, end):
-        for key, value in pairs:
-            yield key[len(start) :].decode(), value
+def each_named(
+    tx: Transaction, start: bytes, end: bytes, tick: Tick
+) -> Iterator[tuple[str, bytes]]:
+    """The names that follow the start of a range in its keys, with the values there.
+
+    :param tick: called for each
+    """
+    for key, value in tx.rows(start, end, tick):
+        yield key[len(start) :].decode(), value
 
 
 def _packed(id: int, comment: str | None, **more: Any) -> bytes:
@@ -509,22 +523,26 @@ def _database(namespace: Namespace, name: str, value: bytes) -> Database:
     return Database(fields["id"], namespace, name, fields["comment"])
 
 
+def _looked_up(tx: Transaction, database: Database, name: str, value: bytes) -> Table:
+    numbers = (database.namespace.id, database.id, _unpacked(value)["id"])
+    defined = fields.load(tx, *keys.fields(*numbers), unpaced)
+    return _table(database, name, value, defined, {numbers[-1]: index_rows.each(tx, *numbers)})
+
+
 def _table(
-    tx: Transaction,
     database: Database,
     name: str,
     value: bytes,
-    defined: dict[int, tuple[Field, ...]] | None = None,
+    defined: Mapping[int, tuple[Field, ...]],
+    indexes: Mapping[int, tuple[Index, ...]],
 ) -> Table:
-    """:param defined: the fields of all tables of the database, when they have been read"""
+    """:param defined: the fields of tables, this one's among them, by the table's id
+    :param indexes: the same, of indexes
+    """
     row = _unpacked(value)
     on_change = read_kept(row.get("on_change"))
     table = _placed(row["id"], database, name, row["schemafull"], row["comment"], on_change)
-    numbers = (database.namespace.id, database.id, table.id)
-    if defined is None:
-        defined = fields.load(tx, *keys.fields(*numbers))
-    mine = defined.get(table.id, ())
-    declared = index_rows.each(tx, *numbers)
+    mine, declared = defined.get(table.id, ()), indexes.get(table.id, ())
     if not mine and not declared:
         return table
     to_come = [coming for index in declared if (coming := index_rows.successor(index)) is not None]

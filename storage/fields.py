@@ -11,6 +11,7 @@ from typing import Any
 from protocol import binary, limits
 from protocol.errors import TooLarge
 from protocol.paths import Path, read_path, stored_path
+from protocol.values import Tick
 from storage import keys
 from storage.definitions import pack_definition
 from storage.transactions import Transaction
@@ -36,15 +37,17 @@ class Field:
     comment: str | None = None
 
 
-def load(tx: Transaction, start: bytes, end: bytes) -> dict[int, tuple[Field, ...]]:
-    """The fields in a range of keys by the id of their table: each after the one it is below."""
+def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tuple[Field, ...]]:
+    """The fields in a range of keys by the id of their table: each after the one it is below.
+
+    :param tick: called for each
+    """
     found: dict[int, list[Field]] = {}
-    for pairs in tx.scan(start, end):
-        for key, value in pairs:
-            kept: Any = binary.unpack(value)
-            path = read_path(kept.pop("path"))
-            table, name = keys.field_at(key)
-            found.setdefault(table, []).append(Field(path, name, **kept))
+    for key, value in tx.rows(start, end, tick):
+        kept: Any = binary.unpack(value)
+        path = read_path(kept.pop("path"))
+        table, name = keys.field_at(key)
+        found.setdefault(table, []).append(Field(path, name, **kept))
     return {table: tuple(fields) for table, fields in found.items()}
 
 

@@ -6,14 +6,16 @@ place.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from protocol import binary
 from protocol.errors import AlreadyExists
 from protocol.text import check_name
+from protocol.values import Tick
 from storage import keys
-from storage.catalog import Database, Taken, check_comment, declared_of
+from storage.catalog import Database, Taken, check_comment, declared_of, each_named
 from storage.definitions import pack_definition
 from storage.transactions import Transaction
 
@@ -57,14 +59,10 @@ def declared_of_function(function: Function) -> tuple[bytes, ...]:
     return key, *declared_of(database)
 
 
-def each(tx: Transaction, database: Database) -> list[Function]:
-    """The functions of a database, by name."""
-    start, end = keys.functions(database.namespace.id, database.id)
-    return [
-        _function(database, key[len(start) :].decode(), value)
-        for pairs in tx.scan(start, end)
-        for key, value in pairs
-    ]
+def each(tx: Transaction, database: Database, tick: Tick) -> Iterator[Function]:
+    """The functions of a database, by name, as they are asked for. :param tick: called for each"""
+    for name, value in each_named(tx, *keys.functions(database.namespace.id, database.id), tick):
+        yield _function(database, name, value)
 
 
 def define(tx: Transaction, made: Function, taken: Taken = Taken.REFUSE) -> None:

@@ -21,6 +21,7 @@ tombstones take 35 ms to pass over.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any, Final
@@ -28,8 +29,9 @@ from typing import Any, Final
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, Unknown
 from protocol.text import check_name
-from storage import keys
-from storage.catalog import Taken
+from protocol.values import Tick, unpaced
+from storage import keys, topics
+from storage.catalog import Database, Taken, each_named
 from storage.ids import next_id
 from storage.message_rows import MessageRows
 from storage.topics import START, Place, Topic, check_span, declared_of_topic
@@ -103,6 +105,11 @@ class Standing:
         """What a row says."""
         return Standing(*_STATE.unpack(row))
 
+    def pending(self, last: int) -> int:
+        """How many messages it is not done with. :param last: the last position of the topic"""
+        # A row is a message that was looked at and is not done; past the cursor none was.
+        return self.hand_outs + last - max(self.cursor, self.committed)
+
     def pack(self) -> bytes:
         """The row."""
         return _STATE.pack(
@@ -117,6 +124,21 @@ def standing(tx: Transaction, group: Group) -> tuple[Standing, bytes]:
     row = tx.get(group.state)
     assert row is not None, "a group that is declared stands somewhere"
     return Standing.unpack(row), row
+
+
+def standing_of_all(
+    tx: Transaction, database: Database, tick: Tick
+) -> Iterator[tuple[int, int, Standing]]:
+    """Where the groups of a database stand, with the ids of topic and group. :param tick: called
+    for each"""
+    numbers = (database.namespace.id, database.id)
+    for key, row in tx.rows(*keys.of_all(keys.GROUP_STATE, *numbers), tick):
+        yield keys.third(key), keys.fourth(key), Standing.unpack(row)
+
+
+def numbered(database: Database, topic: int, id: int) -> Group:
+    """The group of these ids, for what its rows say: it has no name, and no settings."""
+    return _placed(Group(id, topics.numbered(database, topic), "", 0))
 
 
 def differ(before: bytes, row: bytes) -> bool:
@@ -157,18 +179,19 @@ def find_group(tx: Transaction, topic: Topic, name: str) -> Group | None:
 
 
 def groups(tx: Transaction, topic: Topic) -> list[Group]:
-    """The groups of a topic, by name."""
+    """The groups of a topic, by name, which are remembered."""
     at = ("groups", topic.id)
     found: list[Group] | None = tx.known(at)
     if found is None:
-        start, end = keys.within(_key(topic, ""))
-        found = [
-            _unpacked(topic, key[len(start) :].decode(), value)
-            for pairs in tx.scan(start, end)
-            for key, value in pairs
-        ]
-        tx.remember(at, found, start, *declared_of_topic(topic))
+        found = list(each(tx, topic, unpaced))
+        tx.remember(at, found, _key(topic, ""), *declared_of_topic(topic))
     return list(found)
+
+
+def each(tx: Transaction, topic: Topic, tick: Tick) -> Iterator[Group]:
+    """The same, as they are asked for: there may be very many. :param tick: called for each"""
+    for name, value in each_named(tx, *keys.within(_key(topic, "")), tick):
+        yield _unpacked(topic, name, value)
 
 
 # --- declaring ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from protocol import binary
 from protocol.paths import read_path, stored_path
+from protocol.values import Tick
 from storage import keys
 from storage.indexes import BUILDING, Index
 from storage.transactions import Transaction
@@ -18,6 +19,17 @@ def each(tx: Transaction, namespace: int, database: int, table: int) -> tuple[In
     """The indexes of the table of these numbers, by name; none: there is no such table."""
     scan = tx.scan(*keys.indexes(namespace, database, table))
     return tuple(_read(key, value) for pairs in scan for key, value in pairs)
+
+
+def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tuple[Index, ...]]:
+    """The indexes in a range of keys by the id of their table, those of one table by name.
+
+    :param tick: called for each
+    """
+    found: dict[int, list[Index]] = {}
+    for key, value in tx.rows(start, end, tick):
+        found.setdefault(keys.third(key), []).append(_read(key, value))
+    return {table: tuple(indexes) for table, indexes in found.items()}
 
 
 def find(tx: Transaction, key: bytes) -> Index | None:

@@ -277,11 +277,6 @@ def fields(namespace: int, database: int, table: int) -> Range:
     return within(_tag(FIELD) + _THREE.pack(namespace, database, table))
 
 
-def fields_of_all(namespace: int, database: int) -> Range:
-    """The definitions of the fields of all tables of a database, by table and path."""
-    return within(_tag(FIELD) + _TWO.pack(namespace, database))
-
-
 def field_at(key: bytes) -> tuple[int, str]:
     """The table and the path in the key of a field."""
     _, _, table = _THREE.unpack_from(key, TAG_AT + 1)
@@ -306,6 +301,25 @@ def users() -> Range:
 def count(namespace: int, database: int, table: int) -> bytes:
     """The counter of a table's records."""
     return _COUNT + _THREE.pack(namespace, database, table)
+
+
+def of_all(tag: int, namespace: int, database: int) -> Range:
+    """All keys of one tag of what stands in a database. :param tag: of PLACED"""
+    return within(_tag(tag) + _TWO.pack(namespace, database))
+
+
+def third(key: bytes) -> int:
+    """The number after those of namespace and database in a key: a table's, a topic's."""
+    (number,) = _ONE.unpack_from(key, TAG_AT + 1 + _TWO.size)
+    assert isinstance(number, int)
+    return number
+
+
+def fourth(key: bytes) -> int:
+    """The number behind that one: a group's."""
+    (number,) = _ONE.unpack_from(key, RECORD_PREFIX_BYTES)
+    assert isinstance(number, int)
+    return number
 
 
 def table_declared(namespace: int, database: int, table: int) -> bytes:
@@ -432,11 +446,6 @@ def topics(namespace: int, database: int) -> Range:
 def of_topic(tag: int, namespace: int, database: int, topic: int) -> bytes:
     """What keys of a topic begin with, or its one key of that tag. :param tag: of OF_TOPICS"""
     return _tag(tag) + _THREE.pack(namespace, database, topic)
-
-
-def groups_of_all(namespace: int, database: int) -> Range:
-    """The declarations of the groups of all topics of a database."""
-    return within(_tag(GROUP) + _TWO.pack(namespace, database))
 
 
 def group_at(key: bytes) -> tuple[int, str]:

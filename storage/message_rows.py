@@ -22,9 +22,10 @@ from typing import Any, Final, NamedTuple
 
 from protocol import binary
 from protocol.errors import BadRequest
-from protocol.values import instant
+from protocol.values import Tick, instant
 from storage import keys
 from storage.appends import HEAD, NUMBER, Append, unpack_counter
+from storage.catalog import Database
 from storage.topics import Place, Topic
 from storage.transactions import Transaction
 
@@ -33,6 +34,40 @@ Answer = dict[str, Any]
 _ROW: Final = Struct(">QQQHHI")
 _BODY: Final = Struct(">QHHI")
 assert _ROW.size == HEAD.size + _BODY.size == 32
+
+
+class Held(NamedTuple):
+    """What a topic holds."""
+
+    messages: int
+    last: int
+    """The last position given; 0 for none."""
+    size: int
+    """What the messages take as they are stored."""
+
+    def lag(self, position: int) -> int:
+        """How many are held after a position."""
+        return min(self.last - position, self.messages)
+
+
+NOTHING_HELD: Final = Held(0, 0, 0)
+
+
+def held_by_all(tx: Transaction, database: Database, tick: Tick) -> dict[int, Held]:
+    """What the topics of a database hold, by the topic's id, but for those that never held
+    anything. :param tick: called for each"""
+    numbers = (database.namespace.id, database.id)
+    trimmed = {
+        keys.third(key): unpack_counter(row)
+        for key, row in tx.rows(*keys.of_all(keys.TOPIC_TRIMMED, *numbers), tick)
+    }
+    found = {}
+    for key, row in tx.rows(*keys.of_all(keys.TOPIC_LAST, *numbers), tick):
+        id = keys.third(key)
+        last, total = unpack_counter(row)
+        before, gone = trimmed.get(id, (0, 0))
+        found[id] = Held(last - before, last, total - gone)
+    return found
 
 
 class MessageRows:

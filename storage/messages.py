@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from struct import Struct
 from typing import Any, Final
 
@@ -29,9 +30,10 @@ from protocol.text import check_name
 from protocol.values import NONE, Tick, Value, check, check_unicode, type_name, without_none
 from storage import groups, keys
 from storage.appends import HEAD, NUMBER, Append
-from storage.catalog import Taken
+from storage.catalog import Database, Taken, each_named
 from storage.hand_outs import DEAD_HEADERS, HandOuts
 from storage.message_rows import (
+    Held,
     MessageRows,
     answer,
     body,
@@ -109,18 +111,14 @@ class Messages:
         self._rows.end()
 
     @property
-    def size(self) -> int:
-        """What the messages take as they are stored."""
-        return self._rows.end()[1] - self._rows.trimmed()[1]
+    def held(self) -> Held:
+        """What is held."""
+        (last, total), (trimmed, gone) = self._rows.end(), self._rows.trimmed()
+        return Held(last - trimmed, last, total - gone)
 
     def may_be_over(self) -> bool:
         """As `MessageRows.may_be_over`."""
         return self._rows.may_be_over()
-
-    @property
-    def count(self) -> int:
-        """How many messages are held."""
-        return self._rows.end()[0] - self._rows.trimmed()[0]
 
     # --- publishing -----------------------------------------------------------------------------
 
@@ -269,7 +267,7 @@ class Messages:
         topic = self.topic
         if topic.full == "DROP" or topic.max_bytes is None:
             return
-        if self.size + sum(map(len, bodies)) + HEAD.size * len(bodies) > topic.max_bytes:
+        if self.held.size + sum(map(len, bodies)) + HEAD.size * len(bodies) > topic.max_bytes:
             raise Full(f"topic {topic.path} holds as many bytes as it will", limit=topic.max_bytes)
 
     # --- reading --------------------------------------------------------------------------------
@@ -322,14 +320,10 @@ class Messages:
         """The key under which the position of a reader stands, if there is one."""
         return self.topic.readers + name.encode()
 
-    def readers(self) -> list[tuple[str, int]]:
-        """All readers and their positions, by name."""
-        start, end = keys.within(self.topic.readers)
-        return [
-            (key[len(start) :].decode(), keys.unpack_counter(row))
-            for pairs in self._tx.scan(start, end)
-            for key, row in pairs
-        ]
+    def readers(self, tick: Tick) -> Iterator[tuple[str, int]]:
+        """All readers and their positions, by name. :param tick: called for each"""
+        for name, row in each_named(self._tx, *keys.within(self.topic.readers), tick):
+            yield name, keys.unpack_counter(row)
 
     def commit_reader(self, name: str, position: int) -> int:
         """Move a reader to a position from 0 to `last`. :raises Unknown, BadRequest:"""
@@ -458,18 +452,24 @@ class Messages:
 
     # --- for INFO -------------------------------------------------------------------------------
 
-    def figures(self) -> Answer:
+    def figures(self, tick: Tick) -> Answer:
         """`{name, messages, first_position, last_position, bytes, keep, max_bytes, largest, dedup,
         full, comment, readers, groups, lag}` as `INFO FOR TOPIC` answers it; `bytes` only where
-        there is a bound that they could reach."""
+        there is a bound that they could reach.
+
+        :param tick: called for each reader and group
+        """
         topic = self.topic
         last, held_to = self._rows.end()
         trimmed, gone = self._rows.trimmed()
         readers = [
             {"name": name, "position": position, "lag": last - max(position, trimmed)}
-            for name, position in self.readers()
+            for name, position in self.readers(tick)
         ]
-        shared = [HandOuts(self._tx, group).figures() for group in groups.groups(self._tx, topic)]
+        shared = [
+            HandOuts(self._tx, group, tick).figures()
+            for group in groups.each(self._tx, topic, tick)
+        ]
         return {
             "name": topic.name,
             "messages": last - trimmed,
@@ -484,8 +484,16 @@ class Messages:
             "comment": topic.comment,
             "readers": readers,
             "groups": shared,
-            "lag": max((one["lag"] for one in (*readers, *shared)), default=0),
+            "lag": max((one["lag"] for one in chain(readers, shared)), default=0),
         }
+
+
+def readers_of_all(tx: Transaction, database: Database, tick: Tick) -> Iterator[tuple[int, int]]:
+    """The positions of the readers of a database, with the ids of their topics. :param tick: called
+    for each"""
+    numbers = (database.namespace.id, database.id)
+    for key, row in tx.rows(*keys.of_all(keys.READER, *numbers), tick):
+        yield keys.third(key), keys.unpack_counter(row)
 
 
 def bounded_bytes(topic: Topic, held: int) -> Answer:

@@ -8,6 +8,7 @@ bytes. What a table's indexes hold of it is kept from here and from nowhere else
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -17,7 +18,7 @@ from protocol.errors import AlreadyExists, TooLarge
 from protocol.values import RecordId, Tick
 from storage import keys
 from storage.announcing import note
-from storage.catalog import Table
+from storage.catalog import Database, Table
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import Pair
 from storage.transactions import Transaction
@@ -166,6 +167,13 @@ def delete(
 def count(tx: Transaction, table: Table) -> int:
     """How many records a table holds."""
     return keys.unpack_counter(tx.get(table.count_key))
+
+
+def counts(tx: Transaction, database: Database, tick: Tick) -> Counter[int]:
+    """How many records the tables of a database hold, by the table's id. :param tick: called for
+    each"""
+    rows = tx.rows(*keys.of_all(keys.COUNT, database.namespace.id, database.id), tick)
+    return Counter({keys.third(key): keys.unpack_counter(value) for key, value in rows})
 
 
 def scan(

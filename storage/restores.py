@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from protocol import binary
+from protocol.values import unpaced
 from storage import catalog, keys, users
 from storage.catalog import Database, Namespace
 from storage.transactions import Transaction
@@ -91,12 +92,16 @@ def undo(
             goes(database)
             gone += catalog.drop_database(tx, database)
             dropped.append(database)
-        elif catalog.databases(tx, namespace) or _has_users(tx, namespace):
+        elif _has_databases(tx, namespace) or _has_users(tx, namespace):
             tx.delete(one.key)
         else:
             gone += catalog.drop_namespace(tx, namespace)
             dropped.append(namespace)
     return dropped, gone
+
+
+def _has_databases(tx: Transaction, namespace: Namespace) -> bool:
+    return any(True for _ in catalog.databases(tx, namespace, unpaced))
 
 
 def _has_users(tx: Transaction, namespace: Namespace) -> bool:

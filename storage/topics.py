@@ -13,10 +13,11 @@ from typing import Any, Final, Literal
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, StillHeld, TooLarge
 from protocol.text import check_name
+from protocol.values import Tick, unpaced
 from storage import keys
 from storage.announcing import read_kept
 from storage.appends import NUMBER, unpack_counter
-from storage.catalog import Database, Taken, absent, check_comment, declared_of
+from storage.catalog import Database, Taken, absent, check_comment, declared_of, each_named
 from storage.ids import next_id
 from storage.transactions import Transaction
 
@@ -111,17 +112,13 @@ def declared_of_topic(topic: Topic) -> tuple[bytes, ...]:
     return key, *declared_of(database)
 
 
-def topics(tx: Transaction, database: Database) -> list[Topic]:
-    """The topics of a database, by name."""
-    return list(each_topic(tx, database))
+def each_topic(tx: Transaction, database: Database, tick: Tick) -> Iterator[Topic]:
+    """The topics of a database, by name, as they are asked for: there may be very many.
 
-
-def each_topic(tx: Transaction, database: Database) -> Iterator[Topic]:
-    """The same one by one: there may be very many, and a pause in between is well."""
-    start, end = keys.topics(database.namespace.id, database.id)
-    for pairs in tx.scan(start, end):
-        for key, value in pairs:
-            yield _unpacked(database, key[len(start) :].decode(), value)
+    :param tick: called for each
+    """
+    for name, value in each_named(tx, *keys.topics(database.namespace.id, database.id), tick):
+        yield _unpacked(database, name, value)
 
 
 # --- declaring ----------------------------------------------------------------------------------
@@ -195,17 +192,18 @@ def _check_newest(tx: Transaction, topic: Topic) -> None:
         )
 
 
-def drop_topic(tx: Transaction, topic: Topic) -> None:
+def drop_topic(tx: Transaction, topic: Topic, tick: Tick = unpaced) -> None:
     """Drop a topic with its messages, readers and groups.
 
+    :param tick: called for each table and group of its database
     :raises StillHeld: a group of another topic has it as DEAD LETTER, or a table tells it of its
         changes
     """
     database = topic.database
-    table = _told_by(tx, topic)
+    table = _told_by(tx, topic, tick)
     if table is not None:
         raise StillHeld(f"table {table} has {topic.name} as its ON CHANGE", table=table)
-    holder = _dead_letters_of(tx, topic)
+    holder = _dead_letters_of(tx, topic, tick)
     if holder is not None:
         raise StillHeld(
             f"group {holder[1]} on topic {holder[0]} has {topic.name} as its DEAD LETTER",
@@ -216,27 +214,25 @@ def drop_topic(tx: Transaction, topic: Topic) -> None:
     tx.delete(keys.topic(database.namespace.id, database.id, topic.name))
 
 
-def _told_by(tx: Transaction, topic: Topic) -> str | None:
+def _told_by(tx: Transaction, topic: Topic, tick: Tick) -> str | None:
     """The name of a table that tells this topic of its changes."""
     database = topic.database
-    start, end = keys.tables(database.namespace.id, database.id)
-    for pairs in tx.scan(start, end):
-        for key, value in pairs:
-            told = read_kept(binary.unpack_object(value).get("on_change"))
-            if told is not None and told.topic == topic.name:
-                return key[len(start) :].decode()
+    for name, value in each_named(tx, *keys.tables(database.namespace.id, database.id), tick):
+        told = read_kept(binary.unpack_object(value).get("on_change"))
+        if told is not None and told.topic == topic.name:
+            return name
     return None
 
 
-def _dead_letters_of(tx: Transaction, topic: Topic) -> tuple[str, str] | None:
+def _dead_letters_of(tx: Transaction, topic: Topic, tick: Tick) -> tuple[str, str] | None:
     """The names of a topic and its group whose dead letters go into this topic."""
     database = topic.database
-    for pairs in tx.scan(*keys.groups_of_all(database.namespace.id, database.id)):
-        for key, value in pairs:
-            number, name = keys.group_at(key)
-            if number != topic.id and binary.unpack_object(value)["dead_letter"] == topic.name:
-                found = next(one for one in topics(tx, database) if one.id == number)
-                return found.name, name
+    numbers = (database.namespace.id, database.id)
+    for key, value in tx.rows(*keys.of_all(keys.GROUP, *numbers), tick):
+        number, name = keys.group_at(key)
+        if number != topic.id and binary.unpack_object(value)["dead_letter"] == topic.name:
+            found = next(one for one in each_topic(tx, database, tick) if one.id == number)
+            return found.name, name
     return None
 
 
@@ -274,25 +270,37 @@ def _put(tx: Transaction, topic: Topic) -> None:
 
 def _unpacked(database: Database, name: str, value: bytes) -> Topic:
     kept = binary.unpack_object(value)
-    return _placed(
-        Topic(
-            kept["id"], database, name, kept["keep"], kept["bytes"], kept["largest"],
-            kept["dedup"], kept["full"], kept["comment"],
-        )
+    id = kept["id"]
+    return Topic(
+        id, database, name, kept["keep"], kept["bytes"], kept["largest"], kept["dedup"],
+        kept["full"], kept["comment"], *_keys(database, id),
     )  # fmt: skip
 
 
 def _placed(topic: Topic) -> Topic:
     """A topic with the keys that follow from where it is declared."""
-    numbers = topic.numbers
+    messages, last, trimmed, ids, id_times, readers = _keys(topic.database, topic.id)
     return replace(
-        topic,
-        messages=keys.of_topic(keys.MESSAGE, *numbers),
-        last=keys.of_topic(keys.TOPIC_LAST, *numbers),
-        trimmed=keys.of_topic(keys.TOPIC_TRIMMED, *numbers),
-        ids=keys.of_topic(keys.MESSAGE_ID, *numbers),
-        id_times=keys.of_topic(keys.MESSAGE_ID_TIME, *numbers),
-        readers=keys.of_topic(keys.READER, *numbers),
+        topic, messages=messages, last=last, trimmed=trimmed, ids=ids, id_times=id_times,
+        readers=readers,
+    )  # fmt: skip
+
+
+def numbered(database: Database, id: int) -> Topic:
+    """The topic of that id, for what its rows say: it has no name, and no settings."""
+    return _placed(Topic(id, database, ""))
+
+
+def _keys(database: Database, id: int) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
+    """What of a topic follows from where it is declared, in the order of its fields."""
+    numbers = (database.namespace.id, database.id, id)
+    return (
+        keys.of_topic(keys.MESSAGE, *numbers),
+        keys.of_topic(keys.TOPIC_LAST, *numbers),
+        keys.of_topic(keys.TOPIC_TRIMMED, *numbers),
+        keys.of_topic(keys.MESSAGE_ID, *numbers),
+        keys.of_topic(keys.MESSAGE_ID_TIME, *numbers),
+        keys.of_topic(keys.READER, *numbers),
     )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from protocol import limits
 from protocol.errors import TooLarge
-from protocol.values import instant
+from protocol.values import Tick, instant
 from storage import keys
 from storage.appends import Append, Mark
 from storage.effects import DELETE_RANGE, DERIVE, SEQUENCE_BYTES, Chunk, Derive, Effect
@@ -258,6 +258,13 @@ class Transaction:
             if start <= key < end:
                 over.put(key, self.get(key))
         return over.over(rows, reverse)
+
+    def rows(self, start: bytes, end: bytes, tick: Tick) -> Iterator[Pair]:
+        """The pairs of `scan` one by one. :param tick: called for each: there may be very many"""
+        for pairs in self.scan(start, end):
+            for pair in pairs:
+                tick()
+                yield pair
 
     @property
     def reads(self) -> ReadSet:

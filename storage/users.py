@@ -14,7 +14,7 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, LastOwner, TooLarge, Unknown
 from protocol.rights import Grant, Kind, Noun, Verb, Verbs
 from protocol.text import check_name
-from protocol.values import Tick, instant, paced
+from protocol.values import Tick, instant, paced, unpaced
 from storage import keys
 from storage.transactions import Transaction
 
@@ -71,13 +71,10 @@ def is_taken(tx: Transaction, name: str) -> bool:
     return find(tx, name) is not None
 
 
-def everyone(tx: Transaction, tick: Tick = lambda: None) -> Iterator[User]:
+def everyone(tx: Transaction, tick: Tick = unpaced) -> Iterator[User]:
     """All users, by name. :param tick: called for each: there may be very many"""
-    start, end = keys.users()
-    for pairs in tx.scan(start, end):
-        for key, value in pairs:
-            tick()
-            yield read_row(key[len(start) :].decode(), value)
+    for key, value in tx.rows(*keys.users(), tick):
+        yield read_row(keys.user_name(key), value)
 
 
 def define(
@@ -90,7 +87,7 @@ def define(
     comment: str | None = None,
     skip: bool = False,
     overwrite: bool = False,
-    tick: Tick = lambda: None,
+    tick: Tick = unpaced,
 ) -> User:
     """Declare a user. The space must have been looked up before.
 
@@ -127,7 +124,7 @@ def alter(
     *,
     role: str | None = None,
     passhash: str | None = None,
-    tick: Tick = lambda: None,
+    tick: Tick = unpaced,
 ) -> User:
     """Change a user's role, password or both.
 
@@ -170,7 +167,7 @@ def forget(tx: Transaction, user: User, gone: Collection[Noun]) -> User:
     return _put(tx, replace(user, grants=tuple(g for g in user.grants if g.noun not in gone)))
 
 
-def drop(tx: Transaction, user: User, tick: Tick = lambda: None) -> None:
+def drop(tx: Transaction, user: User, tick: Tick = unpaced) -> None:
     """Remove a user. :param tick: as for `define` :raises LastOwner:"""
     _keep_an_owner(tx, user, None, tick)
     tx.delete(keys.user(user.name))

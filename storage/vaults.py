@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, TooLarge, TypeRefused
 from protocol.text import check_name
+from protocol.values import Tick
 from storage import keys, vault_rows
-from storage.catalog import Database, check_comment, declared_of
+from storage.catalog import Database, check_comment, declared_of, each_named
 from storage.ids import next_id
 from storage.keys import Range
 from storage.transactions import Transaction
@@ -70,14 +71,11 @@ def declared_of_vault(vault: Vault) -> tuple[bytes, ...]:
     return _key(vault), *declared_of(vault.database)
 
 
-def each(tx: Transaction, database: Database) -> list[Vault]:
-    """The vaults of a database, by name."""
-    start, end = vault_rows.all_declared(database.namespace.id, database.id)
-    return [
-        _vault(database, key[len(start) :].decode(), value)
-        for pairs in tx.scan(start, end)
-        for key, value in pairs
-    ]
+def each(tx: Transaction, database: Database, tick: Tick) -> Iterator[Vault]:
+    """The vaults of a database, by name, as they are asked for. :param tick: called for each"""
+    declared = vault_rows.all_declared(database.namespace.id, database.id)
+    for name, value in each_named(tx, *declared, tick):
+        yield _vault(database, name, value)
 
 
 def define(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from actors.backups import declarations
 from actors.backups.contents import Publishes, Rows, set_key
@@ -23,6 +23,7 @@ from language.printing import print_statement
 from protocol import limits
 from protocol.binary import pack
 from protocol.text import format_datetime
+from protocol.values import unpaced
 from protocol.version import VERSION
 from storage import catalog, functions, groups, records, restores, topics, users, vaults
 from storage.backups.scripts import BEGINS, Sealing
@@ -43,6 +44,7 @@ STEPS: Final = 64
 Places = Sequence[Namespace | Database]
 Text = Iterator[str]
 """A script in parts; an empty one is a place for a pause."""
+Declared = TypeVar("Declared")
 
 NOT_CARRIED: Final = (
     "vault secrets: neither vaults nor what is in them",
@@ -112,7 +114,11 @@ class Script:
         every, left_out = self._databases()
         yield self._head(every, left_out)
         of_all = self._places is None
-        spaces = catalog.namespaces(self._tx) if of_all else _namespaces(every, self._places or ())
+        spaces = (
+            catalog.namespaces(self._tx, unpaced)
+            if of_all
+            else _namespaces(every, self._places or ())
+        )
         for namespace in spaces:
             yield self._said(declarations.namespace(namespace))
         for database in every:
@@ -127,10 +133,12 @@ class Script:
     def _databases(self) -> tuple[list[Database], list[Database]]:
         """The databases that are in it, and those that are not, since they are still being made."""
         tx = self._tx
-        places = catalog.namespaces(tx) if self._places is None else self._places
+        places = catalog.namespaces(tx, unpaced) if self._places is None else self._places
         found: dict[int, Database] = {}
         for place in places:
-            some = catalog.databases(tx, place) if isinstance(place, Namespace) else [place]
+            some = (
+                catalog.databases(tx, place, unpaced) if isinstance(place, Namespace) else [place]
+            )
             found |= {one.id: one for one in some}
         unfinished = [one for one in found.values() if restores.is_unfinished(tx, one)]
         return [one for one in found.values() if one not in unfinished], unfinished
@@ -138,7 +146,7 @@ class Script:
     def _secrets(self, every: list[Database]) -> Iterator[str]:
         """How many secrets of which vaults are missing."""
         for database in every:
-            for vault in vaults.each(self._tx, database):
+            for vault in vaults.each(self._tx, database, unpaced):
                 yield f"vault {vault.path}, with {vaults.count(self._tx, vault)} secrets"
 
     def _head(self, every: list[Database], left_out: list[Database]) -> str:
@@ -176,15 +184,19 @@ class Script:
     def _database(self, database: Database) -> Text:
         tx = self._tx
         yield self._said(tree.Use(database.namespace.name, database.name))
-        tables, spaces = catalog.tables(tx, database), catalog.spaces(tx, database)
-        every = topics.topics(tx, database)
+        tables: list[Table] = []
+        spaces: list[Space] = []
+        every: list[Topic] = []
+        yield from _gather(catalog.tables(tx, database, unpaced), tables)
+        yield from _gather(catalog.spaces(tx, database, unpaced), spaces)
+        yield from _gather(topics.each_topic(tx, database, unpaced), every)
         for table in tables:
             yield self._said(declarations.table(table))
         for topic in every:
             yield self._said(declarations.topic(topic))
         for space in spaces:
             yield self._said(declarations.space(space))
-        for function in declarations.functions(functions.each(tx, database)):
+        for function in declarations.functions(functions.each(tx, database, unpaced)):
             yield self._said(function)
         for table in tables:
             yield from self._table(table)
@@ -233,7 +245,7 @@ class Script:
         made = declarations.topic_as_it_is(topic, bounded=bounded)
         if made is not None:
             yield self._said(made)
-        for reader, position in Messages(tx, topic).readers():
+        for reader, position in Messages(tx, topic).readers(unpaced):
             yield self._said(declarations.reader(topic, reader, max(position - trimmed, 0)))
         for group in groups.groups(tx, topic):
             done = groups.standing(tx, group)[0].committed
@@ -258,6 +270,12 @@ class Script:
             there = [grant for grant in user.grants if grant.noun not in gone]
             for made in declarations.grants(user, there):
                 yield self._said(made)
+
+
+def _gather(each: Iterable[Declared], into: list[Declared]) -> Text:
+    for one in each:
+        into.append(one)
+        yield ""
 
 
 def _named(places: Places | None) -> str:

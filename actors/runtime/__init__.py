@@ -29,13 +29,14 @@ Invariants:
 
 from actors.runtime.actor import Actor, LoopFuture, Runtime, Stop, handles
 from actors.runtime.asking import ask, ask_now, call_now, stop, tell, tell_now
-from actors.runtime.loop import REST_SECONDS, LoopActor
+from actors.runtime.loop import REST_SECONDS, LoopActor, Slices
 from actors.runtime.replies import Reply
 from actors.runtime.supervision import Supervised
 from actors.runtime.threads import ThreadActor
 from actors.runtime.urgent import Urgent
 
 __all__ = [
-    "REST_SECONDS", "Actor", "LoopActor", "LoopFuture", "Reply", "Runtime", "Stop", "Supervised",
-    "ThreadActor", "Urgent", "ask", "ask_now", "call_now", "handles", "stop", "tell", "tell_now",
+    "REST_SECONDS", "Actor", "LoopActor", "LoopFuture", "Reply", "Runtime", "Slices", "Stop",
+    "Supervised", "ThreadActor", "Urgent", "ask", "ask_now", "call_now", "handles", "stop", "tell",
+    "tell_now",
 ]  # fmt: skip

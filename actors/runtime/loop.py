@@ -13,10 +13,30 @@ from pykka._envelope import Envelope
 from actors.runtime.actor import Actor, LoopFuture, Runtime, is_stop, refuse
 from actors.runtime.inboxes import AWAITABLE, LoopInbox
 from protocol import limits
+from protocol.doors import Clock
 from protocol.errors import Refusal, UnknownOutcome
 
 REST_SECONDS: Final = 60.0
 """So long an actor leaves alone what it does by itself, after it met what can't be read."""
+
+
+class Slices:
+    """Long work of a coroutine in slices: for what is no script, and waits for nothing else.
+
+    :param pause: called before others get their turn
+    """
+
+    def __init__(self, clock: Clock, pause: Callable[[], None]) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._until_us = clock.monotonic_us() + limits.SLICE_US
+
+    async def tick(self) -> None:
+        """Give the loop its turn when the slice is used up."""
+        if self._clock.monotonic_us() >= self._until_us:
+            self._pause()
+            await asyncio.sleep(0)
+            self._until_us = self._clock.monotonic_us() + limits.SLICE_US
 
 
 class LoopActor(Actor):

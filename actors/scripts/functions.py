@@ -73,13 +73,12 @@ def drop_function(
 def _users(run: Execution, function: Function) -> list[str]:
     """What of its database calls a function, beside itself."""
     found = []
-    for table in catalog.tables(run.transaction, function.database):
+    for table in catalog.tables(run.transaction, function.database, run.tick):
         for field in table.fields:
             run.tick()
             if function.name in functions_of_field(field):
                 found.append(f"field {field.name} of table {table.name}")
-    for other in functions.each(run.transaction, function.database):
-        run.tick()
+    for other in functions.each(run.transaction, function.database, run.tick):
         if other.name != function.name and function.name in called(parse_expression(other.body)):
             found.append(f"function {other.name}")
     return found

@@ -11,19 +11,19 @@ from actors.scripts.execution import Execution
 from actors.scripts.functions import described_function
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
-from actors.scripts.topics import described_topic
+from actors.scripts.topics import described_topics
 from actors.scripts.users import end_sessions
 from actors.scripts.vaults import described_vaults, drop_vaults
 from language import tree
 from language.printing import print_path
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
 from protocol.text import duration
-from protocol.values import NONE, Value, paced
+from protocol.values import FEW, NONE, Value, paced
 from storage import catalog, functions, records
 from storage.announcing import OnChange
 from storage.catalog import Database, Namespace, Space, Table
 from storage.fields import Field
-from storage.topics import Topic, each_topic
+from storage.topics import Topic
 
 
 @handles(tree.Use, "none", writes=False, needs=[Need(NOTHING, Kind.NAMESPACE, ("namespace",))])
@@ -83,7 +83,7 @@ def define_table(
 def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Namespace) -> Value:
     """The namespace and everything in it."""
     run.reason = statement.reason
-    for database in catalog.databases(run.transaction, namespace):
+    for database in catalog.databases(run.transaction, namespace, run.tick):
         drop_vaults(run, database, statement.reason)
     for user in catalog.drop_namespace(run.transaction, namespace, run.tick):
         end_sessions(run, user)
@@ -129,41 +129,36 @@ def drop_table(
 def info_for_store(run: Execution, statement: tree.Info) -> Value:
     """The namespaces of the store, and where its log stands."""
     transaction = run.transaction
+    namespaces = run.rights.namespaces(transaction, run.caller, run.tick)
     newest = min(transaction.sequence, run.services.committer.released_upto)
     return {
         "store": run.services.store_id,
         # The script's own commits and what it has seen count too: its answer waits for them.
         "sequence": max(newest, transaction.saw, run.ticket.sequence),
-        "namespaces": [_described(each) for each in run.rights.namespaces(transaction, run.caller)],
+        "namespaces": list(map(_described, namespaces)),
     }
 
 
 @informs("NAMESPACE", needs=[Need(INFO, Kind.NAMESPACE, (0,))])
 def info_for_namespace(run: Execution, statement: tree.Info, namespace: Namespace) -> Value:
     """A namespace and its databases."""
-    databases = catalog.databases(run.transaction, namespace)
+    databases = catalog.databases(run.transaction, namespace, run.tick)
     return {**_described(namespace), "databases": [_described(each) for each in databases]}
 
 
 @informs("DATABASE", needs=[Need(INFO, Kind.DATABASE, (-2, -1))])
 def info_for_database(run: Execution, statement: tree.Info, database: Database) -> Value:
     """A database with what is defined in it, and how much its tables and topics hold."""
-    transaction = run.transaction
-    tables = [_described_table(run, each) for each in catalog.tables(transaction, database)]
-    described: list[Value] = []
-    for topic in each_topic(transaction, database):
-        described.append(described_topic(run, topic))
-        run.tick()
+    tx, tick = run.transaction, run.tick
+    held = records.counts(tx, database, tick)
+    tables = catalog.tables(tx, database, tick)
     return {
         **_described(database),
         "namespace": database.namespace.name,
-        "tables": tables,
-        "spaces": [described_space(each) for each in catalog.spaces(transaction, database)],
-        "topics": described,
-        "functions": [
-            described_function(each)
-            for each in paced(functions.each(transaction, database), run.tick)
-        ],
+        "tables": [_described_table(run, each, held[each.id]) for each in tables],
+        "spaces": list(map(described_space, catalog.spaces(tx, database, tick))),
+        "topics": described_topics(run, database),
+        "functions": list(map(described_function, functions.each(tx, database, tick))),
         "vaults": described_vaults(run, database),
     }
 
@@ -171,17 +166,19 @@ def info_for_database(run: Execution, statement: tree.Info, database: Database) 
 @informs("TABLE", needs=[Need(INFO, Kind.TABLE, (0,))])
 def info_for_table(run: Execution, statement: tree.Info, table: Table) -> Value:
     """A table and its fields."""
-    fields = [_described_field(field) for field in table.fields]
-    return {**_described_table(run, table), "fields": fields}
+    held = records.count(run.transaction, table)
+    fields = [_described_field(field) for field in paced(table.fields, run.tick, FEW)]
+    return {**_described_table(run, table, held), "fields": fields}
 
 
-def _described_table(run: Execution, table: Table) -> dict[str, Value]:
+def _described_table(run: Execution, table: Table, held: int) -> dict[str, Value]:
+    """:param held: records"""
     return {
         **_described(table),
         "schemafull": table.schemafull,
         "on_change": None if table.on_change is None else _described_on_change(table.on_change),
-        "records": records.count(run.transaction, table),
-        "indexes": list(map(indexes.described, table.indexes)),
+        "records": held,
+        "indexes": list(map(indexes.described, paced(table.indexes, run.tick, FEW))),
     }
 
 

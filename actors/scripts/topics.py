@@ -43,6 +43,7 @@ from storage import groups, topics
 from storage.catalog import Database
 from storage.groups import Group
 from storage.hand_outs import HandOuts
+from storage.message_rows import NOTHING_HELD, Held, held_by_all
 from storage.messages import Messages, bounded_bytes, redrive
 from storage.topics import START, Place, Topic
 
@@ -109,7 +110,7 @@ def drop_topic(
 ) -> Value:
     """The topic with its messages, readers and groups."""
     run.reason = statement.reason
-    topics.drop_topic(run.transaction, topic)
+    topics.drop_topic(run.transaction, topic, run.tick)
     run.afterwards.append(run.services.topics.declarations_changed)
     return NONE
 
@@ -420,25 +421,31 @@ def _settled(run: Execution, group: Group, operation: Settling) -> Value:
 @informs("TOPIC", needs=[Need(INFO, Kind.TOPIC, (0,))])
 def info_for_topic(run: Execution, statement: tree.Info, topic: Topic) -> Value:
     """A topic with its readers and groups."""
-    return Messages(run.transaction, topic).figures()
+    return Messages(run.transaction, topic).figures(run.tick)
 
 
 @informs("GROUP", needs=[Need(INFO, Kind.TOPIC, (1,))])
 def info_for_group(run: Execution, statement: tree.Info, topic: Topic) -> Value:
     """One group of a topic."""
     group = groups.group(run.transaction, topic, statement.names[0])
-    return HandOuts(run.transaction, group).figures()
+    return HandOuts(run.transaction, group, run.tick).figures()
 
 
-def described_topic(run: Execution, topic: Topic) -> dict[str, Value]:
-    """What INFO FOR DATABASE shows of a topic, without looking at its readers and groups."""
-    messages = Messages(run.transaction, topic)
+def described_topics(run: Execution, database: Database) -> list[Value]:
+    """What INFO FOR DATABASE shows of topics, without looking at their readers and groups."""
+    tx, tick = run.transaction, run.tick
+    held = held_by_all(tx, database, tick)
+    every = topics.each_topic(tx, database, tick)
+    return [_described(topic, held.get(topic.id, NOTHING_HELD)) for topic in every]
+
+
+def _described(topic: Topic, held: Held) -> dict[str, Value]:
     return {
         "name": topic.name,
         "comment": topic.comment,
-        "messages": messages.count,
-        "last_position": messages.last,
-        **bounded_bytes(topic, messages.size),
+        "messages": held.messages,
+        "last_position": held.last,
+        **bounded_bytes(topic, held.size),
         "keep": None if topic.keep_us is None else duration(topic.keep_us),
         "max_bytes": topic.max_bytes,
         "largest": topic.largest,

@@ -146,7 +146,7 @@ def drop_vault(
 
 def drop_vaults(run: Execution, database: Database, reason: str | None) -> None:
     """Record that the vaults of a database go with it."""
-    for vault in vaults.each(run.transaction, database):
+    for vault in vaults.each(run.transaction, database, run.tick):
         _goes(run, vault, reason)
 
 
@@ -327,7 +327,7 @@ def info_for_vault(run: Execution, statement: tree.Info, vault: Vault) -> Value:
 def described_vaults(run: Execution, database: Database) -> list[Value]:
     """What INFO shows of the vaults of a database, to whoever sees them."""
     tx, found = run.transaction, list[Value]()
-    for vault in run.rights.vaults_in(tx, run.caller, database):
+    for vault in run.rights.vaults_in(tx, run.caller, database, run.tick):
         found.append(
             {
                 "name": vault.name,
@@ -338,7 +338,6 @@ def described_vaults(run: Execution, database: Database) -> list[Value]:
                 "records": vaults.count(tx, vault),
             }
         )
-        run.tick()
     return found
 
 

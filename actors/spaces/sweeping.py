@@ -16,9 +16,10 @@ from functools import partial
 from typing import Final
 
 from actors.commits import NODE, Committer
-from actors.runtime import REST_SECONDS, LoopActor, Runtime, Supervised, handles, tell
+from actors.runtime import REST_SECONDS, LoopActor, Runtime, Slices, Supervised, handles, tell
 from protocol import limits
 from protocol.errors import Busy, Refusal
+from protocol.values import unpaced
 from storage import catalog
 from storage.catalog import Database, Namespace, Space
 from storage.engine import EngineUnreadable
@@ -64,23 +65,28 @@ class Sweepers:
         self._parting: set[asyncio.Task[None]] = set()
         self._leads = False
         """True if this node sweeps, and not another one."""
+        self._leads_ended = 0
+        """How often that has ended."""
         self._stopped = False
         committer.on_withdraw.append(self.look_again)
         committer.on_following.append(self.rest)
 
-    def begin(self) -> None:
-        """Start an actor for every space that has keys that expire."""
-        self._leads = True
+    async def begin(self) -> None:
+        """Start an actor for every space that has keys that expire, in slices."""
+        self._leads, leads_ended = True, self._leads_ended
         with self.committer.begin() as tx:
+            slices = Slices(self.runtime.clock, tx.pause)
             for space in _all(tx):
-                if space.id in self.sweeps:
-                    continue  # of somebody who has written a key that expires
-                if _has_expiries(tx, space):
+                if self._stopped or self._leads_ended != leads_ended:
+                    return
+                # One that has an actor has it of somebody who has written a key that expires.
+                if space.id not in self.sweeps and _has_expiries(tx, space):
                     self._place(space)
+                await slices.tick()
 
     def rest(self) -> None:
         """Another node leads, and sweeps: no space has an actor here until the next `begin`."""
-        self._leads = False
+        self._leads, self._leads_ended = False, self._leads_ended + 1
         for sweep in list(self.sweeps.values()):
             self.end(sweep)
 
@@ -320,5 +326,5 @@ def _has_expiries(tx: Transaction, space: Space) -> bool:
 
 
 def _all(tx: Transaction) -> Iterator[Space]:
-    for database in catalog.every_database(tx):
-        yield from catalog.spaces(tx, database)
+    for database in catalog.every_database(tx, unpaced):
+        yield from catalog.spaces(tx, database, unpaced)

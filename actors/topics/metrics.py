@@ -1,14 +1,31 @@
-"""The metrics of topics, for GET /metrics."""
+"""What GET /metrics shows of topics: the first of them each, all others as one sum.
+
+A monitoring system keeps each series for weeks, so a scrape has a bounded number of them, and
+always the same: those that were declared first. The sum needs no look at each of the others: their
+counters stand side by side in the state.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from heapq import heappush, heappushpop
+from itertools import islice
+from typing import Final
 
-from storage.groups import groups
+from protocol import limits
+from protocol.values import Tick, paced
+from storage import groups
+from storage.catalog import Database
 from storage.hand_outs import HandOuts
-from storage.messages import Messages
+from storage.message_rows import NOTHING_HELD, Held, held_by_all
+from storage.messages import Messages, readers_of_all
 from storage.topics import Topic
 from storage.transactions import Transaction
+
+OTHERS: Final = "(others)"
+"""The name of what is summed: nothing that is declared can have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +57,148 @@ class TopicFigures:
     """How often what was due on it was refused."""
 
 
-def figures_of(tx: Transaction, topic: Topic, refused: int) -> TopicFigures:
-    """Those of one topic. :param refused: how often what was due on it was refused"""
-    messages = Messages(tx, topic)
-    found = []
-    for group in groups(tx, topic):
-        figures = HandOuts(tx, group).figures()
-        found.append(
-            GroupFigures(
-                group.name,
-                figures["lag"],
-                figures["pending"],
-                figures["waiting"],
-                figures["in_flight"],
-                figures["redelivered"],
-                figures["dead_lettered"],
-            )
+class Scrape:
+    """Figures of topics, as one transaction reads them.
+
+    :param refused: how often what was due on the topic of an id was refused
+    :param tick: called for each thing that is read: others may commit meanwhile
+    """
+
+    def __init__(self, tx: Transaction, refused: Callable[[int], int], tick: Tick) -> None:
+        self._tx = tx
+        self._refused = refused
+        self._tick = tick
+        self._readers_left = self._groups_left = limits.METRICS_NAMED
+        self._others = _Others()
+
+    def figures(self, places: Iterable[tuple[Database, Iterable[Topic]]]) -> list[TopicFigures]:
+        """Those of the topics that may be shown, by the databases they are in."""
+        first: list[tuple[int, Topic]] = []  # a heap: the one that was declared last on top
+        ids: list[tuple[Database, set[int]]] = []
+        for database, topics in places:
+            here: set[int] = set()
+            for topic in topics:
+                here.add(topic.id)
+                if len(first) < limits.METRICS_NAMED:
+                    heappush(first, (-topic.id, topic))
+                else:
+                    heappushpop(first, (-topic.id, topic))
+            ids.append((database, here))
+        named = {topic.id: topic for _, topic in sorted(first, key=_by_id)}
+        found = [self._of(topic) for topic in named.values()]
+        for database, here in ids:
+            here.difference_update(named)
+            if here:
+                self._add(database, here)
+        return found + self._others.figures()
+
+    def _of(self, topic: Topic) -> TopicFigures:
+        tx, tick = self._tx, self._tick
+        messages = Messages(tx, topic)
+        held = messages.held
+        readers = ((name, held.lag(position)) for name, position in messages.readers(tick))
+        shown = tuple(islice(readers, self._readers_left))
+        self._readers_left -= len(shown)
+        for _, lag in readers:
+            self._others.add_reader(lag)
+        every = (_of_group(HandOuts(tx, one, tick)) for one in groups.each(tx, topic, tick))
+        shared = tuple(islice(every, self._groups_left))
+        self._groups_left -= len(shared)
+        for figures in every:
+            self._others.add_group(figures)
+        return TopicFigures(
+            topic.database.namespace.name,
+            topic.database.name,
+            topic.name,
+            held.messages,
+            held.last,
+            shown,
+            shared,
+            self._refused(topic.id),
         )
-    return TopicFigures(
-        topic.database.namespace.name,
-        topic.database.name,
-        topic.name,
-        messages.count,
-        messages.last,
-        tuple((name, messages.lag(position)) for name, position in messages.readers()),
-        tuple(found),
-        refused,
+
+    def _add(self, database: Database, ids: set[int]) -> None:
+        """Add topics of a database to the others."""
+        tx, tick, others = self._tx, self._tick, self._others
+        held = held_by_all(tx, database, tick)
+        for id in paced(ids, tick):
+            others.add_topic(held.get(id, NOTHING_HELD), self._refused(id))
+        for id, position in readers_of_all(tx, database, tick):
+            if id in ids:
+                others.add_reader(held.get(id, NOTHING_HELD).lag(position))
+        for id, group, state in groups.standing_of_all(tx, database, tick):
+            if id not in ids:
+                continue
+            overdue = 0
+            if state.out and state.deadlines_from_us <= tx.now_us:
+                overdue = HandOuts(tx, groups.numbered(database, id, group), tick).overdue()
+            last = held.get(id, NOTHING_HELD).last
+            pending, out = state.pending(last), state.out - overdue
+            others.add_group(
+                GroupFigures(
+                    OTHERS,
+                    last - state.committed,
+                    pending,
+                    pending - out,
+                    out,
+                    state.redelivered,
+                    state.dead_lettered,
+                )
+            )
+
+
+def _by_id(entry: tuple[int, Topic]) -> int:
+    return entry[1].id
+
+
+def _of_group(hand_outs: HandOuts) -> GroupFigures:
+    figures = hand_outs.figures()
+    return GroupFigures(
+        figures["name"],
+        figures["lag"],
+        figures["pending"],
+        figures["waiting"],
+        figures["in_flight"],
+        figures["redelivered"],
+        figures["dead_lettered"],
     )
+
+
+_SUMMED: Final = ("lag", "pending", "waiting", "in_flight", "redelivered", "dead_lettered")
+
+
+class _Others:
+    """The sum of what is not named."""
+
+    def __init__(self) -> None:
+        self._topics = self._messages = self._last = self._refused = 0
+        self._readers = self._lag = self._groups = 0
+        self._of_groups = Counter[str]()
+
+    def add_topic(self, held: Held, refused: int) -> None:
+        self._topics += 1
+        self._messages += held.messages
+        self._last += held.last
+        self._refused += refused
+
+    def add_reader(self, lag: int) -> None:
+        self._readers += 1
+        self._lag += lag
+
+    def add_group(self, figures: GroupFigures) -> None:
+        self._groups += 1
+        for name in _SUMMED:
+            self._of_groups[name] += getattr(figures, name)
+
+    def figures(self) -> list[TopicFigures]:
+        """One, or none where everything is named."""
+        if not (self._topics or self._readers or self._groups):
+            return []
+        readers = ((OTHERS, self._lag),) if self._readers else ()
+        summed = GroupFigures(OTHERS, *(self._of_groups[name] for name in _SUMMED))
+        return [
+            TopicFigures(
+                OTHERS, OTHERS, OTHERS, self._messages, self._last,
+                readers, (summed,) if self._groups else (), self._refused,
+            )
+        ]  # fmt: skip

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from typing import Any, Final
 from actors.commits import NODE, Committer
 from actors.rights import Rights
 from actors.roles import Roles
-from actors.runtime import Runtime, Supervised, tell
+from actors.runtime import Runtime, Slices, Supervised, tell
 from actors.topics.due import (
     DUE,
     PAUSE_US,
@@ -34,11 +34,11 @@ from actors.topics.due import (
     next_us,
     present,
 )
-from actors.topics.metrics import TopicFigures, figures_of
+from actors.topics.metrics import Scrape, TopicFigures
 from actors.topics.waiting import Hear, Waits
-from protocol import limits
 from protocol.requests import Caller
 from protocol.rights import READ, Verbs
+from protocol.values import Tick, unpaced
 from storage import catalog, keys
 from storage.engine import EngineUnreadable
 from storage.groups import Group, find_group
@@ -109,18 +109,15 @@ class Topics:
         """Look at every topic for what there is to come, in slices."""
         self._leads, leads_ended = True, self._leads_ended
         self._listen(self._hear)
-        until_us = self.runtime.clock.monotonic_us() + limits.SLICE_US
         with self.committer.begin() as tx:
+            slices = Slices(self.runtime.clock, tx.pause)
             for topic in _all(tx):
                 if self._leads_ended != leads_ended:
                     return
                 at_us = self._next_us(tx, topic)
                 if at_us is not None:
                     self.expects(topic, at_us)
-                if self.runtime.clock.monotonic_us() >= until_us:
-                    tx.pause()
-                    await asyncio.sleep(0)
-                    until_us = self.runtime.clock.monotonic_us() + limits.SLICE_US
+                await slices.tick()
 
     def _next_us(self, tx: Transaction, topic: Topic) -> int | None:
         """As `next_us`; at once where that can't be read: the topic's actor says so, and rests."""
@@ -433,32 +430,19 @@ class Topics:
 
     # --- figures --------------------------------------------------------------------------------
 
-    async def figures(self, caller: Caller) -> list[TopicFigures]:
-        """What a caller may see of every topic, for /metrics; nothing of a node that may show it
-        nothing.
+    def figures(self, caller: Caller, tick: Tick) -> tuple[list[TopicFigures], CommitTicket | None]:
+        """What a caller may see of topics, for /metrics, and what an answer that shows it waits
+        for; nothing of a node that may show it nothing.
 
-        :raises Refusal: the disk is full
-        :raises TimeoutError: it takes longer than `limits.METRICS_WAIT_SECONDS`
+        :param tick: called for each thing that is read: others may commit meanwhile
         """
         if not self.roles.answers(caller):
-            return []
-        committer = self.committer
-        with committer.begin() as tx:
-            found = [each async for each in self._figures(tx, caller)]
-        async with asyncio.timeout(limits.METRICS_WAIT_SECONDS):
-            await committer.released(tx.ticket)
-        return found
-
-    async def _figures(self, tx: Transaction, caller: Caller) -> AsyncIterator[TopicFigures]:
-        clock = self.runtime.clock
-        until_us = clock.monotonic_us() + limits.SLICE_US
-        for topic in self.rights.topics(tx, caller, FIGURES_NEED):
-            if topic is not None:
-                yield figures_of(tx, topic, self._refused(topic.id))
-            if clock.monotonic_us() >= until_us:
-                tx.pause()
-                await asyncio.sleep(0)
-                until_us = clock.monotonic_us() + limits.SLICE_US
+            return [], None
+        with self.committer.begin() as tx:
+            tx.pause()
+            every = self.rights.topics(tx, caller, FIGURES_NEED, tick)
+            found = Scrape(tx, self._refused, tick).figures(every)
+        return found, tx.ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,5 +455,5 @@ class HandedOut:
 
 
 def _all(tx: Transaction) -> Iterator[Topic]:
-    for database in catalog.every_database(tx):
-        yield from each_topic(tx, database)
+    for database in catalog.every_database(tx, unpaced):
+        yield from each_topic(tx, database, unpaced)

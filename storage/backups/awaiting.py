@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from protocol.values import unpaced
 from storage import catalog, functions, replicas, revocations, topics, users, vaults
 from storage.groups import groups
 from storage.hand_outs import HandOuts
@@ -38,11 +39,12 @@ class Awaiting:
 def look_through(tx: Transaction) -> None:
     """Read the catalog, all of it, as a node does that looks something up. What can't be read
     raises as it comes."""
-    for database in catalog.every_database(tx):
-        for topic in topics.each_topic(tx, database):
+    for database in catalog.every_database(tx, unpaced):
+        for topic in topics.each_topic(tx, database, unpaced):
             groups(tx, topic)
         for each in (catalog.tables, catalog.spaces, functions.each, vaults.each):
-            each(tx, database)
+            for _ in each(tx, database, unpaced):
+                pass
     for _ in users.everyone(tx):
         pass
     replicas.every(tx)
@@ -53,12 +55,12 @@ def look_through(tx: Transaction) -> None:
 def awaiting(tx: Transaction) -> Iterator[Awaiting]:
     """What is due by the log time of a transaction, for each topic and space in which there is
     anything."""
-    for database in catalog.every_database(tx):
+    for database in catalog.every_database(tx, unpaced):
         found = [
             Awaiting(space.path, keys=Keys(tx, space).count_due())
-            for space in catalog.spaces(tx, database)
+            for space in catalog.spaces(tx, database, unpaced)
         ]
-        found += [_of_topic(tx, topic) for topic in topics.each_topic(tx, database)]
+        found += [_of_topic(tx, topic) for topic in topics.each_topic(tx, database, unpaced)]
         yield from filter(None, found)
 
 

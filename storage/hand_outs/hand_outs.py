@@ -95,8 +95,7 @@ class HandOuts(Taking):
         state, _ = standing(self._tx, group)
         last, _ = self._messages.end()
         in_flight = state.out - self._lapsed(state)
-        # A row is a message that was looked at and is not done; past the cursor none was.
-        pending = state.hand_outs + last - max(state.cursor, state.committed)
+        pending = state.pending(last)
         return {
             "name": group.name,
             "handed_out": state.handed_out,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 from random import Random
@@ -19,7 +20,7 @@ from actors.topics.due import TopicSchedule
 from actors.topics.service import APART_US, IDLE_US, STALE
 from protocol import limits
 from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooLarge
-from protocol.values import NONE
+from protocol.values import NONE, unpaced
 from storage.engine import Engine
 from storage.groups import find_group
 from storage.hand_outs import HandOuts
@@ -334,7 +335,7 @@ async def test_what_one_group_is_refused_holds_up_no_other(
     assert logbook.names().count("what is due on a topic was refused") == len(tried)
     (line,) = [event for event in logbook.events if event.get("times") == 3]
     assert (line["topic"], line["part"], line["code"]) == ("a.b.t", "group bad", "TooLarge")
-    (_, figures) = await here.node.topics.figures(nodes.ANA)
+    (_, figures), _ = here.node.topics.figures(nodes.ANA, unpaced)
     assert (figures.name, figures.refused) == ("t", len(tried))
     await here.pass_time(HOUR)
     assert await here.messages() == 0, "and what is too old goes"
@@ -342,14 +343,14 @@ async def test_what_one_group_is_refused_holds_up_no_other(
     await here.value("PUBLISH INTO t VALUE 3; TAKE FROM t AS bad")
     await here.pass_time(40 * SECOND)
     assert (await here.group("bad"))["in_flight"] == 0
-    assert (await here.node.topics.figures(nodes.ANA))[1].refused == figures.refused + 1
+    assert here.node.topics.figures(nodes.ANA, unpaced)[0][1].refused == figures.refused + 1
 
 
 @pytest.mark.parametrize(
     "refusal", [NotEnoughReplicas("too few", followers=0, acks=1), Draining("it stops")]
 )
 async def test_what_the_followers_of_a_node_are_too_few_for_is_no_fault_of_a_topic(
-    here: Desk, refusal: Refusal
+    here: Desk, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried again each second, without a word and without growing pauses."""
     await here.value(
@@ -367,7 +368,12 @@ async def test_what_the_followers_of_a_node_are_too_few_for_is_no_fault_of_a_top
     for _ in range(40):
         await here.pass_time(SECOND)
     assert len(tried) >= 25 and {b - a for a, b in pairwise(tried)} <= {0, 1}
-    assert (await here.node.topics.figures(nodes.ANA))[0].refused == 0
+    (figures,), _ = here.node.topics.figures(nodes.ANA, unpaced)
+    assert figures.refused == 0
+    assert (figures.groups[0].in_flight, figures.groups[0].waiting) == (0, 2), "it is over"
+    monkeypatch.setattr(limits, "METRICS_NAMED", 0)
+    (others,), _ = here.node.topics.figures(nodes.ANA, unpaced)
+    assert [replace(one, name="g") for one in others.groups] == list(figures.groups)
     committer.check_replicated = check
     await here.pass_time(2 * SECOND)
     assert (await here.group("g"))["in_flight"] == 0

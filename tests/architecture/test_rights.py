@@ -31,7 +31,9 @@ FINDS = re.compile(
     """,
     re.VERBOSE,
 )
-READS = re.compile(r"(.*\.)?(tx|transaction)\.(get|scan|hint)|(.*\.)?ledger\.(engine|flight)\.\w+")
+READS = re.compile(
+    r"(.*\.)?(tx|transaction)\.(get|scan|rows|hint)|(.*\.)?ledger\.(engine|flight)\.\w+"
+)
 
 WITHOUT_A_CALLER = {
     "actors/sessions.py": r"users\.find",  # who a caller is comes before what it may do
@@ -49,8 +51,9 @@ WITHOUT_A_CALLER = {
 }
 INSIDE = {
     # OWN, judged
-    "actors/backups/scripts.py": r"catalog\..*|(functions|vaults)\.each|users\.everyone",
-    "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|each_topic|functions\.each",
+    "actors/backups/scripts.py": r"catalog\..*|(functions|vaults|topics)\.each.*|users\.everyone",
+    "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|functions\.each",
+    "actors/scripts/topics.py": r"topics\.each_topic",  # likewise
     "actors/scripts/vaults.py": r"vaults\.each",  # of a database that is dropped, OWN, judged
     "actors/scripts/functions.py": r"catalog\.tables|functions\.each",  # who calls one
     "actors/scripts/cluster.py": r"(replicas|revocations)\.every",  # of the store, INFO or OWN
@@ -125,6 +128,7 @@ def test_nobody_but_the_gate_judges_or_looks_up() -> None:
         ("actors/scripts/planted.py", "run.transaction.get(key)"),
         ("actors/scripts/reading.py", "tx.get(keys.record(prefix, id))"),
         ("actors/scripts/ways.py", "self._run.transaction.scan(start, end)"),
+        ("actors/topics/metrics.py", "tx.rows(start, end, tick)"),
         ("surfaces/http/planted.py", "node.committer.ledger.engine.get(key)"),
         ("actors/scripts/places.py", "catalog.table(tx, database, name)"),
         ("actors/node.py", "users.get(tx, name)"),
@@ -144,7 +148,7 @@ def test_planted_way_past_the_gate_is_caught(path: str, text: str) -> None:
         ("actors/scripts/planted.py", "catalog.index(table, name)"),
         ("actors/sessions.py", "same = user.role == session.caller.role"),
         ("actors/scripts/planted.py", "except NotAllowed: pass"),
-        ("actors/scripts/planted.py", "rights.topics(tx, caller, READ)"),
+        ("actors/scripts/planted.py", "rights.topics(tx, caller, READ, tick)"),
     ],
 )
 def test_honest_line_is_not(path: str, text: str) -> None:

@@ -20,7 +20,7 @@ from actors.scripts.plans import Plan
 from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
-from protocol.values import RecordId
+from protocol.values import RecordId, unpaced
 from storage import catalog, effects, forwarded, keys, statements, topics
 from storage.frames import Frame
 from storage.histories import LogEnd
@@ -329,9 +329,9 @@ class Fold:
         tail = LogEnd(self.sequence, 1, self.time)
         ledger = Ledger(self.engine(), tail, ManualClock(), SeededRng(0), lambda frame: None)
         with ledger.begin() as tx:
-            for namespace in catalog.namespaces(tx):
-                for database in catalog.databases(tx, namespace):
-                    for topic in topics.topics(tx, database):
+            for namespace in catalog.namespaces(tx, unpaced):
+                for database in catalog.databases(tx, namespace, unpaced):
+                    for topic in topics.each_topic(tx, database, unpaced):
                         check_topic(tx, topic)
 
     def hash(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from actors.node import Node
 from protocol.binary import unpack_object
+from protocol.values import unpaced
 from storage import catalog, index_rows, indexes, keys
 from storage.catalog import Table
 from storage.effects import SEQUENCE_BYTES
@@ -54,9 +55,9 @@ def all_differences(tx: Transaction) -> list[str]:
     """The differences in all tables of the store."""
     return [
         one
-        for namespace in catalog.namespaces(tx)
-        for database in catalog.databases(tx, namespace)
-        for table in catalog.tables(tx, database)
+        for namespace in catalog.namespaces(tx, unpaced)
+        for database in catalog.databases(tx, namespace, unpaced)
+        for table in catalog.tables(tx, database, unpaced)
         for one in differences(tx, table)
     ]
 
@@ -65,4 +66,6 @@ async def wrong_entries(node: Node, database: str, namespace: str = "shop") -> l
     """The differences in all tables of a database."""
     with node.committer.begin() as tx:
         place = catalog.database(tx, catalog.namespace(tx, namespace), database)
-        return [one for table in catalog.tables(tx, place) for one in differences(tx, table)]
+        return [
+            one for table in catalog.tables(tx, place, unpaced) for one in differences(tx, table)
+        ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from protocol.values import unpaced
 from storage import catalog, groups, keys, topics
 from storage.groups import Group
 from storage.hand_outs import HandOuts
@@ -49,7 +50,7 @@ class Queues:
             database = catalog.find_namespace(tx, "n") and catalog.find_database(
                 tx, self.namespace, "d"
             )
-            for topic in topics.topics(tx, self.database) if database else ():
+            for topic in topics.each_topic(tx, self.database, unpaced) if database else ():
                 check_topic(tx, topic)
 
     def topic(self, name: str = "t", **settings: Any) -> Topic:

@@ -9,6 +9,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import AlreadyExists, Conflict, NameRefused, TooLarge, Unknown
+from protocol.values import unpaced
 from storage import catalog, keys, records, users
 from storage.catalog import Database, Namespace, Table, Taken
 from storage.transactions import Transaction
@@ -117,12 +118,12 @@ def test_lists(book: Book) -> None:
     for ns, db, table in [("b", "x", "t"), ("a", "y", "t"), ("a", "x", "u"), ("a", "x", "t-1")]:
         place(book, ns, db, table)
     with book.begin() as tx:
-        assert [one.name for one in catalog.namespaces(tx)] == ["a", "b"]
+        assert [one.name for one in catalog.namespaces(tx, unpaced)] == ["a", "b"]
         a = catalog.namespace(tx, "a")
-        assert [one.path for one in catalog.databases(tx, a)] == ["a.x", "a.y"]
+        assert [one.path for one in catalog.databases(tx, a, unpaced)] == ["a.x", "a.y"]
         x = catalog.database(tx, a, "x")
-        assert [one.path for one in catalog.tables(tx, x)] == ["a.x.t-1", "a.x.u"]
-        assert catalog.tables(tx, x)[1] == catalog.table(tx, x, "u")
+        assert [one.path for one in catalog.tables(tx, x, unpaced)] == ["a.x.t-1", "a.x.u"]
+        assert list(catalog.tables(tx, x, unpaced))[1] == catalog.table(tx, x, "u")
 
 
 def test_ids_are_never_given_twice(book: Book) -> None:

@@ -7,6 +7,7 @@ import pytest
 from protocol import limits
 from protocol.errors import AlreadyExists, Conflict, TooLarge, Unknown
 from protocol.paths import EACH, Path, read_path, stored_path
+from protocol.values import unpaced
 from storage import catalog, index_builds, keys, records
 from storage.catalog import Table, Taken
 from storage.fields import Field
@@ -45,7 +46,7 @@ def test_a_list_of_tables_has_each_with_its_fields(book: Book) -> None:
     table = place(book, table="c")
     define(book, place(book, db="other", table="a"), CITY)
     with book.begin() as tx:
-        listed = catalog.tables(tx, table.database)
+        listed = list(catalog.tables(tx, table.database, unpaced))
     assert [(one.name, one.fields) for one in listed] == [
         ("a", (AGE, ALL)),
         ("b", (CITY,)),

@@ -11,6 +11,7 @@ import pytest
 from protocol import limits
 from protocol.errors import Busy, Conflict
 from protocol.paths import EACH
+from protocol.values import unpaced
 from storage import catalog, conflicts, effects, index_builds, keys, layers, ledger, records, replay
 from storage.barriers import Barrier
 from storage.effects import EffectsDamaged
@@ -41,7 +42,7 @@ def put(book: Book, *numbers: int) -> int:
 
 def some_table(tx: Transaction) -> catalog.Table:
     """That of these tests; defined, unless it is there."""
-    if not list(catalog.namespaces(tx)):
+    if not list(catalog.namespaces(tx, unpaced)):
         place = catalog.define_database(tx, catalog.define_namespace(tx, "n"), "d")
         return catalog.define_table(tx, place, "t")
     return catalog.table(tx, catalog.database(tx, catalog.namespace(tx, "n"), "d"), "t")

@@ -21,7 +21,7 @@ from protocol.errors import (
     TooLarge,
     TypeRefused,
 )
-from protocol.values import NONE, RecordId
+from protocol.values import NONE, RecordId, unpaced
 from storage import catalog, keys
 from storage.catalog import Taken
 from storage.histories import LogEnd
@@ -569,7 +569,7 @@ def test_declaring_a_space(shelf: Shelf) -> None:
             tx, database, "c", expire_us=5, comment="new", taken=Taken.OVERWRITE
         )
         assert (made.id, made.expire_us, made.comment) == (shelf.space.id, 5, "new")
-        assert catalog.spaces(tx, database) == [made]
+        assert list(catalog.spaces(tx, database, unpaced)) == [made]
         assert made.path == "shop.main.c"
 
 

@@ -23,7 +23,7 @@ from protocol.errors import (
     TypeRefused,
     Unknown,
 )
-from protocol.values import NONE, RecordId
+from protocol.values import NONE, RecordId, unpaced
 from storage import catalog, groups, messages, topics
 from storage.catalog import Taken
 from storage.messages import Messages, Published
@@ -55,7 +55,10 @@ def test_a_topic_is_declared_once(queues: Queues) -> None:
             topics.topic(tx, queues.database, "other")
     second = queues.topic("a")
     assert second.id > made.id
-    assert queues.do(lambda tx: topics.topics(tx, queues.database)) == [second, over]
+    assert queues.do(lambda tx: list(topics.each_topic(tx, queues.database, unpaced))) == [
+        second,
+        over,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -437,7 +440,7 @@ def test_a_full_topic_drops_the_oldest(queues: Queues) -> None:
     assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (7, False)
     assert queues.values(made) == [7, 8, 9]
     assert queues.do(lambda tx: Messages(tx, made).next_trim_us()) is None
-    figures = queues.do(lambda tx: Messages(tx, made).figures())
+    figures = queues.do(lambda tx: Messages(tx, made).figures(unpaced))
     assert (figures["first_position"], figures["bytes"], figures["messages"]) == (8, 99, 3)
 
 

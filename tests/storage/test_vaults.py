@@ -10,6 +10,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import AlreadyExists, BadRequest, NameRefused, TooLarge, TypeRefused
+from protocol.values import unpaced
 from storage import catalog, keys, vault_rows, vault_trail, vaults
 from storage.transactions import Transaction
 from storage.vault_entries import VaultEntry
@@ -68,7 +69,7 @@ def test_declared(book: Book) -> None:
         changed = vaults.alter(tx, vault, versions=3, comment="d")
         assert changed == replace(vault, versions=3, comment="d") == vault_in(tx)
         other = vaults.define(tx, vault.database, "u", own=True)
-        assert [each.name for each in vaults.each(tx, vault.database)] == ["u", "v"]
+        assert [each.name for each in vaults.each(tx, vault.database, unpaced)] == ["u", "v"]
         vaults.drop(tx, other)
         book.commit(tx)
     with book.begin() as tx:

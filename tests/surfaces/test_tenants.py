@@ -29,6 +29,7 @@ from actors.scripts.moments import KeptMoment, Moments
 from protocol.frames import Kind
 from protocol.requests import Caller
 from protocol.rights import ALL, Verbs
+from protocol.values import Tick
 from storage.transactions import Transaction
 from surfaces.http.routes import ROUTES
 from tests.actors.scripts.test_rights import ROWS
@@ -507,8 +508,8 @@ def _of_anybody(self: Moments, name: str, user: str) -> KeptMoment:
     return _enter(self, name, user if kept is None else kept.user)
 
 
-def _unjudged(self: Rights, tx: Transaction, caller: Caller, verbs: Verbs) -> Any:
-    return _topics(self, tx, OWNER, verbs)
+def _unjudged(self: Rights, tx: Transaction, caller: Caller, verbs: Verbs, tick: Tick) -> Any:
+    return _topics(self, tx, OWNER, verbs, tick)
 
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {

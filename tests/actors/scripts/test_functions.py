@@ -26,6 +26,7 @@ from protocol.errors import (
 )
 from protocol.requests import CancelScript
 from protocol.rights import Verb
+from protocol.values import unpaced
 from storage import catalog, functions, users
 from storage.catalog import Taken
 from tests.actors.scripts.test_running import begun
@@ -108,8 +109,8 @@ async def test_one_that_is_dropped_beside_who_comes_to_call_it(node: Running) ->
             database = catalog.database(tx, namespace, "main")
             found = functions.find(tx, database, "f")
             assert found is not None
-            catalog.tables(tx, database)
-            functions.each(tx, database)
+            list(catalog.tables(tx, database, unpaced))
+            list(functions.each(tx, database, unpaced))
             functions.drop(tx, found)
             tx.pause()
             await node.values(caller)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from argon2 import PasswordHasher
 from actors.passwords import Cost
 from actors.runtime import ask
 from actors.scripts import node as statements_on_the_node
+from actors.scripts.workers import Turns
 from protocol.errors import (
     AlreadyExists,
     BadRequest,
@@ -25,6 +27,23 @@ from storage.engine import Reader
 from storage.state_hash import hash_in_slices
 from tests.nodes import OWNER, PASSWORD, Running
 from tests.tables import case
+
+MANY = 60
+LISTINGS = (
+    ("INFO FOR STORE", "NAMESPACE"),
+    ("INFO FOR NAMESPACE shop", "DATABASE"),
+    ("INFO FOR DATABASE", "TABLE SPACE TOPIC FUNCTION VAULT FIELD INDEX"),
+    ("INFO FOR TOPIC mail", "GROUP READER"),
+    ("DROP TOPIC letters", "TABLE GROUP"),
+    ("DROP FUNCTION one", "TABLE FIELD INDEX FUNCTION"),
+    ("DROP NAMESPACE shop", "DATABASE VAULT"),
+)
+"""Statements, and the kinds of what each of them goes through."""
+KINDS = {
+    "FUNCTION": "x%() { 1 }", "FIELD": "x% ON thing TYPE int", "INDEX": "x% ON thing FIELDS a",
+    "GROUP": "x% ON mail DEADLINE 1m", "READER": "x% ON mail",
+}  # fmt: skip
+"""Declarations of things that take more than a name."""
 
 WEAK = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
 BOMB = "$argon2id$v=19$m=4194304,t=999,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
@@ -240,3 +259,26 @@ async def test_what_a_node_says_of_itself_hashes_nothing(
     await node.values("CREATE thing:1")
     assert (await node.value("INFO FOR STATE"))["hash"] != first["hash"]
     assert len(hashed) == 2
+
+
+async def test_what_goes_through_all_that_is_declared_gives_others_their_turn_at_each(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.values("DEFINE TOPIC mail; DEFINE TOPIC letters; DEFINE FUNCTION one() { 1 }")
+    for kind in {kind: 0 for _, kinds in LISTINGS for kind in kinds.split()}:
+        made = f"DEFINE {kind} {KINDS.get(kind, 'x%')}"
+        await node.values("; ".join(made.replace("%", str(number)) for number in range(MANY)))
+    given, queue = 0, Turns.queue
+
+    def counted(turns: Turns, resume: Callable[[], None], **how: bool) -> None:
+        nonlocal given
+        given += 1
+        queue(turns, resume, **how)
+
+    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(Turns, "queue", counted)
+    for statement, kinds in LISTINGS:
+        given = 0
+        with case(statement):
+            assert (await node.answer(statement)).refusal is None
+            assert given >= MANY * len(kinds.split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import Unknown
+from protocol.values import unpaced
 from storage import catalog, groups, keys, records, topics, users
 from storage.backups import places
 from storage.backups.facts import Place
@@ -25,11 +26,11 @@ def figures(tx: Transaction, at: Database) -> dict[str, object]:
     mail = topics.topic(tx, at, "mail")
     found = Messages(tx, mail)
     return {
-        "records": [len(list(each(tx, table))) for table in catalog.tables(tx, at)],
-        "counts": [records.count(tx, table) for table in catalog.tables(tx, at)],
+        "records": [len(list(each(tx, table))) for table in catalog.tables(tx, at, unpaced)],
+        "counts": [records.count(tx, table) for table in catalog.tables(tx, at, unpaced)],
         "keys": sum(Keys(tx, catalog.space(tx, at, "cache")).count()),
-        "messages": (found.count, found.first, found.last, found.size),
-        "readers": found.readers(),
+        "messages": (found.first, found.held),
+        "readers": list(found.readers(unpaced)),
         "hand-outs": [groups.standing(tx, each)[0].hand_outs for each in groups.groups(tx, mail)],
         "committed": [groups.standing(tx, each)[0].committed for each in groups.groups(tx, mail)],
     }
@@ -57,7 +58,7 @@ def test_a_database_is_whole_and_its_siblings_are_declared(history: History) -> 
         assert [user.name for user in users.everyone(tx)] == ["ana"]
         assert catalog.find_namespace(tx, "empty") is not None
         for name in ("main", "other"):
-            for topic in topics.topics(tx, database(tx, name)):
+            for topic in topics.each_topic(tx, database(tx, name), unpaced):
                 check_topic(tx, topic)
     assert store.differences() == []
     store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.values import unpaced
 from storage import catalog, keys, vault_rows, vault_trail, vaults
 from storage.backups import places
 from storage.backups.facts import Place
@@ -55,8 +56,8 @@ def tags(pairs: list[Pair], vault: Vault) -> set[int]:
 def test_of_a_place(book: Book) -> None:
     with book.begin() as tx:
         a = catalog.namespace(tx, "a")
-        (one,) = vaults.each(tx, catalog.database(tx, a, "one"))
-        (two,) = vaults.each(tx, catalog.database(tx, a, "two"))
+        (one,) = vaults.each(tx, catalog.database(tx, a, "one"), unpaced)
+        (two,) = vaults.each(tx, catalog.database(tx, a, "two"), unpaced)
     every = {*keys.OF_VAULTS, *keys.OF_TRAILS} - {keys.VAULT_ERASED, keys.VAULT_REMOVED}
     for place, root, has_one, has_two in (
         (Place("a"), ROOT, True, True),

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from actors.node import Node
-from actors.topics import GroupFigures, TopicFigures
+from actors.topics.metrics import OTHERS
+from protocol import limits
+from protocol.errors import NameRefused
 from protocol.rights import Verb
-from surfaces.http.metrics import topic_text
+from protocol.text import check_name
+from protocol.values import unpaced
 from tests.callers import Granted, declare
+from tests.nodes import OWNER
 from tests.surfaces.http.conftest import Serve, script, until
 from tests.surfaces.http.raw import Raw
 from tests.surfaces.http.test_metrics import samples
@@ -153,28 +157,63 @@ async def test_the_metrics_of_topics(raw: Raw, node: Node, bearer: str, topic: N
 
 async def test_metrics_show_what_the_caller_may_read(node: Node, topic: None) -> None:
     eve = await declare(node, "eve", "member")
-    assert await node.topics.figures(eve) == []
+    assert node.topics.figures(eve, unpaced)[0] == []
     Granted(node).grant("eve", Verb.READ, "shop", "main", "t", kind="topic")
-    assert [each.name for each in await node.topics.figures(eve)] == ["t"]
+    assert [each.name for each in node.topics.figures(eve, unpaced)[0]] == ["t"]
 
 
-def test_the_metrics_of_very_many_topics_are_written_in_slices() -> None:
-    group = GroupFigures("g", 1, 2, 3, 4, 5, 6)
-    topics = [
-        TopicFigures("n", "d", f"t{n}", n, n, (("r", n),), (group, group), 0) for n in range(20_000)
-    ]
+async def test_metrics_name_the_topics_that_were_declared_first_and_sum_the_others(
+    raw: Raw, node: Node, bearer: str, topic: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of another place among them, and readers and groups likewise."""
+    await value(
+        raw,
+        "DEFINE DATABASE shop.first; USE shop.first;"
+        + "".join(
+            f"DEFINE TOPIC {name}; PUBLISH INTO {name} VALUES [1, 2, 3, 4, 5, 6];"
+            f"TRIM TOPIC {name} BEFORE 3; DEFINE READER r ON {name};"
+            f"DEFINE GROUP g ON {name} DEADLINE 1h; TAKE {taken} FROM {name} AS g;"
+            f"DEFINE GROUP h ON {name} DEADLINE 1h; LET $m{name} = TAKE 1 FROM {name} AS h;"
+            f"NACK {name} AS h RECEIPTS [$m{name}[0].receipt];"
+            f"LET $n{name} = TAKE 2 FROM {name} AS h;"
+            f"GIVE UP {name} AS h RECEIPTS [$n{name}[1].receipt];"
+            for taken, name in enumerate(("z", "y", "a"), start=1)
+        ),
+        bearer,
+    )
+    all, _ = node.topics.figures(OWNER, unpaced)
+    assert [(one.database, one.name) for one in all] == [
+        ("main", "t"), ("first", "z"), ("first", "y"), ("first", "a"),
+    ]  # fmt: skip
     ticks = 0
 
     def tick() -> None:
         nonlocal ticks
         ticks += 1
 
-    text = topic_text(topics, tick).decode()
-    assert ticks > 100
-    assert text.count("\n") == 20 + 20_000 * (4 + 6 * 2)
-    assert (
-        'store_topic_consumer_lag{namespace="n",database="d",topic="t7",consumer="r"} 7\n' in text
-    )
+    monkeypatch.setattr(limits, "METRICS_NAMED", 2)
+    found, _ = node.topics.figures(OWNER, tick)
+    assert ticks > 4 + 4 + 7, "at each topic, reader and group"
+    others = found.pop()
+    assert [(one.name, len(one.readers), len(one.groups)) for one in found] == [
+        ("t", 1, 1), ("z", 1, 1),
+    ]  # fmt: skip
+    assert [one.readers for one in found] == [one.readers for one in all[:2]]
+    assert (others.messages, others.last_position, others.refused) == (8, 12, 0)
+    (lag,), (groups,) = [of[1] for of in others.readers], others.groups
+    assert lag == sum(lag for one in all[2:] for _, lag in one.readers)
+    summed = [all[1].groups[1], *all[2].groups, *all[3].groups]
+    for name in ("lag", "pending", "waiting", "in_flight", "redelivered", "dead_lettered"):
+        assert getattr(groups, name) == sum(getattr(one, name) for one in summed), name
+    text = (await raw.ask("GET", "/metrics", authorization=bearer)).body.decode()
+    place = {"namespace": OTHERS, "database": OTHERS, "topic": OTHERS}
+    scraped = samples(text)
+    assert scraped["store_topic_messages", frozenset(place.items())] == 8
+    assert scraped["store_topic_group_lag", frozenset({**place, "group": OTHERS}.items())] \
+        == groups.lag  # fmt: skip
+    assert text.count("\nstore_topic_messages{") == 3
+    with pytest.raises(NameRefused):
+        check_name(OTHERS)
 
 
 async def test_a_refused_credential_sees_no_topic(raw: Raw, topic: None) -> None:
