@@ -1,6 +1,6 @@
 /** Backup: taking backups, what is in the folder, making places anew from a script. */
 import { Head } from '../components/head.js';
-import { Answer } from '../components/notices.js';
+import { Answer, Empty } from '../components/notices.js';
 import * as node from '../node.js';
 import { useAsked } from '../state.js';
 import { info } from '../statements.js';
@@ -10,10 +10,21 @@ import { Last } from './backup/last.js';
 import { Running } from './backup/running.js';
 import { Take } from './backup/take.js';
 
+/** The files of the node's backup folder; null: it was started without one. */
+async function listed(signal) {
+  try {
+    return await node.run(info.backups(), { signal });
+  } catch (error) {
+    const isWithout = error.code === 'NoBackupFolder' && error.detail.path === undefined; // else it can't be used
+    if (isWithout) return null;
+    throw error;
+  }
+}
+
 function Backup({ tab, place }) {
   const [turn, count] = useState(0);
   const [busy, work] = useState(false);
-  const folder = useAsked((signal) => node.run(info.backups(), { signal }), []);
+  const folder = useAsked(listed, []);
   const changed = () => {
     folder.again();
     count((before) => before + 1);
@@ -26,11 +37,17 @@ function Backup({ tab, place }) {
       <section class="part">
         <h2>The backup folder</h2>
         <${Answer} asked=${folder} what="the backup folder">
-          ${(files) => html`<${Folder} files=${files} onBusy=${work} onDone=${changed} />`}
+          ${(files) => (files === null ? html`<${Without} />`
+            : html`<${Folder} files=${files} onBusy=${work} onDone=${changed} />`)}
         <//>
       </section>
     </div>
     <${Last} turn=${turn} />`;
 }
+
+const Without = () => html`
+  <${Empty} title="This node has no backup folder">
+    <p>Backups go to this computer. To keep them on the node's machine, start the node with
+      <code>--backup-dir</code> and a folder.</p><//>`;
 
 export const view = Backup;

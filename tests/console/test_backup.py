@@ -178,6 +178,11 @@ def test_names_are_refused_in_the_node_s_words(
     files = tab.get_by_role("region", name="Files of the backup folder")
     expect(files.locator("bdi", has_text="<img src=x")).to_be_visible()
     assert files.locator("img").count() == 0
+    folder.rename(folder.with_name("away"))
+    tab.get_by_role("button", name="Read again").click()
+    expect(tab.locator(".notice.refused", has_text="can't be used")).to_be_visible()
+    expect(tab.get_by_label("To", exact=True).locator("option")).to_have_count(2)
+    folder.with_name("away").rename(folder)
 
 
 def test_no_owner_of_the_store(page: Page, node: NodeProcess, watch: Watch) -> None:
@@ -221,7 +226,7 @@ def test_one_that_is_being_made_is_shown_and_ended(
 
 
 def test_a_new_node_without_a_folder(tmp_path: Path, page: Page, watch: Watch) -> None:
-    """The way to a first script is there."""
+    """Nothing is refused, and the way to a first script is there."""
     watch.allow(refusal_of(409), refusal_of(503))
     with serving(tmp_path / "store") as other:
         watch.origin = origin(other)
@@ -232,9 +237,13 @@ def test_a_new_node_without_a_folder(tmp_path: Path, page: Page, watch: Watch) -
         page.get_by_role("button", name="Run", exact=True).click()
         expect(page.locator(".work")).to_contain_text("person:ana")
         page.goto(f"{origin(other)}/#/backup")
-        expect(page.locator(".notice.refused")).to_contain_text("NoBackupFolder")
+        expect(page.locator(".notice.empty")).to_contain_text("This node has no backup folder")
+        expect(page.locator(".notice.refused")).to_have_count(0)
+        expect(page.get_by_label("To", exact=True).locator("option")).to_have_text(
+            ["This computer"]
+        )
         other.script("DEFINE NODE ROLES NONE")
-        page.get_by_role("button", name="Back up", exact=True).click()
+        page.get_by_role("button", name="Make it", exact=True).click()
         expect(page.locator(".card .notice")).to_contain_text("Draining")
         page.close()
 

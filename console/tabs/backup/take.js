@@ -22,6 +22,8 @@ const CARRIES = {
   log: 'On top of the backup that it joins; alone where it begins at 1.',
   script: 'Text that people can read. Without histories, vaults and positions of groups.',
 };
+const FOLDER = ['folder', "The node's backup folder"];
+const HERE = ['here', 'This computer'];
 
 /** A name that nobody has yet: what, and when. */
 function suggested(form, places) {
@@ -30,14 +32,19 @@ function suggested(form, places) {
   return `${what}-${when}${EXTENSIONS[form]}`;
 }
 
-/** @param {object} props `place`, `files` (of the folder, to say which log joins), `onBusy(boolean)`, `onDone` */
+/**
+ * @param {object} props `place`, `files` (of the folder, to say which log joins; null: the node has none),
+ *   `onBusy(boolean)`, `onDone`
+ */
 export function Take({ place, files, onBusy, onDone }) {
   const { who } = useShared();
   const [form, choose] = useState('snapshot');
   const [whole, all] = useState(true);
   const [typed, type] = useState(null);
   const [from, begin] = useState('');
-  const [into, put] = useState('folder');
+  const hasFolder = files !== null;
+  const [chosen, put] = useState('folder');
+  const into = hasFolder ? chosen : 'here';
   const [called, call] = useState(null);
   const [reason, explain] = useState('');
   const [answer, take] = useState(null);
@@ -76,7 +83,7 @@ export function Take({ place, files, onBusy, onDone }) {
           ${!whole && html`<${Text} label=${form === 'script' ? 'Which, by commas' : 'Which'} value=${text} onInput=${type}
             placeholder="shop.main" wrong=${wrong.place}
             hint=${form === 'script' ? 'shop is a namespace, shop.main a database' : ''} />`}`}
-        <${Choice} label="To" value=${into} options=${[['folder', "The node's backup folder"], ['here', 'This computer']]}
+        <${Choice} label="To" value=${into} options=${hasFolder ? [FOLDER, HERE] : [HERE]}
           hint=${into === 'here' && !streamed ? 'A part comes in one answer, up to 16 MiB.' : ''} onInput=${put} />
         ${into === 'folder' && html`<${Text} label="Name" value=${asked.to} onInput=${call}
           hint="A path in the folder. What is there is never replaced." />`}
