@@ -245,8 +245,7 @@ class _Run:
         if self._asked.form == "csv":
             known = {**self._state.guessed, **defined}
             return csv_rows(lines, self._state.bytes, self._asked.types, known)
-        lines.skip(self._state.bytes)
-        return json_rows(lines)
+        return json_rows(lines, self._state.bytes)
 
     async def _send(self, batch: list[Row]) -> None:
         """Insert the rows in one commit, or those before the one that is refused.

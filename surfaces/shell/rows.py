@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import hashlib
+import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final
@@ -22,6 +24,9 @@ LINE_BYTES: Final = 4 * limits.RECORD_BYTES
 _CHUNK: Final = 1 << 20
 _OTHER_SIGNS: Final = ";\t|"
 """That other programs part columns by."""
+_SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_PART: Final = re.compile(rb'"(?:[^"\\]+|\\.)*("?)|[\[\]{}]', re.DOTALL)
+"""A string of JSON, or a sign that nests. The group is empty if the string has no end."""
 
 
 class ColumnsRefused(Exception):
@@ -79,23 +84,136 @@ class Lines:
             except UnicodeDecodeError as error:
                 raise RowRefused(f"line {self.line}: not UTF-8 at byte {error.start}") from error
 
+    def filled(self) -> Iterator[tuple[int, str]]:
+        """Each line that is not empty, with its number. :raises RowRefused: as iterating does"""
+        for text in self:
+            if text.strip():
+                yield self.line, text
+
+    def is_array(self) -> bool:
+        """True if the file is one JSON array. Call it before anything is read."""
+        is_array = _Ahead(self._file).sign() == b"["
+        self._file.seek(0)
+        return is_array
+
+    def items(self) -> Iterator[tuple[int, bytes]]:
+        """Each object of the array that the file is, and the line it begins in.
+
+        :raises RowRefused: an item is no object or too long, or the array does not end
+        """
+        ahead = _Ahead(self._file)
+        wanted = ",]" if self.bytes else "["
+        while True:
+            sign = ahead.sign().decode("latin-1")
+            if not sign:
+                raise RowRefused(f"line {self._line_of(ahead)}: the array has no end")
+            if sign not in wanted:
+                raise RowRefused(f"line {self._line_of(ahead)}: a comma is wanted, not {sign!r}")
+            ahead.at += 1
+            after = ahead.sign()
+            if sign == "]" or (sign == "[" and after == b"]"):
+                ahead.at += sign == "["
+                if ahead.sign():
+                    raise RowRefused(f"line {self._line_of(ahead)}: more behind the array")
+                return
+            line, start = self._line_of(ahead), len(ahead.passed)
+            if after != b"{":
+                raise RowRefused(f"line {line}: an object is wanted")
+            if not ahead.pass_object():
+                raise RowRefused(
+                    f"line {line}: an object without end, or of over {LINE_BYTES} bytes"
+                )
+            data = ahead.take()
+            self._count(data)
+            self.line += data.count(b"\n")
+            wanted = ",]"
+            yield line, data[start:]
+
+    def _line_of(self, ahead: _Ahead) -> int:
+        return self.line + ahead.passed.count(b"\n") + 1
+
     def _count(self, data: bytes) -> None:
         self.digest.update(data)
         self.bytes += len(data)
 
 
-def json_rows(lines: Lines) -> Iterator[Row]:
-    """An object a line; empty lines are passed over. :raises RowRefused: a line holds another"""
-    for text in lines:
-        if not text.strip():
-            continue
+class _Ahead:
+    """The part of a file that is read and not yet taken."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._text = b""
+        self._taken = 0
+        self.at = 0
+        """Offset in the text that is read, up to which it has been passed."""
+        if file.tell() == 0:
+            while len(self._text) < len(BOM_UTF8) and self._read():
+                pass
+            if self._text.startswith(BOM_UTF8):
+                self.at = len(BOM_UTF8)
+
+    @property
+    def passed(self) -> bytes:
+        """Passed, and not yet taken."""
+        return self._text[self._taken : self.at]
+
+    def take(self) -> bytes:
+        """Answer what has been passed since the last call."""
+        data = self.passed
+        self._taken = self.at
+        return data
+
+    def sign(self) -> bytes:
+        """Pass white space. Answers the byte behind it, none at the end of the file."""
+        while True:
+            space = _SPACE.match(self._text, self.at)
+            assert space is not None
+            self.at = space.end()
+            if self.at < len(self._text) or not self._read():
+                return self._text[self.at : self.at + 1]
+
+    def pass_object(self) -> bool:
+        """Pass the object that begins here. False if it has no end or is too long."""
+        depth = 0
+        while True:
+            part = _PART.search(self._text, self.at)
+            if part is None or part[1] == b"":  # it may go on in what is not read
+                if len(self._text) - self._taken > LINE_BYTES or not self._read():
+                    return False
+                continue
+            self.at = part.end()
+            if part[1] is None:
+                depth += 1 if part[0] in b"{[" else -1
+                if not depth:
+                    return True
+
+    def _read(self) -> bool:
+        data = self._file.read(_CHUNK)
+        self._text = self._text[self._taken :] + data
+        self.at -= self._taken
+        self._taken = 0
+        return bool(data)
+
+
+def json_rows(lines: Lines, start: int) -> Iterator[Row]:
+    """An object a line, empty lines passed over, or those of the array that the file is.
+
+    :param start: an offset behind a row, or 0: those before it are passed over
+    :raises RowRefused: a line or an item holds another
+    """
+    is_array = lines.is_array()
+    lines.skip(start)
+    for line, text in lines.items() if is_array else lines.filled():
         try:
             fields = load(text)
         except Refusal as error:
-            raise RowRefused(f"line {lines.line}: {error.message}") from error
+            why = error.message
+            if not is_array and line == 1 and why.startswith("not JSON"):
+                why += "; wanted: an object a line, or one array of objects"
+            raise RowRefused(f"line {line}: {why}") from error
         if type(fields) is not dict:
-            raise RowRefused(f"line {lines.line}: an object is wanted")
-        yield Row(lines.line, lines.bytes, _addressed(fields))
+            raise RowRefused(f"line {line}: an object is wanted")
+        yield Row(line, lines.bytes, _addressed(fields))
 
 
 def csv_rows(

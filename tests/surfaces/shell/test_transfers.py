@@ -33,7 +33,7 @@ from bench.ports import free_port
 from protocol import limits
 from protocol.values import NONE, RecordId
 from storeclient import AsyncClient, Client, OutcomeUnknown, Unreachable, errors
-from surfaces.shell import exporting, importing, patience
+from surfaces.shell import exporting, importing, patience, rows
 from surfaces.shell.cells import CsvRows
 from surfaces.shell.columns import CellRefused, Census, Column, Guess, from_head, type_of_field
 from surfaces.shell.resuming import ResumeFile
@@ -436,10 +436,14 @@ def test_a_later_row_of_a_record_comes_later(here: Here, tmp_path: Path, batch: 
     assert table(here, "u") == [rows[0], {"id": "k", "a": 3, "b": 3}, {"id": "l", "a": 5, "b": 2}]
 
 
-def test_a_refused_row_is_named_and_gone_on_from(here: Here, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("begin", "between", "end"), [("", "\n", "\n"), ("[", ",\n", "]\n")])
+def test_a_refused_row_is_named_and_gone_on_from(
+    here: Here, tmp_path: Path, begin: str, between: str, end: str
+) -> None:
+    """Of lines, and of one array."""
     here.script("DEFINE TABLE t; DEFINE FIELD n ON t TYPE int ASSERT $value != 700")
-    path = tmp_path / "t.jsonl"
-    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(1000)))
+    path = tmp_path / "t.json"
+    path.write_text(begin + between.join(f'{{"n": {n}}}' for n in range(1000)) + end)
     code, err = transfer(here, "import", "t", path, "--batch", "300")
     assert code == 1 and "line 701: AssertFailed" in err and "700 rows before it are in" in err
     assert here.script("SELECT count() AS n FROM t GROUP ALL")[0]["n"] == 700
@@ -458,6 +462,13 @@ def test_a_refused_row_is_named_and_gone_on_from(here: Here, tmp_path: Path) -> 
         ("a.jsonl", '{"n": 1}\n[1]\n', "line 2: an object is wanted"),
         ("b.jsonl", '{"n": 1}\n{"n": \n', "line 2: "),
         ("c.jsonl", '{"n": 1}\n{"n": {"$dt": "x"}}\n', "line 2: 'x' is no datetime"),
+        ("a.json", '[{"n": 1}, 2]', "line 1: an object is wanted"),
+        ("b.json", '[{"n": 1},\n]', "line 2: an object is wanted"),
+        ("c.json", '[{"n": 1}\n{"n": 2}]', "line 2: a comma is wanted, not '{'"),
+        ("d.json", '[{"n": 1},\n{"n": "2', "line 2: an object without end"),
+        ("e.json", '[{"n": 1},\n{"n":\n x}]', "line 2: not JSON"),
+        ("f.json", '[{"n": 1}\n', "line 2: the array has no end"),
+        ("g.json", '[{"n": 1}]\n[{"n": 2}]', "line 2: more behind the array"),
         ("d.csv", "n:int\n1\nx\n", "line 3: n: 'x' is no int"),
         ("e.csv", 'n:int,s\n1,"a\nb"\n2\n', "line 4: 1 cells below a head of 2"),
         ("f.csv", 'n:int\n1\n"x\n', "line 3: unexpected end of data"),
@@ -469,6 +480,20 @@ def test_what_cannot_be_read(here: Here, tmp_path: Path, name: str, text: str, s
     code, err = transfer(here, "import", "t", tmp_path / name)
     assert code == 1 and said in err and "1 rows before it are in" in err
     assert here.script("SELECT VALUE n FROM t") == [1]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1 << 20])
+def test_an_array_is_read_as_json_reads_it(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it is laid out, and wherever what is read of it at a time ends."""
+    monkeypatch.setattr(rows, "_CHUNK", chunk)
+    one = {"a": '"\\', "b": [{"c": "]}"}, [1, {}]], "ü": "\U0001f600\x7f"}
+    for text in ("[]", " [ ]\n", json.dumps([one, {}, one]), json.dumps([{}, one], indent=1)):
+        data = "\ufeff".encode() + text.encode()
+        found = list(rows.json_rows(rows.Lines(io.BytesIO(data)), 0))
+        assert [row.fields for row in found] == json.loads(text)
+        for number, row in enumerate(found, 1):
+            behind = list(rows.json_rows(rows.Lines(io.BytesIO(data)), row.end))
+            assert behind == found[number:]
 
 
 def test_other_refusals(here: Here, tmp_path: Path) -> None:
@@ -487,6 +512,9 @@ def test_other_refusals(here: Here, tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text("a,,b\n1,2,3\n")
     code, err = transfer(here, "import", "t", tmp_path / "h.csv")
     assert code == 1 and "line 1: column 2 of the head has no name" in err
+    path.write_text('{\n  "n": 1\n}\n')
+    code, err = transfer(here, "import", "t", path)
+    assert code == 1 and "wanted: an object a line, or one array of objects" in err
     for sign in ";\t|":
         (tmp_path / "h.csv").write_text(f"a{sign}b\n1{sign}2\n")
         code, err = transfer(here, "import", "t", tmp_path / "h.csv")
