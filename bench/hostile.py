@@ -1,0 +1,560 @@
+"""`python -m bench.hostile`: how long one user can keep another waiting.
+
+A user who owns a database of a node, and nothing else, sends it one costly input after the other.
+Another user asks for a value, a key and a new record meanwhile, each every 10 ms on a connection of
+its own. The table has how each input ended, the longest of these waits, and the longest hold of the
+node's loop, by its processor time and by the clock: on a machine that does other things too the
+first says more. `late` is the prober's own longest delay. `--stacks` shows what the loop did in its
+longest hold. The first row is without an input: what the machine does by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import shutil
+import tempfile
+import time
+from base64 import b64encode
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from decimal import Decimal
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+from urllib import error, request
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.nodes import NAMESPACE, NodeProcess, define_place
+from bench.watched import HELD, STACKS_SECONDS
+from language.patterns import PATTERNS_KNOWN
+from protocol import limits
+from storeclient import AsyncClient, AsyncDatabase
+from storeclient.errors import Refused, StoreError
+
+TOP: Final = Path(__file__).parents[1]
+EVERY_SECONDS: Final = 0.01
+SECONDS: Final = 5.0
+"""Of an input that does not end by itself."""
+PASSWORD: Final = "a better horse"
+WORKS: Final = "works"
+"""The database of the user who is kept waiting; the guest's is called as the guest."""
+DEFINITIONS: Final = f"""
+USE {NAMESPACE}.{WORKS};
+DEFINE TABLE t;
+DEFINE SPACE s;
+USE {NAMESPACE}.guest;
+DEFINE TABLE t;
+DEFINE TOPIC q;
+INSERT INTO t $rows RETURN NONE
+"""
+ROWS: Final = 500
+PRIME: Final = 2**61 - 1
+"""Numbers that differ by it have one hash."""
+PATTERNS: Final = PATTERNS_KNOWN + 1
+WIDTH: Final = 160
+NOTHING: Final = "(nothing)"
+
+
+class Guest:
+    """The user who sends what is costly."""
+
+    def __init__(self, http: str, wire: str, seconds: float) -> None:
+        self._http, self._wire = http, wire
+        self.seconds = seconds
+        self.stack = AsyncExitStack()
+        """Connections that stay until the input has ended."""
+
+    def client(self, password: str = PASSWORD) -> AsyncClient:
+        """A client of the guest's own."""
+        return AsyncClient(
+            self._wire, user="guest", password=password, ns=NAMESPACE, db="guest", timeout=60
+        )
+
+    async def connected(self) -> AsyncClient:
+        """One whose connection stands."""
+        client = await self.stack.enter_async_context(self.client())
+        await client.connect()
+        return client
+
+    async def alone(self, script: str, **params: Any) -> AsyncIterator[str]:
+        """One script."""
+        client = await self.connected()
+        yield ""
+        yield await outcome(client.run(script, params))
+
+    def post(self, body: bytes) -> str:
+        """A body of /script, as it is. Answers the code of its refusal."""
+        told = b64encode(f"guest:{PASSWORD}".encode()).decode()
+        headers = {"Authorization": f"Basic {told}", "Content-Type": "application/json"}
+        asked = request.Request(f"http://{self._http}/script", body, headers)
+        try:
+            with request.urlopen(asked, timeout=60) as answer:
+                return str(answer.status)
+        except error.HTTPError as refused:
+            return str(refused.code)
+
+
+async def outcome(work: Awaitable[Any]) -> str:
+    """How it ended, in a word."""
+    try:
+        await work
+    except Refused as refused:
+        return refused.code
+    except StoreError as failed:
+        return type(failed).__name__
+    return "answered"
+
+
+def counted(words: Sequence[str]) -> str:
+    """How many ended how."""
+    return ", ".join(f"{count} {word}" for word, count in Counter(words).most_common())
+
+
+Input = Callable[[Guest], AsyncIterator[str]]
+"""Prepares, yields, does its worst, and yields how that ended."""
+INPUTS: Final[dict[str, Input]] = {}
+
+
+def hostile(name: str) -> Callable[[Input], Input]:
+    """Put an input on the list. :param name: of its row"""
+
+    def put(made: Input) -> Input:
+        INPUTS[name] = made
+        return made
+
+    return put
+
+
+def script(name: str, text: str, params: Callable[[], dict[str, Any]] = dict) -> None:
+    """Put one script on the list. :param params: makes its parameters"""
+    INPUTS[name] = lambda guest: guest.alone(text, **params())
+
+
+def colliding() -> list[Decimal]:
+    """Numbers of one hash."""
+    return [Decimal(number * PRIME) for number in range(1, 12_001)]
+
+
+def columns(count: int, each: str) -> str:
+    """Columns of a SELECT."""
+    return ", ".join(f"{each} AS c{number}" for number in range(count))
+
+
+script("distinct: 12 000 of one hash", "RETURN array::len(array::distinct($v))",
+       lambda: {"v": colliding()})  # fmt: skip
+script("GROUP BY: 12 000 of one hash", "SELECT v, count() AS n FROM $v GROUP BY v",
+       lambda: {"v": [{"v": one} for one in colliding()]})  # fmt: skip
+script(
+    f"{PATTERNS} patterns by row",
+    f"SELECT VALUE s ~ $p[n % {PATTERNS}] FROM t",
+    lambda: {"p": [rf"\pL{{1,{n % 16 + 1}}}\d{{{n // 16}}}$" for n in range(PATTERNS)]},
+)
+script("8 000 vector::cosine", f"RETURN [{', '.join(['vector::cosine($v, $w)'] * 8_000)}]",
+       lambda: {"v": [1.5] * 4_096, "w": [0.1] * 4_096})  # fmt: skip
+script(
+    "OR of 16 000 on 500 rows",
+    f"SELECT id FROM t WHERE {' OR '.join(f'm = {n + ROWS}' for n in range(16_000))}",
+)
+script("string::replace × 1 000 columns",
+       f"SELECT {columns(1_000, 'string::len(string::replace(s, $a, $b))')} FROM t",
+       lambda: {"a": "a", "b": "bb"})  # fmt: skip
+script("string::upper of 7 MiB", "RETURN string::len(string::upper($s))",
+       lambda: {"s": "\u0390" * (7 * limits.MIB // 2)})  # fmt: skip
+script("crypto::md5 of emoji", "RETURN crypto::md5($s)",
+       lambda: {"s": "\U0001f600" * (15 * limits.MIB // 4)})  # fmt: skip
+script("type::record of an array", "RETURN type::record('t', $v)",
+       lambda: {"v": [[n, str(n)] for n in range(400_000)]})  # fmt: skip
+
+
+@hostile("deep JSON")
+async def deep_json(guest: Guest) -> AsyncIterator[str]:
+    """Bodies of 15 MiB."""
+    deep = b'{"script": "RETURN 1", "params": {"v": %s}}'
+    half = 7 * limits.MIB
+    bodies = [
+        deep % (b"[" * 2 * half),
+        deep % (b"[" * half + b"]" * half),
+        deep % (b'{"a":' * (half // 3) + b"1" + b"}" * (half // 3)),
+        deep % (b"[" + b"[[[[[[]]]]]]," * 1_000_000 + b"1]"),
+    ]
+    yield ""
+    yield counted([await asyncio.to_thread(guest.post, body) for body in bodies])
+
+
+@hostile("28 scripts of much memory")
+async def memory(guest: Guest) -> AsyncIterator[str]:
+    """Twelve compute, sixteen wait for messages with what they hold."""
+    clients = [await guest.connected() for _ in range(28)]
+    yield ""
+    computes = "LET $a = array::sort(array::map(0..1000000, |$n| $n * 7 % 1000)); RETURN $a[0]"
+    waits = "LET $a = array::flatten([0..1000000, 0..1000000]); READ FROM q AFTER 0 WAIT 5s"
+    texts = [computes] * 12 + [waits] * 16
+    asked = [outcome(client.run(text)) for client, text in zip(clients, texts, strict=True)]
+    yield counted(await asyncio.gather(*asked))
+
+
+@hostile("64 patterns of many classes")
+async def classes(guest: Guest) -> AsyncIterator[str]:
+    """Each another one, all at once."""
+    patterns = ["(?i)" + r"\PL" * 300 + f"{n}" for n in range(64)]
+    ask = "RETURN $p ~ $p"
+    clients = [await guest.connected() for _ in patterns]
+    yield ""
+    asked = [
+        outcome(client.run(ask, {"p": one})) for client, one in zip(clients, patterns, strict=True)
+    ]
+    yield counted(await asyncio.gather(*asked))
+
+
+@hostile("moments, all of them")
+async def moments(guest: Guest) -> AsyncIterator[str]:
+    """More than a user may keep."""
+    clients = [await guest.connected() for _ in range(8)]
+    yield ""
+    yield counted([
+        await outcome(client.run("SELECT count() FROM t", moment="new", keep=60))
+        for _ in range(100)
+        for client in clients
+    ])  # fmt: skip
+
+
+@hostile("feeds, all of a connection, × 16")
+async def feeds(guest: Guest) -> AsyncIterator[str]:
+    """Each with a filter of its own, as far as that goes; and then records for them."""
+    clients = [await guest.connected() for _ in range(16)]
+    yield ""
+    follows = [
+        asyncio.create_task(outcome(_follow(client.database(NAMESPACE, "guest"), n % 80)))
+        for n in range(limits.CONNECTION_FEEDS)
+        for client in clients
+    ]
+    await asyncio.sleep(guest.seconds)
+    wrote = [await outcome(clients[0].run("UPDATE t SET n += 1 RETURN NONE")) for _ in range(20)]
+    refused = [follow.result() for follow in follows if follow.done()]
+    for follow in follows:
+        follow.cancel()
+    await asyncio.gather(*follows, return_exceptions=True)
+    yield f"{len(follows) - len(refused)} open, {counted([*refused, *wrote])}"
+
+
+async def _follow(database: AsyncDatabase, least: int) -> None:
+    async for _ in database.watch("t", where=f"n > {least}", before=True):
+        pass
+
+
+@hostile("4 000 waiting requests")
+async def waiting(guest: Guest) -> AsyncIterator[str]:
+    """All of them wait for one message, which comes."""
+    publisher, *clients = [await guest.connected() for _ in range(17)]
+    yield ""
+    reads = [
+        asyncio.create_task(outcome(client.run("READ FROM q AFTER 0 LIMIT 1 WAIT 60s")))
+        for _ in range(250)
+        for client in clients
+    ]
+    await asyncio.sleep(guest.seconds)
+    await publisher.run("PUBLISH INTO q VALUE 1")
+    yield counted(await asyncio.gather(*reads))
+
+
+@hostile("600 running scripts")
+async def running(guest: Guest) -> AsyncIterator[str]:
+    """More than a node runs at once, each without end."""
+    clients = [await guest.connected() for _ in range(20)]
+    yield ""
+    text = "FOR $n IN 0..1000000000000 { LET $m = $n * 2 }"
+    runs = [
+        outcome(client.run(text, timeout=guest.seconds)) for _ in range(30) for client in clients
+    ]
+    yield counted(await asyncio.gather(*runs))
+
+
+@hostile("10 000 tables defined")
+async def tables(guest: Guest) -> AsyncIterator[str]:
+    """In scripts of 500."""
+    client = await guest.connected()
+    yield ""
+    yield counted([
+        await outcome(client.run("; ".join(f"DEFINE TABLE x{n + m}" for m in range(500))))
+        for n in range(0, 10_000, 500)
+    ])  # fmt: skip
+
+
+script("INFO FOR DATABASE with them", "INFO FOR DATABASE")
+
+
+@hostile("sign-ins with a wrong password")
+async def sign_ins(guest: Guest) -> AsyncIterator[str]:
+    """Sixty-four at a time, one after the other."""
+    yield ""
+    over = time.monotonic() + guest.seconds
+
+    async def tries() -> list[str]:
+        found = []
+        while time.monotonic() < over:
+            async with guest.client("a worse horse") as client:
+                try:
+                    found.append(await asyncio.wait_for(outcome(client.connect()), guest.seconds))
+                except TimeoutError:
+                    found.append("no answer yet")
+        return found
+
+    tried = await asyncio.gather(*(tries() for _ in range(64)))
+    yield counted([word for words in tried for word in words])
+
+
+@dataclass
+class Waits:
+    """How long the other user waited, seconds."""
+
+    longest: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By what was asked."""
+    asked: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    late: float = 0.0
+    """The prober's own longest delay."""
+
+
+class Prober:
+    """The other user, on three connections."""
+
+    def __init__(self, wire: str) -> None:
+        self._clients = [
+            AsyncClient(wire, user="other", password=PASSWORD, ns=NAMESPACE, db=WORKS, timeout=60)
+            for _ in range(3)
+        ]
+
+    async def __aenter__(self) -> Prober:
+        await self._clients[1].cache(NAMESPACE, WORKS, "s").set("k", "a value")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self._clients:
+            await client.close()
+
+    async def during(self, work: Awaitable[str]) -> tuple[str, Waits]:
+        """Ask until something has ended. Answers what it answered."""
+        plain, keyed, writes = self._clients
+        keys = keyed.cache(NAMESPACE, WORKS, "s")
+        waits, over = Waits(), asyncio.Event()
+        asking = [
+            asyncio.create_task(_ask(name, ask, waits, over))
+            for name, ask in {
+                "RETURN 1": lambda: plain.query("RETURN 1"),
+                "GET": lambda: keys.get("k"),
+                "CREATE": lambda: writes.query("CREATE t SET n = 1 RETURN NONE"),
+            }.items()
+        ]
+        try:
+            ended = await work
+        finally:
+            over.set()
+            await asyncio.gather(*asking)
+        return ended, waits
+
+
+async def _ask(
+    name: str, ask: Callable[[], Awaitable[Any]], waits: Waits, over: asyncio.Event
+) -> None:
+    while not over.is_set():
+        began = time.perf_counter()
+        how = await outcome(ask())
+        if how != "answered":
+            waits.refused[how] += 1
+        took = time.perf_counter() - began
+        waits.asked += 1
+        waits.longest[name] = max(waits.longest[name], took)
+        rest = max(EVERY_SECONDS - took, 0)
+        began = time.perf_counter()
+        await asyncio.sleep(rest)
+        waits.late = max(waits.late, time.perf_counter() - began - rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The longest hold of the node's loop, milliseconds.
+
+    :ivar stacks: what the loop did meanwhile, the innermost function first
+    """
+
+    busy: float = 0.0
+    clock: float = 0.0
+    stacks: Sequence[str] = ()
+
+
+def longest(log: str) -> Held:
+    """The longest hold that bench/watched.py has told of."""
+    found = Held()
+    stacks: list[str] = []
+    for line in log.splitlines():
+        if line.startswith(HELD):
+            busy, clock = map(float, line.split()[1:])
+            if busy > found.busy:
+                found = Held(busy, clock, [_main(one) for one in stacks])
+            stacks = []
+        elif line.startswith("Timeout"):
+            stacks.append("")
+        elif stacks and line.startswith(("Thread", "Current thread", "  File")):
+            stacks[-1] += line + "\n"
+    return found
+
+
+def _main(stacks: str) -> str:
+    """The main thread's stack, which stands last."""
+    lines = stacks.rpartition("(most recent call first):")[2].strip().splitlines()
+    return "\n".join(lines[:14])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An input, and what it did to the other user."""
+
+    name: str
+    ended: str
+    took: float
+    waits: Waits
+    held: Held
+
+
+class Attacker:
+    """The guest's process."""
+
+    def __init__(self, node: NodeProcess, seconds: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._end, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_guest, args=(node.http, node.wire, seconds, theirs), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    async def prepare(self, name: str) -> None:
+        """Get an input ready."""
+        await self._ask(name)
+
+    async def attack(self) -> str:
+        """Do it. Answers how it ended."""
+        return await self._ask("go")
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.join()
+
+    async def _ask(self, word: str) -> str:
+        self._end.send(word)
+        return str(await asyncio.to_thread(self._end.recv))
+
+
+def _guest(http: str, wire: str, seconds: float, end: Connection) -> None:
+    async def serve() -> None:
+        while True:
+            name = await asyncio.to_thread(end.recv)
+            guest = Guest(http, wire, seconds)
+            async with guest.stack:
+                steps = INPUTS[name](guest)
+                end.send(await anext(steps))
+                await asyncio.to_thread(end.recv)
+                end.send(await anext(steps))
+
+    asyncio.run(serve())
+
+
+def define(node: NodeProcess) -> None:
+    """Two databases, each with its owner."""
+    with node.client() as client:
+        define_place(client)
+        for user, database in (("guest", "guest"), ("other", WORKS)):
+            client.query(f"DEFINE DATABASE {NAMESPACE}.{database}")
+            client.query(
+                f"DEFINE USER {user} ROLE owner ON DATABASE {NAMESPACE}.{database}"
+                f" PASSWORD '{PASSWORD}'"
+            )
+        rows = [{"n": n, "m": n, "s": "data " * 100 + str(n)} for n in range(ROWS)]
+        client.query(DEFINITIONS, {"rows": rows})
+
+
+async def measure(node: NodeProcess, names: Sequence[str], seconds: float) -> AsyncIterator[Row]:
+    """Each input, and first none."""
+    log_path = node.directory.with_suffix(".log")
+    attacker = Attacker(node, seconds)
+    try:
+        async with Prober(node.wire) as prober:
+            for name in (NOTHING, *names):
+                if name != NOTHING:
+                    await attacker.prepare(name)
+                size, began = log_path.stat().st_size, time.perf_counter()
+                work = attacker.attack() if name != NOTHING else asyncio.sleep(seconds, "")
+                ended, waits = await prober.during(work)
+                took = time.perf_counter() - began
+                with log_path.open("rb") as log:
+                    log.seek(size)
+                    held = longest(log.read().decode(errors="replace"))
+                yield Row(name, ended, took, waits, held)
+    finally:
+        attacker.stop()
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """A line for each input."""
+    shown = Table(show_edge=False, pad_edge=False)
+    shown.add_column("input")
+    shown.add_column("ended", overflow="fold")
+    for heading in ("s", "longest wait", "of", "late", "held, busy", "held", "refused"):
+        shown.add_column(heading, justify="right")
+    for row in rows:
+        worst = max(row.waits.longest, key=row.waits.longest.__getitem__)
+        shown.add_row(
+            row.name,
+            row.ended,
+            f"{row.took:.1f}",
+            f"{row.waits.longest[worst] * 1000:.0f} ms",
+            worst,
+            f"{row.waits.late * 1000:.0f} ms",
+            f"{row.held.busy:.0f} ms",
+            f"{row.held.clock:.0f} ms",
+            counted(list(row.waits.refused.elements())),
+        )
+    return shown
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
+    parser.add_argument("--input", action="append", choices=INPUTS, help="only this one")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of what has no end")
+    parser.add_argument("--stacks", action="store_true", help="what held the loop longest")
+    asked = parser.parse_args()
+    (TOP / "build").mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="storenode-hostile-", dir=TOP / "build"))
+    console = Console(width=WIDTH)
+    try:
+        rows = asyncio.run(run(folder, asked.input or list(INPUTS), asked.seconds, console))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    console.print(table(rows))
+    for row in rows if asked.stacks else ():
+        for stack, times in Counter(row.held.stacks).most_common(3):
+            held = f"{row.name}: held {row.held.busy:.0f} ms, {times} × {STACKS_SECONDS:g} s in"
+            console.print(f"\n{held}\n{stack}", markup=False)
+
+
+async def run(folder: Path, names: Sequence[str], seconds: float, console: Console) -> list[Row]:
+    """Measure on a node of its own."""
+    rows = []
+    with NodeProcess(folder / "store", module="bench.watched") as node:
+        define(node)
+        async for row in measure(node, names, seconds):
+            console.print(f"measured: {row.name}", style="dim")
+            rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
