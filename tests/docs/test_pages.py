@@ -60,6 +60,22 @@ def dead_links(page: Path) -> list[str]:
 def test_generated_pages_are_fresh() -> None:
     assert not stale(DOCS), "run `make docs` and commit what it writes"
     assert GENERATE.WORDS.read_text("utf-8") == GENERATE.words_script()
+    assert GENERATE.GO_TABLES.read_text("utf-8") == GENERATE.go_tables()
+
+
+GO_HAS_NONE = {"C37"}
+"""Rules about what the Go client does not do: it gathers no messages."""
+
+
+def test_each_rule_of_clients_has_a_test_of_the_go_client() -> None:
+    rules = set(
+        re.findall(r"^- \*\*(C\d+)\*\*", (DOCS / "clients.md").read_text("utf-8"), re.MULTILINE)
+    )
+    named: set[str] = set()
+    for path in (ROOT / "clients" / "go").glob("*_test.go"):
+        for numbers in re.findall(r"^func Test((?:C\d+)+)", path.read_text("utf-8"), re.MULTILINE):
+            named.update(re.findall(r"C\d+", numbers))
+    assert named == rules - GO_HAS_NONE
 
 
 def test_words_are_those_of_the_grammar() -> None:
@@ -86,7 +102,7 @@ def test_what_the_node_never_answers_stands_apart() -> None:
     "page",
     [
         *(ROOT / name for name in ("README.md", "CHANGELOG.md", "ARCHITECTURE.md")),
-        ROOT / "clients" / "python" / "README.md",
+        *sorted((ROOT / "clients").rglob("*.md")),
         *sorted((ROOT / "examples").rglob("*.md")),
         *sorted(DOCS.rglob("*.md")),
     ],
@@ -174,7 +190,7 @@ def torn_tables(text: str) -> list[str]:
 
 
 def test_no_table_is_torn() -> None:
-    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "clients/python/README.md"]:
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", *(ROOT / "clients").rglob("*.md")]:
         assert torn_tables(page.read_text()) == [], page
 
 

@@ -1,0 +1,382 @@
+package storeclient
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"iter"
+	"math"
+	"sync"
+	"time"
+)
+
+const (
+	// Forever is what [Cache.TTL] answers of a key that never expires.
+	Forever = time.Duration(math.MaxInt64)
+	// keysMost are the keys in one listing.
+	keysMost = 1000
+	// renewals are how often a lease that renews itself does so within its time.
+	renewals = 3
+)
+
+// Cache is the keys of one cache space. Each call is one message; calls that are made at one time
+// travel together, and share a commit.
+type Cache struct {
+	client *Client
+	place  []field
+	err    error
+}
+
+// Cache returns a handle on the keys of a cache space. Nothing is asked before its first call.
+func (d *Database) Cache(space string) *Cache {
+	place := []field{{"ns", d.ns}, {"db", d.db}, {"space", space}}
+	return &Cache{d.client, place, errors.Join(d.err, checkNames(space))}
+}
+
+func (c *Cache) request(op string, fields []field) request {
+	body := make([]field, 0, 4+len(fields))
+	body = append(append(append(body, field{"op", op}), c.place...), fields...)
+	asked := request{kind: kindKV, body: body}
+	if timeout := c.client.options.timeout; timeout != 0 {
+		asked.timeout = timeout + graceTime
+	}
+	return asked
+}
+
+func (c *Cache) read(ctx context.Context, op string, fields ...field) (Object, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	found, err := c.client.ask(ctx, c.request(op, fields), asking{repeatable: true})
+	if err != nil {
+		return nil, err
+	}
+	return found.(Object), nil
+}
+
+func (c *Cache) write(ctx context.Context, op string, fields ...field) (Object, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.client.change(ctx, c.request(op, fields))
+}
+
+func (c *Cache) tells(ctx context.Context, what, op string, fields ...field) (bool, error) {
+	found, err := c.write(ctx, op, fields...)
+	if err != nil {
+		return false, err
+	}
+	return needed[bool](found, what)
+}
+
+// SetOption is one of the calls that set a key.
+type SetOption func(*setOptions)
+
+type setOptions struct {
+	ttl     *time.Duration
+	keepTTL bool
+}
+
+// TTL lets a key expire: longer than nothing, else it is refused with [ExpireRefused]. Without it a key
+// stays, or gets what the space was declared with.
+func TTL(ttl time.Duration) SetOption { return func(o *setOptions) { o.ttl = &ttl } }
+
+// KeepTTL leaves a key the expiry that it has; [Cache.Set] clears it otherwise.
+func KeepTTL() SetOption { return func(o *setOptions) { o.keepTTL = true } }
+
+func (o setOptions) fields(fields ...field) []field {
+	if o.ttl != nil {
+		fields = append(fields, field{"expire", *o.ttl})
+	}
+	if o.keepTTL {
+		fields = append(fields, field{"keep", true})
+	}
+	return fields
+}
+
+// Get returns the value of a key, and whether there is one.
+func (c *Cache) Get(ctx context.Context, key string) (value any, ok bool, err error) {
+	found, err := c.read(ctx, "get", field{"key", key})
+	if err != nil {
+		return nil, false, err
+	}
+	value, ok = found["value"]
+	return value, ok, nil
+}
+
+// Get returns the value of a key, decoded as [Decode] does, and whether there is one.
+func Get[T any](ctx context.Context, from *Cache, key string) (value T, ok bool, err error) {
+	found, ok, err := from.Get(ctx, key)
+	if err != nil || !ok {
+		return value, false, err
+	}
+	value, err = as[T](found)
+	return value, err == nil, err
+}
+
+// Set sets a key.
+func (c *Cache) Set(ctx context.Context, key string, value any, opts ...SetOption) error {
+	_, err := c.write(ctx, "set", gather(opts).fields(field{"key", key}, field{"value", value})...)
+	return err
+}
+
+// SetIfAbsent sets a key if there is none, and reports whether it was set.
+func (c *Cache) SetIfAbsent(ctx context.Context, key string, value any, opts ...SetOption) (bool, error) {
+	fields := gather(opts).fields(field{"key", key}, field{"value", value}, field{"if", "absent"})
+	return c.tells(ctx, "written", "set", fields...)
+}
+
+// SetIfPresent sets a key if there is one, and reports whether it was set.
+func (c *Cache) SetIfPresent(ctx context.Context, key string, value any, opts ...SetOption) (bool, error) {
+	fields := gather(opts).fields(field{"key", key}, field{"value", value}, field{"if", "present"})
+	return c.tells(ctx, "written", "set", fields...)
+}
+
+// CompareAndSet sets a key if it holds expect, in type and value, and reports whether it was set. An
+// expect of [None] means that there is no such key.
+func (c *Cache) CompareAndSet(ctx context.Context, key string, expect, value any, opts ...SetOption) (bool, error) {
+	fields := gather(opts).fields(field{"key", key}, field{"expect", expect}, field{"value", value})
+	return c.tells(ctx, "written", "swap", fields...)
+}
+
+// Delete deletes a key, and reports whether there was one.
+func (c *Cache) Delete(ctx context.Context, key string) (bool, error) {
+	return c.tells(ctx, "deleted", "delete", field{"key", key})
+}
+
+// Incr adds to a counter, from 0 where there is none, and returns the new value.
+func (c *Cache) Incr(ctx context.Context, key string, by int64) (int64, error) {
+	found, err := c.write(ctx, "incr", field{"key", key}, field{"by", by})
+	if err != nil {
+		return 0, err
+	}
+	return needed[int64](found, "value")
+}
+
+// TTL returns how long a key has yet to live, or [Forever], and whether there is such a key.
+func (c *Cache) TTL(ctx context.Context, key string) (left time.Duration, ok bool, err error) {
+	found, err := c.read(ctx, "get", field{"key", key})
+	if _, ok = found["value"]; err != nil || !ok {
+		return 0, false, err
+	}
+	if ttl, expires := found["ttl"].(Duration); expires {
+		return ttl.Std(), true, nil
+	}
+	return Forever, true, nil
+}
+
+// Expire lets a key expire, and reports whether there is one.
+func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool, error) {
+	return c.tells(ctx, "found", "expire", field{"key", key}, field{"expire", ttl})
+}
+
+// Persist lets a key stay, and reports whether there is one.
+func (c *Cache) Persist(ctx context.Context, key string) (bool, error) {
+	return c.tells(ctx, "found", "persist", field{"key", key})
+}
+
+// Keys returns keys in the order of their bytes, those behind after, at most 1000.
+func (c *Cache) Keys(ctx context.Context, prefix, after string, limit int) ([]string, error) {
+	found, err := c.read(ctx, "keys", field{"prefix", prefix}, field{"after", after}, field{"limit", limit})
+	if err != nil {
+		return nil, err
+	}
+	return as[[]string](found["keys"])
+}
+
+// AllKeys iterates over the keys with a prefix in the order of their bytes. An error is the last that comes.
+func (c *Cache) AllKeys(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		after := ""
+		for {
+			page, err := c.Keys(ctx, prefix, after, keysMost)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, key := range page {
+				if !yield(key, nil) {
+					return
+				}
+				after = key
+			}
+			if len(page) < keysMost {
+				return
+			}
+		}
+	}
+}
+
+// GetOrSet returns the value of a key, decoded as [Decode] does, or what load makes and stores when
+// there is none. Callers that race each run their load; the first to store wins, and all return what
+// it stored. ttl is as [TTL]; 0: as the space was declared.
+func GetOrSet[T any](ctx context.Context, in *Cache, key string, ttl time.Duration, load func(context.Context) (T, error)) (T, error) {
+	found, ok, err := Get[T](ctx, in, key)
+	if err != nil || ok {
+		return found, err
+	}
+	made, err := load(ctx)
+	if err != nil {
+		return made, err
+	}
+	var opts []SetOption
+	if ttl != 0 {
+		opts = append(opts, TTL(ttl))
+	}
+	for {
+		stored, err := in.SetIfAbsent(ctx, key, made, opts...)
+		if err != nil || stored {
+			return made, err
+		}
+		if found, ok, err = Get[T](ctx, in, key); err != nil || ok {
+			return found, err
+		}
+	}
+}
+
+// --- locks ---------------------------------------------------------------------------------------
+
+// LockOption is one of [Cache.Lock].
+type LockOption func(*lockOptions)
+
+type lockOptions struct {
+	holder string
+	renew  bool
+}
+
+// Holder names who asks: the same one asking again extends its lease. By default nobody else is.
+func Holder(name string) LockOption { return func(o *lockOptions) { o.holder = name } }
+
+// Renew has the lease extended by itself, again and again, until it is released or lost.
+func Renew() LockOption { return func(o *lockOptions) { o.renew = true } }
+
+// Lease is a lock that is held: until it is released, or its time is over. It is a lease, not a mutex:
+// hand Fence to what it protects. It is known by that, not by its holder's name: once it is lost,
+// neither Extend nor Release touches the lock of whoever holds the key then.
+type Lease struct {
+	cache  *Cache
+	key    string
+	holder string
+	ttl    time.Duration
+	fence  int64
+	lost   chan struct{} // closed once it is known to be over
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+
+	mu    sync.Mutex
+	until time.Time
+	over  bool
+}
+
+// Lock returns a lease on a key; ok is false when another holds it.
+func (c *Cache) Lock(ctx context.Context, key string, ttl time.Duration, opts ...LockOption) (lease *Lease, ok bool, err error) {
+	o := gather(opts)
+	if o.holder == "" {
+		var name [16]byte
+		_, _ = rand.Read(name[:]) // it never fails
+		o.holder = hex.EncodeToString(name[:])
+	}
+	found, err := c.write(ctx, "lock", field{"key", key}, field{"holder", o.holder}, field{"expire", ttl})
+	if err != nil {
+		return nil, false, err
+	}
+	if held, err := needed[bool](found, "held"); err != nil || !held {
+		return nil, false, err
+	}
+	lease = &Lease{cache: c, key: key, holder: o.holder, ttl: ttl, lost: make(chan struct{}), stop: func() {}}
+	if lease.fence, err = needed[int64](found, "fence"); err != nil {
+		return nil, false, err
+	}
+	if lease.until, err = needed[time.Time](found, "until"); err != nil {
+		return nil, false, err
+	}
+	if o.renew {
+		var renewing context.Context
+		renewing, lease.stop = context.WithCancel(c.client.nodes.ctx)
+		lease.work.Add(1)
+		go lease.renew(renewing)
+	}
+	return lease, true, nil
+}
+
+// Fence grows for ever, from one holder of a key to the next.
+func (l *Lease) Fence() int64 { return l.fence }
+
+// Until returns when the lease ends, by the node's clock.
+func (l *Lease) Until() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
+}
+
+// Lost is closed once the lease is known to be over: it was released, or an extension found that it had ended.
+func (l *Lease) Lost() <-chan struct{} { return l.lost }
+
+func (l *Lease) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.over = true
+		close(l.lost)
+	}
+}
+
+// Extend lets the lease last ttl from now on, and reports whether it is held; 0: as long as at first.
+// One that had ended meanwhile is not taken back.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) (bool, error) {
+	if isDone(l.lost) {
+		return false, nil
+	}
+	if ttl == 0 {
+		ttl = l.ttl
+	}
+	found, err := l.cache.write(ctx, "lock",
+		field{"key", l.key}, field{"holder", l.holder}, field{"fence", l.fence}, field{"expire", ttl})
+	if err != nil {
+		return false, err
+	}
+	held, err := needed[bool](found, "held")
+	if err != nil {
+		return false, err
+	}
+	if !held {
+		l.end()
+		return false, nil
+	}
+	until, err := needed[time.Time](found, "until")
+	l.mu.Lock()
+	l.until = until
+	l.mu.Unlock()
+	return true, err
+}
+
+func (l *Lease) renew(ctx context.Context) {
+	defer l.work.Done()
+	for {
+		select {
+		case <-time.After(l.ttl / renewals):
+		case <-ctx.Done():
+			return
+		}
+		held, err := l.Extend(ctx, 0)
+		if errors.Is(err, ErrClosed) || (err == nil && !held) {
+			return
+		} // else the next one may come in time
+	}
+}
+
+// Release gives the lease up, and reports whether it was still held.
+func (l *Lease) Release(ctx context.Context) (bool, error) {
+	l.stop()
+	l.work.Wait()
+	if isDone(l.lost) {
+		return false, nil
+	}
+	found, err := l.cache.write(ctx, "unlock", field{"key", l.key}, field{"holder", l.holder}, field{"fence", l.fence})
+	if err != nil {
+		return false, err
+	}
+	l.end() // nothing of it is left to be extended, whatever the answer
+	return needed[bool](found, "released")
+}

@@ -1,0 +1,3 @@
+module storenode/clients/go
+
+go 1.24
