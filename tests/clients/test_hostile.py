@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -105,6 +106,26 @@ def test_records_in_records_without_end() -> None:
     body = b"\x93\x22\x01\x82\xa3seq\x01\xa7results" + chain
     with pytest.raises(ProtocolBroken):
         FrameReader().feed(len(body).to_bytes(4, "big") + body)
+
+
+@pytest.mark.parametrize("holder", [lambda inside: [inside], lambda inside: {"a": inside, "b": 1}])
+def test_values_that_nest_deeper_than_values_do(holder: Callable[[Any], Any]) -> None:
+    """C8. A row of as many levels as a value may have stands in five more."""
+    value: Any = {}
+    for _ in range(63):
+        value = holder(value)
+    whole = frame(Kind.ANSWER, 1, {"results": [RESULT | {"value": [value]}], "seq": 1})
+    assert FrameReader().feed(whole)[0].body["results"][0]["value"] == [value]
+    deeper = frame(Kind.ANSWER, 1, {"results": [RESULT | {"value": [holder(value)]}], "seq": 1})
+    with pytest.raises(ProtocolBroken, match="deeper than 69"):
+        FrameReader().feed(deeper)
+
+
+def test_a_kind_that_is_not_known() -> None:
+    """C8. It ends the connection, also where its id is not open."""
+    for kind in (0, 12, 40, 2**40):
+        with pytest.raises(ProtocolBroken, match="kind"):
+            Exchange[str]().receive(frame(kind, 7, {}))
 
 
 def test_changes_to_who_does_not_watch() -> None:

@@ -14,6 +14,9 @@ from storeclient.values import pack, unpack
 PREFIX_BYTES: Final = 4
 FRAME_BYTES: Final = 16 * 1024 * 1024
 """The longest frame that either side takes."""
+DEPTH: Final = 64 + 5
+"""Arrays and maps one inside another in a frame of the node: those of a value, and around it the
+frame, its body, the results or messages of that, one of these, and its rows."""
 
 
 class Kind(IntEnum):
@@ -41,9 +44,9 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """One message, decoded. `kind` is a plain int where this version does not know it."""
+    """One message, decoded."""
 
-    kind: int
+    kind: Kind
     id: int
     body: dict[str, Any]
     size: int = 0
@@ -119,4 +122,30 @@ def _decode(frame: memoryview) -> Message:
         raise ProtocolBroken("the node sent what is no message") from error
     if type(kind) is not int or type(id) is not int or not isinstance(body, dict | None):
         raise ProtocolBroken("the node sent what is no message")
-    return Message(kind, id, body or {}, len(frame))
+    if kind not in _KINDS:
+        raise ProtocolBroken(f"the node sent a message of kind {kind}, which is not known")
+    if body is None:
+        body = {}
+    elif len(frame) > DEPTH and _nests_deeper(body, DEPTH - 1):  # a level has a byte at least
+        raise ProtocolBroken(f"the node sent a message that nests deeper than {DEPTH}")
+    return Message(_KINDS[kind], id, body, len(frame))
+
+
+_KINDS: Final = {int(kind): kind for kind in Kind}
+_HOLDERS: Final = frozenset({list, dict})
+
+
+def _nests_deeper(holder: dict[str, Any], levels: int) -> bool:
+    """True if arrays and maps stand one inside another deeper than `levels`, the outermost one
+    included. It does not recurse."""
+    level: list[Any] = [holder]
+    for _ in range(levels):
+        level = [
+            part
+            for held in level
+            for part in (held.values() if type(held) is dict else held)
+            if type(part) in _HOLDERS
+        ]
+        if not level:
+            return False
+    return True
