@@ -3,24 +3,36 @@ than most statements do."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from language import tree
+from language.sizing import WorkingMemory
 from protocol import limits
 from protocol.errors import TooLarge
 from protocol.values import LONG, Tick, is_rows, paced
 from protocol.weights import weigh, weigh_with_heights
 
+Made = TypeVar("Made")
+
 _SAMPLES: Final = 8
 
 
 class Budget:
-    """Counts what one run of a statement holds."""
+    """Counts what one run of a statement holds.
 
-    def __init__(self, most: int = limits.STATEMENT_MEMORY_BYTES, tick: Tick | None = None) -> None:
+    :param memory: counts the same, of all that runs for the request
+    """
+
+    def __init__(
+        self,
+        most: int = limits.STATEMENT_MEMORY_BYTES,
+        tick: Tick | None = None,
+        memory: WorkingMemory | None = None,
+    ) -> None:
         self.held = 0
         self.most = most
         self._tick = tick
+        self._memory = WorkingMemory() if memory is None else memory
 
     def sample(self, values: list[Any], *, each: bool = False) -> None:
         """Hold these values too.
@@ -51,8 +63,19 @@ class Budget:
     def hold(self, size: int) -> None:
         """Hold so many bytes more, or fewer. :raises TooLarge: over the limit"""
         self.held += size
+        self._memory.held += size
         if self.held > self.most:
             raise too_large(self.most)
+
+    def hold_for_now(self, size: int) -> None:
+        """Hold so many bytes more, or fewer, of which most are let go again before they are too
+        many for the statement."""
+        self._memory.held += size
+
+    def hand_on(self) -> None:
+        """Hold nothing any more: somebody else does."""
+        self._memory.return_to(self._memory.held - self.held)
+        self.held = 0
 
 
 def too_large(most: int) -> TooLarge:
@@ -64,12 +87,16 @@ def too_large(most: int) -> TooLarge:
 
 
 class Parts:
-    """What the parts of one value take while it is made, as far as they are large."""
+    """What the parts of one value take while it is made, as far as they are large.
 
-    __slots__ = ("_held", "_most")
+    :param memory: counts the same, until the value is there
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_held", "_memory", "_most")
+
+    def __init__(self, memory: WorkingMemory | None = None) -> None:
         self._held = 0
+        self._memory = WorkingMemory() if memory is None else memory
         self._most = limits.STATEMENT_MEMORY_BYTES
 
     def add(self, part: Any, tick: Tick) -> Any:
@@ -78,14 +105,23 @@ class Parts:
         if kind is str or kind is bytes:
             if len(part) <= LONG:
                 return part
-            self._held += len(part)
+            size = len(part)
         elif kind is list or kind is dict:
-            self._held += weigh(part, tick)
+            size = weigh(part, tick)
         else:
             return part
+        self._held += size
+        self._memory.held += size
         if self._held > self._most:
             raise TooLarge(f"a value takes at most {self._most} bytes", limit=self._most)
         return part
+
+    def made(self, value: Made) -> Made:
+        """The value itself, of which these are the parts: it is handed on."""
+        if self._held:
+            self._memory.return_to(self._memory.held - self._held)
+            self._held = 0
+        return value
 
 
 def bounded(value: Any, tick: Tick | None = None) -> Any:

@@ -52,10 +52,11 @@ class Closure:
     def all_of(self, items: list[Any]) -> list[Any]:
         """What it makes of every item. :raises TooLarge: together more than a statement may hold"""
         tick = self._env.tick
-        budget, found = Budget(tick=tick), []
+        budget, found = Budget(tick=tick, memory=self._env.memory), []
         for value in self.of_each(items):
             budget.hold(weigh(value, tick))
             found.append(value)
+        budget.hand_on()
         return found
 
     def folded(self, found: Any, items: Iterable[Any]) -> Any:

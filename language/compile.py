@@ -15,6 +15,7 @@ changes is copied first (`language.assignments`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
@@ -171,16 +172,14 @@ def _parameter(node: tree.Parameter, shape: Shape | None) -> Compiled:
 
 def _array(node: tree.Array, shape: Shape | None) -> Compiled:
     if _grows(node):
-        build = _builder(node, shape)
-        return lambda row, env: build(row, env, Parts())
+        return _built(_builder(node, shape))
     items = [_compiled(item, shape) for item in node.items]
     return lambda row, env: [item(row, env) for item in items]
 
 
 def _object(node: tree.Object, shape: Shape | None) -> Compiled:
     if _grows(node):
-        build = _builder(node, shape)
-        return lambda row, env: build(row, env, Parts())
+        return _built(_builder(node, shape))
     fields = [(name, _compiled(value, shape)) for name, value in node.fields]
 
     return lambda row, env: {name: value(row, env) for name, value in fields}
@@ -188,6 +187,14 @@ def _object(node: tree.Object, shape: Shape | None) -> Compiled:
 
 Build = Callable[[Row, Env, Parts], Any]
 """`(row, env, what its parts take so far) -> value`"""
+
+
+def _built(build: Build) -> Compiled:
+    def compute(row: Row, env: Env) -> Any:
+        parts = Parts(env.memory)
+        return parts.made(build(row, env, parts))
+
+    return compute
 
 
 def _grows(node: tree.Array | tree.Object) -> bool:
@@ -506,9 +513,14 @@ def compile_rowless(node: tree.Expression) -> Callable[[Env], Any]:
     by part, with ticks: it hardly comes twice.
     """
     if weight(node, HEAVY) > HEAVY:
-        return lambda env: _evaluate_in_steps(node, env, Parts())
+        return partial(_evaluate_whole, node)
     function = compile_expression(node)
     return lambda env: function(None, env)
+
+
+def _evaluate_whole(node: tree.Expression, env: Env) -> Any:
+    parts = Parts(env.memory)
+    return parts.made(_evaluate_in_steps(node, env, parts))
 
 
 HEAVY: Final = 2000

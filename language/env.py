@@ -10,6 +10,7 @@ from protocol.values import PACE, RecordId, Value
 
 if TYPE_CHECKING:
     from language import tree
+    from language.sizing import WorkingMemory
 
 
 class Env(Protocol):
@@ -19,6 +20,10 @@ class Env(Protocol):
     def variables(self) -> dict[str, Any]:
         """Parameters of the request and LETs, by name without the `$`; `parent` inside a
         subquery, `value` where a statement sets one, a closure's own while it runs."""
+
+    @property
+    def memory(self) -> WorkingMemory:
+        """What all that runs for the same request holds."""
 
     @property
     def now(self) -> datetime:

@@ -17,6 +17,7 @@ from language.functions import TABLE
 from language.names import children, shape_of, weight
 from language.parser import parse_expression
 from language.rows import Pairs
+from language.sizing import WorkingMemory
 from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import BadRequest, TooLarge
@@ -98,11 +99,12 @@ def _changing(node: Any) -> str | None:
 class _Alone:
     """The `language.env.Env` of a filter: there is nothing around the record."""
 
-    __slots__ = ("_left", "_tick", "variables")
+    __slots__ = ("_left", "_tick", "memory", "variables")
 
     def __init__(self, tick: Tick) -> None:
         self._tick = tick
         self._left = limits.FILTER_TICKS * PACE
+        self.memory = WorkingMemory()
         self.variables: dict[str, Any] = {}
         """None but those of its closures."""
 

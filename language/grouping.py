@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from language import tree
+from language.batchwork import has_subquery
 from language.budget import Budget
 from language.charges import stretch
 from language.error_places import is_of_values
@@ -136,6 +137,8 @@ class _Aggregate:
         ]
 
 
+_ASKING: Final = 16
+"""Rows with subqueries between two looks at what groups hold."""
 _PRESENT: Final = "if {v} is not None and {v} is not NONE: "
 _HOLDING: Final = frozenset({"count_distinct", "collect", "median"})
 """What groups hold all values for."""
@@ -256,6 +259,8 @@ class Grouping:
         self.shape = Shape(names)
         self._source = source
         self._step = stretch(self.arguments)
+        if any(map(has_subquery, self.arguments)):
+            self._step = min(self._step, _ASKING)  # what is answered to them may be held
 
     # --- folding ----------------------------------------------------------------------------------
 
@@ -276,11 +281,10 @@ class Grouping:
         if self._fold is None:
             self._fold = self._generate()
         before = len(groups)
-        held: list[Any] = []
-        memo[HELD] = held
         for part in slices(rows, env, self._step):
+            held = memo[HELD] = list[Any]()
             self._fold(groups, part, env, memo)
-        budget.sample(held)
+            budget.sample(held)
         if len(groups) > before:
             budget.sample(list(islice(reversed(groups.values()), len(groups) - before)))
 

@@ -43,7 +43,7 @@ class Sorter:
         self._kept = 0
         """What those that are kept of few weigh."""
         self._pending = 0
-        """What waits beside them weighs, about. It is not held: of few most goes again."""
+        """What waits beside them weighs, about."""
         self._large = False
 
     def add(self, entries: list[Entry], *, large: bool = False) -> None:
@@ -60,7 +60,9 @@ class Sorter:
                 entries = [entry for entry in entries if entry[0] <= bound]
         self._waiting += entries
         self._large = self._large or large
-        self._pending += self._budget.size(entries, each=large, samples=2)
+        size = self._budget.size(entries, each=large, samples=2)
+        self._pending += size
+        self._budget.hold_for_now(size)
         if len(self._waiting) >= _RUN or self._pending > PART_BYTES:
             self._settle()
 
@@ -68,6 +70,7 @@ class Sorter:
         run = self._sorted(self._waiting)
         self._waiting = []
         pending, self._pending = self._pending, 0
+        self._budget.hold_for_now(-pending)
         if self._few:
             # What is kept comes first again: later equal entries must stay behind it.
             self._waiting = run[: self._most]

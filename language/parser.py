@@ -15,14 +15,20 @@ from language.parsing.functions import Functions
 from language.parsing.indexes import Indexes
 from language.parsing.topics import Topics
 from language.parsing.vaults import Vaults
+from language.sizing import WorkingMemory
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
 
 
-def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
+def parse(
+    text: str,
+    tick: Callable[[], None] | None = None,
+    memory: WorkingMemory | None = None,
+) -> tree.Script:
     """The tree of a script.
 
     :param tick: called every few milliseconds of work on a long text
+    :param memory: counts the tree as it grows
     :raises UnexpectedToken: the text is not of the language
     :raises Unknown, BadRequest: no such function, or not with so many arguments
     :raises NameRefused, NumberTooLarge, TypeRefused: a name or literal is out of bounds
@@ -32,7 +38,7 @@ def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
     Every refusal has `line`, `column` and `near` in its detail.
     """
     _check(text)
-    parser = _Parser(text, tick)
+    parser = _Parser(text, tick, memory)
     return tree.Script(parser.script(), text, parser.current)
 
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 from protocol.binary import fits_slot, shape_decoder, slots, unpack
 from protocol.values import NONE, RecordId
 
+_SAMPLED: Final = 64
+"""Records of which one is measured for all of them."""
 Row = Any
 """A Struct of the shape's slots, or an object when the shape is whole."""
 
@@ -25,6 +27,12 @@ class Pairs:
     pairs: list[tuple[bytes, bytes]]
     record_id: Callable[[bytes], RecordId]
     """The address of the record with such a key."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the fields, by some of them."""
+        some = self.pairs[::_SAMPLED]
+        return sum([len(raw) for _, raw in some]) * len(self.pairs) // max(1, len(some))
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,7 +324,7 @@ class SelectPlan:
         :raises Refusal: what an expression raises, and what `env.tick` does
         """
         memo: Memo = {}
-        budget = Budget(tick=env.tick)
+        budget = Budget(tick=env.tick, memory=env.memory)
         start = count_of(self._select.start, env, "START") or 0
         limit = self._limit(env)
         if limit == 0:
@@ -384,7 +384,10 @@ class SelectPlan:
 
     def _filtered(self, batches: Iterable[Batch], env: Env, memo: Memo) -> Iterator[Chunk]:
         """Rows that WHERE holds for."""
+        memory = env.memory
         for batch in batches:
+            buffered = batch.size if isinstance(batch, Pairs) else 0
+            memory.held += buffered
             env.tick()
             rows = self._source.rows(batch)
             items = self._items(batch, rows)
@@ -400,6 +403,7 @@ class SelectPlan:
                     yield part, part, None
             elif rows:
                 yield rows, items, origin
+            memory.held -= buffered
 
     def _items(self, batch: Batch, rows: list[Row]) -> list[Any]:
         if not self._late and not self._sorts:

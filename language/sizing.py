@@ -18,6 +18,33 @@ PART_BYTES: Final = 16 * limits.MIB
 """What may be made of large values before what is kept of them is weighed."""
 
 
+class WorkingMemory:
+    """Bytes that what runs for one request holds at the moment, beside variables and results.
+
+    What a statement holds ends with it: who runs one returns to what was held before.
+    """
+
+    __slots__ = ("held", "largest", "tree")
+
+    def __init__(self) -> None:
+        self.held = 0
+        """Rows that are sorted, grouped or answered, and parts of values."""
+        self.largest = 0
+        """The largest value that the statement at hand has made: it may be there until it has been
+        weighed where it is kept."""
+        self.tree = 0
+        """The tree of the request's text, where no other request uses it."""
+
+    def return_to(self, held: int) -> None:
+        """Hold as much as before; what came of the rest is handed on, as one value."""
+        self.largest = max(self.largest, self.held - held)
+        self.held = held
+
+
+MEMORY: Final[ContextVar[WorkingMemory | None]] = ContextVar("memory", default=None)
+"""Of the request at hand. None: it is nobody's."""
+
+
 class Heavy(Exception):  # no error: the work is done again, a row at a time
     """More was made than was allowed for. Never leaves the statement."""
 
@@ -38,6 +65,9 @@ _MAKING: ContextVar[_Making | None] = ContextVar("making", default=None)
 def made(size: int) -> None:
     """A value of about so many bytes is made. :raises Heavy: too many of them for one go"""
     if size > LONG:
+        memory = MEMORY.get()
+        if memory is not None and size > memory.largest:
+            memory.largest = size
         making = _MAKING.get()
         if making is not None:
             making.left -= size

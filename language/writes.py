@@ -65,7 +65,7 @@ def _set(data: tree.Set) -> Write:
     many = len(parts) > FEW
 
     def work(before: dict[str, Any], env: Env) -> dict[str, Any]:
-        all_made = Parts()
+        all_made = Parts(env.memory)
         computed = []
         for each, compute, is_new in parts:
             if many:
@@ -78,7 +78,7 @@ def _set(data: tree.Set) -> Write:
                 after = assigned(after, each.path, value, env.tick)
             else:
                 after = _adjusted(after, each, value, env)
-        return dict(before) if after is before else after
+        return all_made.made(dict(before) if after is before else after)
 
     return work
 

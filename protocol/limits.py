@@ -285,6 +285,17 @@ STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 SCRIPT_MEMORY_BYTES: Final = 256 * MIB
 """What the variables of one script hold together, and what its loops go over: a short text may make
 hundreds of large values. And, apart from these, what its packed values take."""
+REQUEST_MEMORY_BYTES: Final = 256 * MIB
+"""What a script holds of all this together while others have their turns: variables, rows, what its
+subqueries have answered, results. What comes beyond ends it (`TooLarge`)."""
+NODE_MEMORY_BYTES: Final = 1024 * MIB
+"""What all scripts hold together, running or waiting: that, their texts as they are parsed, and
+what they have changed and not committed, of which each byte counts as four. Requests that are read
+and answers that are sent have ceilings of their own."""
+USER_MEMORY_BYTES: Final = 512 * MIB
+"""Of these, one user's while no other has any: a largest one beside a largest transaction. The next
+user gets half of the rest, the one behind it half of that. With more the largest of the user is
+ended (`Busy`)."""
 MOMENTS: Final = 32
 """Moments of the store that are kept at once for requests to read in. Each may hold on to 8 MiB of
 memory that the state would have freed."""

@@ -58,19 +58,22 @@ class Changes:
         self._collected: list[_Change | _Refused] = []
         self._moves: dict[int, list[Move]] = {}
 
-    def put(self, id: Any, fields: dict[str, Any], before: Stored | None) -> None:
+    def put(self, id: Any, fields: dict[str, Any], before: Stored | None) -> int:
         """Replace or make a record. `before` is what `records.stored` said of it.
 
         :param fields: checked values, without the id
+        :returns: bytes that are held for it until they are written
         :raises TooLarge: the record, or all of them together, are over their limit
         """
         key, packed = keys.record(self._table.prefix, id), records.packed(fields)
-        self._bytes += len(key) + len(packed)
+        size = len(key) + len(packed)
+        self._bytes += size
         # Each is another record: no transaction takes more of them, whatever it holds already.
         if self._bytes > limits.TRANSACTION_BYTES:
             raise too_large()
         self._collected.append(_Change(self._count, key, packed, before))
         self._count += 1
+        return size if before is None else size + len(before.raw)
 
     def refuse(self, id: Any, fields: dict[str, Any], refusal: Refusal) -> None:
         """A new record that is refused when its turn comes, if nothing is in its way by then."""

@@ -20,7 +20,7 @@ from storage import keys
 from storage.announcing import note
 from storage.catalog import Database, Table
 from storage.effects import SEQUENCE_BYTES
-from storage.engine import Pair
+from storage.engine import BATCH_BYTES, Pair
 from storage.transactions import Transaction
 
 
@@ -217,17 +217,26 @@ def scan_keys(
     return map(_without_sequence, tx.scan(start, end, reverse))
 
 
-def fetch(tx: Transaction, table: Table, ids: Sequence[bytes]) -> list[Pair]:
-    """Keys and packed fields of those of some records that are there, in the order of the ids,
-    which are encoded."""
+def fetch(
+    tx: Transaction, table: Table, ids: Sequence[bytes], at: int, most: int
+) -> tuple[list[Pair], int]:
+    """Return keys and packed fields of those of some records that are there, in the order of the
+    ids, which are encoded; and the number of the id to go on with.
+
+    :param at: the number of the first id
+    :param most: how many are looked up at most: fewer where these have BATCH_BYTES
+    """
     found = []
-    prefix, get = table.prefix, tx.get
-    for id in ids:
-        key = prefix + id
+    prefix, get, room = table.prefix, tx.get, BATCH_BYTES
+    end = min(at + most, len(ids))
+    while at < end and room > 0:
+        key = prefix + ids[at]
+        at += 1
         value = get(key)
         if value is not None:
             found.append((key, value[SEQUENCE_BYTES:]))
-    return found
+            room -= len(value)
+    return found, at
 
 
 def about(tx: Transaction, table: Table) -> int:

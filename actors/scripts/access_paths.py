@@ -36,6 +36,8 @@ SHORT: Final = 1_000
 FIRST: Final = 32
 CHUNK: Final = 256
 """Records fetched in one step: few at first, LIMIT may need no more."""
+ID_BYTES: Final = 64
+"""What an id of an index entry takes, about, for as long as the statement runs."""
 
 _SHORT_RANGE: Final = "the range of ids is read in one step"
 _BEYOND_LINKS: Final = "a record has its values beyond a record link, which no index follows"
@@ -137,7 +139,7 @@ def unique(run: Execution, table: Table, path: Path, value: Any) -> list[Pair] |
     id = None if index is None else indexes.holder(run.transaction, index, value)
     if id is None:
         return None
-    return records.fetch(run.transaction, table, [id] if id else [])
+    return records.fetch(run.transaction, table, [id] if id else [], 0, 1)[0]
 
 
 def _unique(table: Table, path: Path) -> Index | None:
@@ -277,11 +279,10 @@ class _Choice:
         for ids in lists:
             at = 0
             while at < len(ids):
-                pairs = records.fetch(run.transaction, self._table, ids[at : at + size])
+                pairs, at = records.fetch(run.transaction, self._table, ids, at, size)
                 if pairs:
                     yield Pairs(pairs, self._record_ids)
                 run.tick()
-                at += size
                 size = CHUNK
 
     # --- by an index ------------------------------------------------------------------------------
@@ -412,12 +413,16 @@ class _Choice:
             holder = indexes.claimant(transaction, index, spans.here[0].low)
             return [] if holder is None else [holder]
         found: list[bytes] = []
+        memory = self._run.memory
+        held = memory.held
         side = indexes.ELEMENTS if spans.elements else indexes.WHOLE
         for where, several in ((side, spans.here), (indexes.WHOLE, spans.beside)):
             for span in several:
                 for pairs in indexes.entries(transaction, index, *_range(index, where, span)):
                     found += map(indexes.entry_id, pairs)
+                    memory.held = held + len(found) * ID_BYTES
                     if len(found) > FEW and len(found) > (most or self._worthwhile()):
+                        memory.held = held
                         self.why[name] = _TOO_MANY.format(most or self._worthwhile())
                         return None
                     self._run.tick()

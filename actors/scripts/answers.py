@@ -27,15 +27,29 @@ class Answers:
         self._runtime = runtime
 
     def of_ended(
-        self, execution: ScriptRun, promised: asyncio.Future[ScriptAnswer] | None = None
+        self, execution: ScriptRun, promised: Reply[ScriptAnswer] | None = None
     ) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
         """The answer of a script that has ended, or a future while its commits are in flight.
 
         :param promised: what was promised when it did not end at once
         """
+        answer: ScriptAnswer | asyncio.Future[ScriptAnswer] | None = None
+        try:
+            answer = self._answer_of_ended(execution, promised)
+            return answer
+        finally:
+            if isinstance(answer, Reply) and not answer.done():
+                answer.hear(lambda _: execution.release_memory())
+            else:
+                execution.release_memory()
+
+    def _answer_of_ended(
+        self, execution: ScriptRun, promised: Reply[ScriptAnswer] | None
+    ) -> ScriptAnswer | Reply[ScriptAnswer]:
         services = self._services
         if execution.listed:
             services.running.remove(execution.request.request)
+        execution.keep_results_only()
         refusal = self._refusal(execution)
         if services.committer.is_released(execution.ticket):
             return self._answer(execution, refusal)
@@ -54,7 +68,7 @@ class Answers:
     def _has_ended(
         self,
         execution: ScriptRun,
-        promised: asyncio.Future[ScriptAnswer],
+        promised: Reply[ScriptAnswer],
         outcome: asyncio.Future[None],
     ) -> None:
         outcome.exception()  # seen: `of_ended` makes a refusal of it

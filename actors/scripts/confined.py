@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from language import tree
+from language.sizing import WorkingMemory
 from protocol.doors import Rng
 from protocol.errors import TypeRefused
 from protocol.text import format_record
@@ -36,6 +37,11 @@ class Confined:
     def of_value(self, value: Any) -> Confined:
         """The same, with `$value`."""
         return Confined(self._run, self._where, {"value": value})
+
+    @property
+    def memory(self) -> WorkingMemory:
+        """What the run holds."""
+        return self._run.memory
 
     @property
     def now(self) -> datetime:

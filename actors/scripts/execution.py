@@ -27,7 +27,7 @@ from actors.scripts.turns import Turn
 from actors.topics import HandedOut, Queue, Wait
 from language import tree
 from language.pieces import cost_of
-from language.sizing import made
+from language.sizing import WorkingMemory, made
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
@@ -99,6 +99,8 @@ class Execution:
         self.place: Place = (request.namespace, request.database)
         self.variables: dict[str, Any] = request.parameters  # type: ignore[assignment]
         """Copied before the first statement: what came with the request stays as it came."""
+        self.memory = WorkingMemory()
+        """What its text and the statement at hand hold."""
         self.results: list[Result] = []
         self.afterwards: list[Callable[[], None]] = []
         """What to do once the transaction has committed."""
@@ -164,10 +166,12 @@ class Execution:
         """Run a statement, which may stand inside another. What its subqueries answered is
         forgotten with it: the next statement reads what this one has written."""
         outer, self._answered = self._answered, None
+        held = self.memory.held
         try:
             return self.timed(step)
         finally:
             self._answered = outer
+            self.memory.return_to(held)
 
     def timed(self, step: Step) -> Value:
         """As `perform`, for as long as the statement's own TIMEOUT says."""
@@ -223,7 +227,7 @@ class Execution:
     def block(self, block: tree.Block) -> Value:
         """Run the statements of an IF or FOR; the value is that of the last one."""
         value: Value = NONE
-        self._answered = None  # what the condition asked is not asked again, and is not held on to
+        self._answered = None  # what the condition asked is not asked again
         self._nested += 1
         for statement in block.statements:
             self.tick()
@@ -510,9 +514,13 @@ class Execution:
         variables = self.variables
         outer = variables.get("parent", _UNBOUND)
         variables["parent"] = parent
+        memory = self.memory
+        held = memory.held
         try:
             found = self.timed(step)
+            made(memory.held - held)
         finally:
+            memory.return_to(held)
             if outer is _UNBOUND:
                 del variables["parent"]
             else:

@@ -198,7 +198,7 @@ class _Insertion:
             # One before it may be refused first, or be what is in its way: that shows at the end.
             self._changes.refuse(record.id, fields, refused)
             return statement.ignore
-        self._changes.put(record.id, fields, None)
+        run.memory.held += self._changes.put(record.id, fields, None)
         self._count += 1
         self._answer.add(None, {"id": record, **fields})
         return True

@@ -24,6 +24,7 @@ from language.parser import parse
 from language.printing import redacted_together
 from language.secrets import binds_secrets, holds_secret
 from language.select import is_steady
+from language.sizing import WorkingMemory
 from protocol import limits
 from protocol.errors import NotInTransaction, Refusal
 from protocol.values import MICROSECOND
@@ -261,26 +262,32 @@ class Plans:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, text: str, tick: Callable[[], None]) -> Plan:
+    def get(self, text: str, tick: Callable[[], None], memory: WorkingMemory | None = None) -> Plan:
         """The plan of a text.
 
         :param tick: called now and then while a text is parsed, and behind it
+        :param memory: counts the tree of a text whose plan is not kept
         :raises Refusal: it does not parse; see `language.parser.parse`
         """
         kept = self._kept.get(text)
         if kept is not None:
             self._kept.move_to_end(text)
             return kept[0]
-        plan = Plan(parse(text, tick))
+        if memory is not None:
+            memory.tree = len(text)
+        plan = Plan(parse(text, tick, memory))
         tick()
-        if len(text) <= KEPT_TEXT_CHARACTERS and not _is_secretive(plan.script.statements):
-            self._keep(text, plan)
+        may_keep = len(text) <= KEPT_TEXT_CHARACTERS
+        may_keep = may_keep and not _is_secretive(plan.script.statements)
+        if may_keep and self._keep(text, plan) and memory is not None:
+            memory.tree = 0
         return plan
 
-    def _keep(self, text: str, plan: Plan) -> None:
+    def _keep(self, text: str, plan: Plan) -> bool:
+        """Keep a plan. False: it is too large."""
         size = len(text) + NODE_BYTES * weight(plan.script.statements, KEPT_TEXT_CHARACTERS)
         if size > self._most_bytes // LARGE_PART:
-            return
+            return False
         # Parsing hands the loop back: another run may have kept a plan of the same text meanwhile.
         _, before = self._kept.pop(text, (plan, 0))
         self._kept[text] = plan, size
@@ -288,3 +295,4 @@ class Plans:
         while len(self._kept) > KEPT_PLANS or self.bytes > self._most_bytes:
             _, (_, gone) = self._kept.popitem(last=False)
             self.bytes -= gone
+        return True

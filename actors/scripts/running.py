@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 from actors.commits import Committer, Waiter
+from actors.memory import NodeMemory
 from actors.scripts.turns import Turn
 from actors.sessions import ENDED
 from protocol import limits
@@ -132,6 +133,8 @@ class Running:
         """Scripts, by user."""
         self._signing_in = _Waiting()
         """Sign-ins, by the network they come from."""
+        self.memory = NodeMemory()
+        """What scripts hold, from their first pause to their answer."""
         self._resting_of: Counter[str] = Counter()
         self.behind: Callable[[], Sequence[Behind]] = tuple
         """Answers the operations on keys that wait for their turn."""

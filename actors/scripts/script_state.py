@@ -18,8 +18,9 @@ from protocol.errors import TooLarge
 from protocol.values import Tick, Value
 from protocol.weights import FLAT, weigh
 
-_SMALL_BYTES: Final = limits.KIB
-"""A plain value up to this is not counted: `limits.VARIABLES` of them are 16 MiB."""
+SMALL_BYTES: Final = limits.KIB
+"""A plain value up to this is not weighed, and counts as so much for the user and the node alone:
+`limits.VARIABLES` of them are 16 MiB."""
 
 
 class _Held(NamedTuple):
@@ -36,13 +37,17 @@ class ScriptState:
     :param tick: called now and then while a large value is weighed
     """
 
-    __slots__ = ("_by_name", "_held", "_size", "_tick")
+    __slots__ = ("_before", "_by_name", "_held", "_replaced", "_size", "_tick")
 
     def __init__(self, tick: Tick) -> None:
         self._tick = tick
         self._by_name: dict[str | int, int] = {}
         self._held: dict[int, _Held] = {}
         self._size = 0
+        self._before: dict[int, _Held] = {}
+        """Those that it began with: they are held until its transaction has committed."""
+        self._replaced = 0
+        """Bytes of those that only the beginning of the transaction holds."""
 
     def copy(self) -> ScriptState:
         """The same values, for a transaction that may have to begin anew."""
@@ -52,6 +57,7 @@ class ScriptState:
             self._held.copy(),
             self._size,
         )
+        other._before = self._held
         return other
 
     def put(self, name: str | int, value: Any) -> None:
@@ -61,7 +67,7 @@ class ScriptState:
         :raises TooLarge: the script keeps more than `limits.SCRIPT_MEMORY_BYTES`
         """
         self.take(name)
-        if type(value) in FLAT and sys.getsizeof(value) <= _SMALL_BYTES:
+        if type(value) in FLAT and sys.getsizeof(value) <= SMALL_BYTES:
             return
         key = id(value)
         held = self._held.get(key)
@@ -74,8 +80,15 @@ class ScriptState:
                     limit=limits.SCRIPT_MEMORY_BYTES,
                 )
             self._size += held.size
+            if key in self._before:
+                self._replaced -= held.size
         self._held[key] = held._replace(names=held.names + 1)
         self._by_name[name] = key
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds, about, and the beginning of its transaction beside it."""
+        return self._size + self._replaced
 
     def take(self, name: str | int) -> None:
         """Keep nothing under that name any more."""
@@ -88,6 +101,8 @@ class ScriptState:
         else:
             del self._held[key]
             self._size -= held.size
+            if key in self._before:
+                self._replaced += held.size
 
 
 class Answered:
@@ -96,12 +111,13 @@ class Answered:
     What would be too much to hold is not remembered, and asked again.
     """
 
-    __slots__ = ("_known", "_left", "_tick")
+    __slots__ = ("_known", "_tick", "size")
 
     def __init__(self, tick: Tick) -> None:
         self._tick = tick
         self._known: dict[int, tuple[tree.Select, Value]] = {}
-        self._left = limits.STATEMENT_MEMORY_BYTES
+        self.size = 0
+        """Bytes that it holds, about."""
 
     def get(self, select: tree.Select) -> tuple[tree.Select, Value] | None:
         """A subquery with its answer, if it is remembered."""
@@ -110,7 +126,7 @@ class Answered:
     def add(self, select: tree.Select, found: Value) -> None:
         """Remember an answer."""
         size = weigh(found, self._tick)
-        if size <= self._left:
-            self._left -= size
+        if self.size + size <= limits.STATEMENT_MEMORY_BYTES:
+            self.size += size
             # The tree is held, so that no other one can get its id.
             self._known[id(select)] = select, found

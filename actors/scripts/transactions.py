@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 
 from actors.commits import Bounded
+from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
 from actors.scripts.attempts import Attempts
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
@@ -20,10 +21,12 @@ from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run
+from actors.scripts.script_state import SMALL_BYTES
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
 from language import tree
 from language.budget import Budget
+from language.sizing import MEMORY
 from protocol import limits
 from protocol.errors import (
     FROM_OUTSIDE,
@@ -44,6 +47,10 @@ log = structlog.get_logger("scripts")
 
 FEW_ROWS: Final = 16
 FEW_RESULTS: Final = 8
+QUICK_US: Final = 500
+"""What was made in a shorter time is not large."""
+PACKED_WEIGHT: Final = 4
+"""Bytes of memory for a byte of changes: the largest transaction of small records takes 250 MiB."""
 ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
 """What all results of one script may hold."""
 TEXT_CHARACTERS: Final = 512
@@ -79,6 +86,8 @@ class ScriptRun(Execution):
     """Of the transaction at hand, once it has lost."""
     _held: Budget | None = None
     """What its results hold together; those that are surely small are not weighed."""
+    _account: MemoryAccount | None = None
+    """Of its memory, once it holds much."""
     _answers = (0, 0)
     """How many of its results were measured with the last commit, and the bytes they take."""
 
@@ -87,6 +96,13 @@ class ScriptRun(Execution):
 
         :raises Refusal: what was committed before it stays committed and its results stand
         """
+        outer = MEMORY.set(self.memory)
+        try:
+            self._run_request()
+        finally:
+            MEMORY.reset(outer)
+
+    def _run_request(self) -> None:
         request = self.request
         if request.keep_us is not None:
             check_keep(request)
@@ -133,7 +149,7 @@ class ScriptRun(Execution):
         self.check_authenticated()  # it may have stood in a line since its surface asked
         if len(self.variables) > limits.VARIABLES:
             self._check_variables(len(self.variables))
-        self.plan = plan = self._plans.get(self.request.script, self.tick)
+        self.plan = plan = self._plans.get(self.request.script, self.tick, self.memory)
         if self.request.hands_over:
             check_handed_over(plan.script, self.request.hands_over)
         if not plan.begins_about_node:
@@ -405,6 +421,7 @@ class ScriptRun(Execution):
         if self.holds:
             self.holds = ()
         self._answered = None
+        self.memory.largest = 0
 
     @property
     def committed(self) -> int:
@@ -465,6 +482,7 @@ class ScriptRun(Execution):
                         self.services.roles.check_answering(self.caller)
                 self._statement(step)
             except Returned as returned:
+                self._kept = None  # nothing follows that has use for a variable
                 self._answer(returned.value, "value", 0)
                 ended = True
                 break
@@ -490,9 +508,12 @@ class ScriptRun(Execution):
         began_us, timeout_us = turn.now_us, step.timeout_us
         self.rows_read = 0
         self._changed = self._answered = None
+        memory = self.memory
+        memory.largest, held = 0, memory.held
         try:
             value = self.perform(step) if timeout_us is None else self._in_time(step, timeout_us)
         finally:
+            memory.return_to(held)
             took_us = turn.looked_us() - began_us
             if took_us >= self.services.slow_us:
                 self._say_slow(took_us)
@@ -522,17 +543,55 @@ class ScriptRun(Execution):
 
     def _answer(self, value: Value, kind: ResultKind, took_us: int) -> None:
         rows = len(value) if kind == "rows" and isinstance(value, list) else 0
-        if rows > FEW_ROWS or len(self.results) >= FEW_RESULTS:
+        few = rows <= FEW_ROWS and len(self.results) < FEW_RESULTS and took_us < QUICK_US
+        if self.listed or not few:
             if self._held is None:
                 self._held = Budget(ANSWER_BYTES, self.tick)
             self._held.sample(value if isinstance(value, list) else [value])
         self.results.append(Result(value, kind, rows, took_us, self.changed))
+        self.memory.largest = 0
 
     def pause(self) -> None:
         """Called before the loop gets its turn: what was read so far stays as it was read."""
         self.enlist()
         if self.began:
             self.transaction.pause()
+        self._count_memory()
+
+    def _count_memory(self) -> None:
+        """Have what it holds count for its user and the node. What came with the request counts
+        where it was read."""
+        memory = self.memory
+        held, apart = memory.held, memory.largest + memory.tree
+        apart += SMALL_BYTES * max(0, len(self.variables) - len(self.request.parameters))
+        if self._held is not None:
+            held += self._held.held
+        if self._kept is not None:
+            held += self._kept.size
+        if self._answered is not None:
+            held += self._answered.size
+        if self.began and not self.transaction.ended:
+            apart += self.transaction.size * PACKED_WEIGHT
+        if self._account is None:
+            if held + apart <= STEP_BYTES:
+                return
+            self._account = MemoryAccount(self.caller.user, self.turn.cancel, self._commits)
+        self.services.running.memory.set(self._account, held, apart)
+
+    def keep_results_only(self) -> None:
+        """Let go of all that no answer is made of: it has ended."""
+        self.variables = {}
+        self._kept = self._answered = None
+        self.memory.held = self.memory.largest = 0
+        if self._account is not None:
+            self._account.can_end = False
+            self._count_memory()
+
+    def release_memory(self) -> None:
+        """Count nothing any more: it is answered, or nobody is to be."""
+        if self._account is not None:
+            self.services.running.memory.close(self._account)
+            self._account = None
 
     def enlist(self) -> None:
         """Stand among the running, for others to see and to end."""

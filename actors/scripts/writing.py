@@ -351,7 +351,7 @@ def _put(
     fields = storable(after, run.tick)
     if table.fields or table.schemafull:
         fields = conform(run, table, record, fields, before, data)
-    changes.put(record.id, fields, stored)
+    run.memory.held += changes.put(record.id, fields, stored)
     return before, {"id": record, **fields}
 
 
@@ -419,8 +419,8 @@ def default_return(run: Execution, table: Table) -> tree.Return:
     return AFTER if run.may_read(table) else NOTHING
 
 
-ANSWERED: Final = 512
-"""Records in an answer after which it is weighed how much it holds."""
+ANSWERED: Final = 16
+"""Records in an answer after which it is weighed, by one of them, how much these hold."""
 
 
 class Answer:
@@ -449,8 +449,8 @@ class Answer:
         self._rows.append(self._shown(before, after))
         if not len(self._rows) % ANSWERED:
             if self._budget is None:
-                self._budget = Budget(tick=self._run.tick)
-            self._budget.sample(self._rows[-ANSWERED:])
+                self._budget = Budget(tick=self._run.tick, memory=self._run.memory)
+            self._budget.hold(self._budget.size(self._rows[-ANSWERED:], samples=1))
 
     def _shown(self, before: Row | None, after: Row | None) -> Any:
         if self._kind == "DIFF":

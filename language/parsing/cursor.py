@@ -33,6 +33,8 @@ from protocol.text import check_name, unescape
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from language.sizing import WorkingMemory
+
 STATEMENT: Final = "a statement"
 """What is expected where one begins."""
 _LOOKED_AT: Final = 1 << 18
@@ -53,6 +55,9 @@ rule of the grammar takes without coming to an operand, a comma or a statement, 
 _COUNTED: Final = 16_384
 """Once so many tokens are read those of the whole text are counted: one that is wrong before that
 is refused for it at once."""
+_TOKEN_BYTES: Final = 100
+"""What is made of a token: 25 to 60 bytes of the tree, and several times that in very short
+statements, of what they are compiled to."""
 _FORGET: Final = 8192
 """Tokens of finished statements that are kept at most."""
 _BEFORE_SECRETS: Final = frozenset({"PASSWORD", "PASSHASH", "PASSPHRASE"})
@@ -63,9 +68,15 @@ class Cursor:
     """A position in the tokens of one text.
 
     :param tick: called now and then while a long text is read; may give control away or raise
+    :param memory: counts what is made of the tokens
     """
 
-    def __init__(self, text: str, tick: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        tick: Callable[[], None] | None = None,
+        memory: WorkingMemory | None = None,
+    ) -> None:
         self.tokens = Tokens(text)
         self.kinds = self.tokens.kinds
         self.texts = self.tokens.texts
@@ -81,6 +92,7 @@ class Cursor:
         self._rows = False
         """True if the outermost is an array around objects; see `protocol.values.is_rows`."""
         self._tick = tick
+        self._memory = memory
         self._filled = 0
         self._counted = False
         self._secrets: bool | None = None
@@ -196,7 +208,10 @@ class Cursor:
             if self.tokens.read > _COUNTED and not self._counted:
                 self._counted = True
                 self._check_counts()
+            before = self.tokens.read
             self.tokens.more()
+            if self._memory is not None:
+                self._memory.tree += (self.tokens.read - before) * _TOKEN_BYTES
             if self._tick is not None:
                 self._tick()
         self._filled = len(self.kinds) - _AHEAD

@@ -89,7 +89,10 @@ class Literals(Cursor):
             except ValueError:
                 self.unexpected("a value packed as msgpack, as base64: m'…'")
             value = unpack_foreign(packed, self._tick)
-            self.packed_bytes += weigh(value, self._tick)
+            size = weigh(value, self._tick)
+            self.packed_bytes += size
+            if self._memory is not None:
+                self._memory.tree += size
             if self.packed_bytes > limits.SCRIPT_MEMORY_BYTES:
                 raise TooLarge(
                     f"the packed values of a script take at most {limits.SCRIPT_MEMORY_BYTES} bytes"

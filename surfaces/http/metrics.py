@@ -94,6 +94,11 @@ class SurfaceCollector(Collector):
             "Statements that took longer than --slow says",
             self._surface.node.running.slow,
         )
+        yield GaugeMetricFamily(
+            "store_scripts_memory_bytes",
+            "What scripts hold in memory, running or waiting",
+            self._surface.node.running.memory.held,
+        )
         yield from self._feeds()
 
     def _feeds(self) -> Iterator[Metric]:

@@ -50,6 +50,7 @@ KEPT = {
     "actors/scripts/plans.py _made": "nodes of a plan",
     "actors/scripts/plans.py _steps": "nodes of a plan",
     "actors/scripts/plans.py _redacted": "places in a text",
+    "actors/scripts/script_state.py _before": "variables of a script",
     "actors/scripts/script_state.py _held": "variables of a script",
     "actors/scripts/script_state.py _known": "nodes of a plan",
 }

@@ -12,6 +12,7 @@ from language.compile import evaluate
 from language.parser import parse
 from language.rows import Batch, Objects, Pairs
 from language.select import SelectPlan, plan_select
+from language.sizing import WorkingMemory
 from protocol import binary
 from protocol.errors import Unknown
 from protocol.values import PACE, RecordId
@@ -41,6 +42,7 @@ class Tables:
         self.variables: dict[str, Any] = {}
         self.now = NOW
         self.rng = Dice()
+        self.memory = WorkingMemory()
         self.ticks = 0
         """Looks at the clock, as those of `actors.scripts.turns`."""
         self._charged = 0

@@ -287,7 +287,7 @@ def test_filters_keep_what_update_and_delete_write() -> None:
 
 def test_what_a_statement_holds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protocol.limits.STATEMENT_MEMORY_BYTES", 20_000)
-    monkeypatch.setattr(Budget.__init__, "__defaults__", (20_000, None))
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (20_000, None, None))
     for text in [
         "SELECT * FROM p",
         "SELECT VALUE tags FROM p",

@@ -42,7 +42,7 @@ class Engine(Tables):
 @pytest.fixture(autouse=True)
 def budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STATEMENT_MEMORY_BYTES", BUDGET)
-    monkeypatch.setattr(Budget.__init__, "__defaults__", (BUDGET, None))
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (BUDGET, None, None))
 
 
 def peak(work: Callable[[], Any]) -> int:

@@ -122,6 +122,7 @@ store_feeds                                 |              | +SEEE ++++ +++ +
 store_backup_age_seconds                    | INFO ON NODE | -SEEE ---+ --- +
 store_commit_conflicts_total                |              | +SEEE ++++ +++ +
 store_log_bytes                             | INFO ON NODE | -SEEE ---+ --- +
+store_scripts_memory_bytes                  |              | +SEEE ++++ +++ +
 store_slow_statements_total                 |              | +SEEE ++++ +++ +
 store_state_bytes                           | INFO ON NODE | -SEEE ---+ --- +
 store_wire_connections                      |              | +SEEE ++++ +++ +
