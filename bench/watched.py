@@ -49,7 +49,7 @@ def watch() -> None:
         loop.call_soon(Beat, loop)
         run(loop)
 
-    asyncio.BaseEventLoop.run_forever = run_forever  # type: ignore[method-assign]
+    asyncio.BaseEventLoop.run_forever = run_forever  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

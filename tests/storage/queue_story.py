@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from protocol.errors import Conflict, Refusal
+from protocol.values import unpaced
 from storage import catalog, groups, keys, messages, topics
 from storage.appends import HEAD, NUMBER
 from storage.catalog import Database, Taken
@@ -492,7 +493,7 @@ class Story:
         topic = self._some_topic()
         return (
             f"figures {topic}",
-            lambda tx: short(Messages(tx, self._topic(tx, topic)).figures()),
+            lambda tx: short(Messages(tx, self._topic(tx, topic)).figures(unpaced)),
             lambda model: meant_figures(model, topic, model.now, model.released),
         )
 
@@ -558,7 +559,7 @@ class Story:
             for name, one in model.topics.items():
                 topic = self._topic(tx, name)
                 there = Messages(tx, topic)
-                assert short(there.figures()) == meant_figures(
+                assert short(there.figures(unpaced)) == meant_figures(
                     model, name, tx.now_us, tx.released
                 ), name
                 held = there.read(0, 1000)
@@ -639,7 +640,7 @@ def check_topic(tx: Transaction, topic: Topic) -> None:
     positions = [NUMBER.unpack_from(key, len(topic.messages))[0] for key, _ in there]
     figures = Messages(tx, topic)
     assert positions == list(range(figures.first, figures.last + 1)), "positions are dense"
-    assert figures.size == sum(len(row) for _, row in there), "bytes are exact"
+    assert figures.held.size == sum(len(row) for _, row in there), "bytes are exact"
     times = [HEAD.unpack_from(row)[0] for _, row in there]
     assert times == sorted(times), "time falls"
     ids = _all(tx, topic.ids)
