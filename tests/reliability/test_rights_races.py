@@ -243,7 +243,8 @@ class Lane:
         self.token = ""
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
-        self._raws: dict[str, Raw] = {}
+        self._raws: dict[str, tuple[Raw, float]] = {}
+        """By use, and when they were used last."""
         self._peers: dict[str, tuple[Peer, str]] = {}
         self._moment = "new"
         self._published = 0
@@ -448,15 +449,15 @@ class Lane:
         return {"authorization": f"Bearer {self.token}"}
 
     async def _raw(self, use: str) -> Raw:
-        if use not in self._raws:
-            self._raws[use] = await self.node.raw()
-        return self._raws[use]
-
-    async def hang_up(self) -> None:
-        """End the connections over HTTP."""
-        for raw in self._raws.values():
-            await raw.__aexit__()
-        self._raws.clear()
+        """The connection of a use; another one where it was not used for long: it may be closed."""
+        now = asyncio.get_running_loop().time()
+        raw, used = self._raws.get(use, (None, 0.0))
+        if raw is None or now - used > limits.IDLE_SECONDS / 3:
+            if raw is not None:
+                await raw.__aexit__()
+            raw = await self.node.raw()
+        self._raws[use] = raw, now
+        return raw
 
     async def _peer(self, use: str) -> Peer:
         """The connection of a use, which speaks for the session at hand."""
@@ -508,8 +509,6 @@ async def raced(
         for lane in lanes:
             await lane.furnish()
         for name in names:
-            for lane in lanes:
-                await lane.hang_up()  # a connection that is not used for long is closed
             numbers = iter(range(rounds))
             await asyncio.gather(*(_some(lane, name, numbers) for lane in lanes))
             if any(lane.violations for lane in lanes):
