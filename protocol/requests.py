@@ -147,7 +147,8 @@ class Result(Struct, frozen=True):
     rows: int
     took_us: int
     changed: int | None = None
-    """Records that it has written; None: it writes none, or the caller must not know how many."""
+    """Records that it has made, changed or deleted, those that stay as they were too; None: it
+    writes none, or the caller must not know how many."""
 
 
 class HeldFile(Protocol):

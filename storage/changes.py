@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from protocol import limits
+from protocol import binary, limits
 from protocol.errors import AlreadyExists, Duplicate, Refusal
-from protocol.values import Tick
+from protocol.values import Tick, ticking
 from storage import keys, records
 from storage.announcing import note
 from storage.catalog import Table
@@ -47,25 +47,72 @@ IsPassed = Callable[[AlreadyExists | Duplicate], bool]
 """Whether a new record that is refused so is passed over."""
 
 
-class Changes:
-    """The records of one table that a statement makes and changes, each at most once."""
+def _is_same(
+    before: bytes, known: dict[str, Any], after: bytes, fields: dict[str, Any], tick: Tick | None
+) -> bool:
+    """True if a record keeps its fields, in whatever order, to the bit: 0.0 is not -0.0."""
+    if before == after:
+        return True
+    # Most changes are told here, quickly. What Python takes for equal may not be: 1 and True.
+    if len(before) != len(after) or known != fields:
+        return False
+    # `known` may share what it holds with `fields`.
+    kept = _ordered(binary.unpack(before), tick)
+    return binary.pack(kept) == binary.pack(_ordered(fields, tick))
 
-    def __init__(self, tx: Transaction, table: Table) -> None:
+
+def _ordered(value: Any, tick: Tick | None) -> Any:
+    """A value with the fields of all its objects in the order of their names."""
+    if type(value) is dict:
+        names = ticking(sorted(value), len(value), tick)
+        return {name: _ordered(value[name], tick) for name in names}
+    if type(value) is list:
+        return [_ordered(item, tick) for item in ticking(value, len(value), tick)]
+    return value
+
+
+class Changes:
+    """The records of one table that a statement makes and changes, each at most once.
+
+    :param skips_same: leave out records whose fields stay the same: for a caller who may read
+        them, since the absence of a commit tells what they hold
+    """
+
+    def __init__(self, tx: Transaction, table: Table, *, skips_same: bool = False) -> None:
         self._tx = tx
         self._table = table
+        self._skips_same = skips_same
         self._bytes = 0
         self._count = 0
         self._collected: list[_Change | _Refused] = []
         self._moves: dict[int, list[Move]] = {}
 
-    def put(self, id: Any, fields: dict[str, Any], before: Stored | None) -> int:
-        """Replace or make a record. `before` is what `records.stored` said of it.
+    def put(
+        self,
+        id: Any,
+        fields: dict[str, Any],
+        before: Stored | None,
+        known: dict[str, Any] | None = None,
+        tick: Tick | None = None,
+    ) -> int:
+        """Replace or make a record.
 
         :param fields: checked values, without the id
+        :param before: what `records.stored` said of it
+        :param known: the fields in there, which are compared where `skips_same` is set
         :returns: bytes that are held for it until they are written
         :raises TooLarge: the record, or all of them together, are over their limit
         """
-        key, packed = keys.record(self._table.prefix, id), records.packed(fields)
+        packed = records.packed(fields)
+        if (
+            self._skips_same
+            and before is not None
+            and known is not None
+            and _is_same(before.raw, known, packed, fields, tick)
+        ):
+            self._count += 1
+            return 0
+        key = keys.record(self._table.prefix, id)
         size = len(key) + len(packed)
         self._bytes += size
         # Each is another record: no transaction takes more of them, whatever it holds already.

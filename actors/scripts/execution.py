@@ -126,7 +126,10 @@ class Execution:
     rows_read = 0
     """By the statement at hand, its subqueries included."""
     _changed: int | None = None
-    """Records written by the statement at hand; None: it writes none."""
+    """Records made, changed or deleted by the statement at hand; None: it writes none."""
+    says_written = False
+    """True if a statement of the transaction at hand answers that it has written something, be it
+    what was there."""
     _ids = 0
     written = NO_COMMIT
     """Its own last commit."""
@@ -401,7 +404,10 @@ class Execution:
             raise TooLarge(f"a statement reads at most {most} rows", limit=most)
 
     def count_changed(self, records: int) -> None:
-        """Count records that the statement has written, those of an answer's `changed`."""
+        """Count records that the statement has made, changed or deleted, those of an answer's
+        `changed`. One that stays as it was counts."""
+        if records:
+            self.says_written = True
         if self._changed is None:
             self._changed = records
         elif self._changed != _UNTOLD:
@@ -416,8 +422,8 @@ class Execution:
 
     @property
     def changed(self) -> int | None:
-        """Records that the statement has written, as far as the caller may know; None: it writes
-        none."""
+        """Records that the statement has made, changed or deleted, as far as the caller may know;
+        None: it writes none."""
         return None if self._changed == _UNTOLD else self._changed
 
     def evaluate(self, expression: Any) -> Any:

@@ -64,7 +64,8 @@ class _Insertion:
             or reads_store(statement.returning)
             or reads_store(statement.on_duplicate, tree.Parameter("input"))
         )
-        self._changes = Changes(run.transaction, table)
+        # ON DUPLICATE needs READ.
+        self._changes = Changes(run.transaction, table, skips_same=True)
         self._written: set[bytes] = set()
         """Keys of records that ON DUPLICATE UPDATE must not meet: the statement has written them,
         or is going to."""

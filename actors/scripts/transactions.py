@@ -191,10 +191,19 @@ class ScriptRun(Execution):
             if not limited:
                 turn.pop_deadline()
 
-    def _present(self) -> int:
-        """The sequence that shows all that was released anywhere by now, with nothing of the script
-        run.
+    def _prove_found(self) -> None:
+        """Wait until this node has led for sure after a write found what it was to write: where
+        another leads, that may be gone, and no commit of this write tells.
 
+        :raises Refusal: as for `_present`
+        """
+        self.transaction.release()
+        self._present("nothing was changed")
+
+    def _present(self, so_far: str = "nothing was run") -> int:
+        """The sequence that shows all that was released anywhere by now.
+
+        :param so_far: what is said of the script, where that does not come
         :raises Busy: nobody can say
         :raises StatementTimeout: not all have said in time that this is still so
         :raises BadRequest: it reads a moment that is over
@@ -215,7 +224,7 @@ class ScriptRun(Execution):
             shown = self.services.committer.released_upto
             raise StatementTimeout(
                 f"the node shows {shown}, and not all who may lead by now have said in time that"
-                " this is current: nothing was run",
+                f" this is current: {so_far}",
                 seq=shown,
             ) from None
         finally:
@@ -262,6 +271,8 @@ class ScriptRun(Execution):
                 try:
                     ended = self._statements(first, end, done)
                     self._commit(first, end)
+                    if self.says_written and self.written == written:
+                        self._prove_found()
                     if not (self.waits or self.goes_on):
                         if self.written == written and (self._is_audited() or self.request.record):
                             self._keep(first, end)
@@ -462,7 +473,7 @@ class ScriptRun(Execution):
         self.began = True
         self.read_at = transaction.sequence
         self._ids = self._nested = 0
-        self.waits = self.goes_on = self.hands_out = False
+        self.waits = self.goes_on = self.hands_out = self.says_written = False
         self.audited = Audited.NEVER
         self.reason = None
         del self.results[done:]

@@ -154,8 +154,9 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
             continue
         name = table.name
         if name not in changes:
-            changes[name] = Changes(run.transaction, table)
-            is_told[name] = statement.returning is not None or run.may_read(table)
+            may_read = run.may_read(table)
+            changes[name] = Changes(run.transaction, table, skips_same=may_read)
+            is_told[name] = statement.returning is not None or may_read
         change = put(run, changes[name], table, record, stored, statement.data)
         run.count_changed(1)
         if is_told[name]:
@@ -338,7 +339,8 @@ def _put(
     stored: records.Stored | None,
     data: tree.Data,
 ) -> tuple[Row | None, Row]:
-    before = None if stored is None else {"id": record, **unpack_object(stored.raw)}
+    known = None if stored is None else unpack_object(stored.raw)
+    before = None if known is None else {"id": record, **known}
     try:
         after = _apply(run, data, before or {"id": record})
     except Refusal as refusal:
@@ -351,7 +353,7 @@ def _put(
     fields = storable(after, run.tick)
     if table.fields or table.schemafull:
         fields = conform(run, table, record, fields, before, data)
-    run.memory.held += changes.put(record.id, fields, stored)
+    run.memory.held += changes.put(record.id, fields, stored, known, run.tick)
     return before, {"id": record, **fields}
 
 
@@ -364,7 +366,7 @@ def _put_one(
     answer: Answer,
 ) -> Value:
     """Write one record, and answer it."""
-    changes = Changes(run.transaction, table)
+    changes = Changes(run.transaction, table, skips_same=run.may_read(table))
     answer.add(*put(run, changes, table, record, stored, data))
     told = answer.value()
     changes.write(run.tick)

@@ -134,7 +134,7 @@ SCHEMAS: Final[Json] = {
             "rows": INTEGER,
             "took": STRING,
         },
-        {"changed": {"type": "integer", "description": "records that it has written"}},
+        {"changed": {"type": "integer", "description": "records made, changed or deleted"}},
     ),
     "Results": object_of(
         {

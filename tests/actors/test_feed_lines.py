@@ -39,6 +39,7 @@ class Writer:
         self._node = node
         self._rng = rng
         self._now: dict[str, int] = {}
+        self._large: dict[str, bool] = {}
         self.commits: list[tuple[int, dict[str, tuple[int | None, int | None]]]] = []
         """By record, what its value was before and is now."""
 
@@ -52,10 +53,11 @@ class Writer:
                 said.append(f"DELETE {id}")
                 done[id] = self._now.pop(id), None
             else:
-                pad = ", pad = $large" if self._rng.random() < 0.05 else ", pad = NONE"
-                said.append(f"UPSERT {id} SET a = {value}{pad}")
-                done[id] = before, value
-                self._now[id] = value
+                large = self._rng.random() < 0.05
+                said.append(f"UPSERT {id} SET a = {value}, pad = {'$large' if large else 'NONE'}")
+                if (before, self._large.get(id)) != (value, large):
+                    done[id] = before, value
+                self._now[id], self._large[id] = value, large
         sequence = await seq(self._node, f"BEGIN; {'; '.join(said)}; COMMIT")
         self.commits.append((sequence, done))
         return sequence

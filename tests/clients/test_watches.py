@@ -710,8 +710,8 @@ class TestTheNodeAway:
                 old = (await db.run("UPSERT t:1 SET n = 1")).seq
 
                 async def until_pruned() -> None:
-                    for _ in range(1_000):
-                        await db.run("UPSERT t:1 SET pad = $pad", {"pad": "x" * 4_000})
+                    for number in range(1_000):
+                        await db.run("UPSERT t:1 SET pad = $pad", {"pad": f"{number:4000}"})
                         await first(db.watch("t", old))
 
                 with pytest.raises(errors.LogPruned, match=r"begins at .*: read the table anew"):

@@ -95,7 +95,8 @@ class Draft:
         self.perhaps = False
         """Whether it may have written something that is not in the dictionaries."""
         self.puts: set[tuple[str, Any]] = set()
-        """Records that were set, table and id, though perhaps to what they were; and keys."""
+        """Records that were set, table and id, though in the end perhaps to what they were; and
+        keys."""
 
     def state(self) -> State:
         return State(
@@ -133,9 +134,12 @@ class Draft:
         return self.tables[name]
 
     def put(self, table: str, id: Any, fields: Fields) -> Fields:
-        self.table(table)[id] = fields
-        self.wrote = True
-        self.puts.add((table, id))
+        """A record that stays as it was is not written."""
+        rows = self.table(table)
+        if rows.get(id) != fields:
+            rows[id] = fields
+            self.wrote = True
+            self.puts.add((table, id))
         return shown(table, id, fields)
 
     def set(self, key: str, value: Any) -> None:

@@ -439,6 +439,11 @@ async def test_write_alone_writes(house: House) -> None:
         assert "changed" not in answer.json["results"][-1], text
     kept = await house.here.value("SELECT * FROM box:1")
     assert kept == [{"id": RecordId("box", 1), "m": 6}]
+    # A guess that is right is a commit as well.
+    await house.here.values("UPDATE box SET m = 6")
+    for text in ("UPDATE box:1 SET m = 6", "UPDATE box SET m = 6", "UPSERT box:1 SET m = 6"):
+        before = (await house.here.answer("RETURN 1")).sequence
+        assert (await house.http("eve", text)).json["seq"] == before + 1, text
 
 
 TELLS_WHERE: Final = {

@@ -22,8 +22,9 @@ class Result:
     """How many rows `value` holds."""
     took: timedelta
     changed: int | None = None
-    """Records that the statement has written, whatever it answers of them; None: it writes none,
-    the user must not know how many, or the node is of a version that does not tell."""
+    """Records that the statement has made, changed or deleted, whatever it answers of them, those
+    that stay as they were too; None: it writes none, the user must not know how many, or the node
+    is of a version that does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,31 @@ def test_who_was_deposed_and_does_not_know_answers_nothing_as_current() -> None:
     played(main)
 
 
+def test_who_was_deposed_says_of_no_write_that_its_value_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It found it in what it has, and so had nothing to commit."""
+
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        before = leader.runs.committer.committed
+        await leader.value("CREATE t:1 SET n = 1")
+        (same,) = await leader.value("UPDATE t:1 SET n = 1")
+        assert same["n"] == 1
+        assert leader.runs.committer.committed == before + 1
+        old, new = await usurped(trio)
+        await new.value("UPDATE t:1 SET n = 2")
+        # By its clock, which stood still, its lease lasts, and all were heard of just now.
+        for check in ("check_writable", "check_replicated"):
+            monkeypatch.setattr(old.runs.committer, check, lambda: None)
+        for script in ("UPDATE t:1 SET n = 1", "BEGIN; UPSERT t:1 SET n = 1; COMMIT; RETURN 1"):
+            late = await outcome(asked(old, script, timeout_us=2 * SECONDS))
+            assert isinstance(late, StatementTimeout), late
+        assert await asked(new, "SELECT VALUE n FROM t:1", current=True) == [2]
+
+    played(main)
+
+
 @pytest.mark.parametrize("planted", ["asks nobody", "believes who promised", "an earlier round"])
 def test_a_planted_leader_that_confirms_itself_is_caught(
     monkeypatch: pytest.MonkeyPatch, planted: str

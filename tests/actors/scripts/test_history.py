@@ -100,6 +100,26 @@ async def test_a_record_from_its_creation_on(node: Running) -> None:
     assert all(type(entry["at"]) is datetime for entry in found["entries"])
 
 
+async def test_a_write_that_changes_nothing_is_no_commit(node: Running) -> None:
+    await node.values("CREATE thing:1 SET a = 1, o = { b: 1, c: 2 }")
+    found, sequence = await history_of(node), node.node.committer.committed
+    same = await node.values(
+        "UPDATE thing:1 SET a = a; UPDATE thing:1 SET o = { c: 2, b: 1 };"
+        "UPDATE thing MERGE { a: 1 };"
+        "UPSERT thing:1 CONTENT { o: { b: 1, c: 2 }, a: 1 };"
+        "INSERT INTO thing [{ id: 1, a: 1 }] ON DUPLICATE UPDATE SET a = 1"
+    )
+    assert [[row["a"] for row in rows] for rows in same] == [[1]] * 5
+    assert await history_of(node) == found and node.node.committer.committed == sequence
+    await node.values("BEGIN; UPDATE thing:1 SET a = a; CREATE thing:2 SET a = 1; COMMIT")
+    assert await history_of(node) == found and node.node.committer.committed == sequence + 1
+    for number, a in enumerate(("1.0", "-0.0", "0.0", "1dec", "1.0dec", "true", "1"), sequence + 2):
+        with case(a):
+            await node.values(f"UPDATE thing:1 SET a = {a}")
+            assert (await history_of(node))["entries"][0]["seq"] == number
+            assert node.node.committer.committed == number
+
+
 async def test_a_record_that_is_no_more_is_searched_for(node: Running) -> None:
     await node.values("CREATE thing:1 SET a = 1; UPDATE thing:1 SET a = 2; DELETE thing:1")
     await node.values(many("CREATE thing SET n = $n", 300))

@@ -116,7 +116,8 @@ class Story:
                 made[record] = None
                 statements.append(f"DELETE {address}")
             else:
-                made[record] = {**present, name: number}
+                if record in made or present.get(name) != number:
+                    made[record] = {**present, name: number}
                 statements.append(f"UPDATE {address} SET {name} = {number}")
         text = "; ".join(statements)
         answer = await run(self.node, f"BEGIN; {text}; COMMIT")

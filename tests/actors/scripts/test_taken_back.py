@@ -48,7 +48,10 @@ def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
         clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
         async with running(simulated_doors("stepped", disk, MemoryEngine(), clock=clock)) as node:
             await prepare(node)
-            await main(node, disk)
+            try:
+                await main(node, disk)
+            finally:
+                disk.plan = None  # or a node whose test fails would never stop
 
     play("stepped", whole)
 
@@ -71,10 +74,12 @@ def stalled(node: Node, disk: SimulatedDisk) -> Iterator[None]:
     held: list[Any] = []
     send = batches._send
     batches._send = held.append
-    yield
-    disk.plan, batches._send = full, send
-    for batch in held:
-        send(batch)
+    try:
+        yield
+    finally:
+        disk.plan, batches._send = full, send
+        for batch in held:
+            send(batch)
 
 
 def test_a_script_that_outlasts_a_full_disk_is_answered_with_what_it_did() -> None:
@@ -112,6 +117,29 @@ def test_a_read_of_what_was_taken_back_is_run_again() -> None:
         disk.plan = None
         assert not reading.done()
         assert await reading == []
+
+    played(main)
+
+
+def test_a_write_that_changes_nothing_rests_on_what_it_found() -> None:
+    """It makes no commit that could be taken back with that."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        same, committer = "UPDATE t:1 SET a = 1", node.committer
+        with stalled(node, disk):
+            refused = asyncio.ensure_future(outcome(value(node, "CREATE t:1 SET a = 1;")))
+            await until(lambda: committer.committed > committer.released_upto)
+            committed = committer.committed
+            short = asyncio.ensure_future(outcome(value(node, same)))
+            long = asyncio.ensure_future(run(node, f"BEGIN; {SLOW} {same}; COMMIT"))
+            await until(lambda: len(node.running) == 1)  # the long one: the short one has ended
+            assert committer.committed == committed and not short.done()
+        assert isinstance(await refused, DiskFull)
+        assert isinstance(await short, DiskFull)
+        disk.plan = None
+        assert not long.done()
+        assert (await long).results[-2].value == []
+        assert await value(node, same) == []
 
     played(main)
 

@@ -276,8 +276,8 @@ class TestTelling:
         half = room // 2 - 99
         omitted = "before_omitted"
         steps = ((room, None), (room, omitted), (half, omitted), (half, None))
-        for size, missing in steps:
-            await hall.seq("UPSERT t:1 SET s = $s", s="x" * size)
+        for letter, (size, missing) in zip("abcd", steps, strict=True):
+            await hall.seq("UPSERT t:1 SET s = $s", s=letter * size)
             (change,) = (await told(peer))["changes"]
             assert len(change["value"]["s"]) == size
             assert {key for key in change if key.startswith("before_")} == {missing} - {None}
