@@ -371,9 +371,10 @@ def plant(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put: Any = Changes.put
     if fault == "written at once":
 
-        def at_once(self: Changes, *given: Any) -> None:
-            put(self, *given)
+        def at_once(self: Changes, *given: Any) -> int:
+            held: int = put(self, *given)
             self.write(lambda: None)
+            return held
 
         monkeypatch.setattr(Changes, "put", at_once)
     if fault == "answers outlive their statement":
