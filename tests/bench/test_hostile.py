@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
-from rich.console import Console
 
-from bench.hostile import NOTHING, longest, run, table
+from bench.hostile import NOTHING, longest
+from tests.architecture.sources import ROOT
 
 LOG = """{"event": "ready"}
 held 30.5 60.0
@@ -33,10 +33,12 @@ def test_the_longest_hold_is_found_with_its_stack() -> None:
 
 
 @pytest.mark.hard
-def test_an_input_is_measured(tmp_path: Path) -> None:
+def test_an_input_is_measured() -> None:
     names = ["crypto::md5 of emoji", "sign-ins with a wrong password"]
-    rows = asyncio.run(run(tmp_path, names, 0.5, Console(quiet=True)))
-    assert [row.name for row in rows] == [NOTHING, *names]
-    assert rows[1].ended == "answered" and "NotAllowed" not in rows[2].ended
-    assert all(row.waits.asked and not row.waits.refused for row in rows)
-    assert table(rows).row_count == len(rows)
+    asked = [word for name in names for word in ("--input", name)]
+    command = [sys.executable, "-m", "bench.hostile", "--seconds", "0.5", *asked]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    for name, ended in zip([NOTHING, *names], ["", "answered", "SignInRefused"], strict=True):
+        (row,) = [line for line in ran.stdout.splitlines() if name in line and " ms" in line]
+        assert ended in row

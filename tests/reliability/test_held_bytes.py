@@ -211,10 +211,10 @@ RIGS: list[Rig] = [
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_the_memory_of_handshakes_that_never_begin(
+def test_the_memory_of_handshakes_that_never_end(
     tmp_path: Path, bounded: bool, figure: Callable[[str, object], None]
 ) -> None:
-    """Peers that connect where TLS is spoken, and say nothing."""
+    """Peers that connect where TLS is spoken, and say the first byte of it alone."""
     chain, key = self_signed(tmp_path, "node")
     faults = "" if bounded else UNBOUNDED
     words = (*NodeProcess.words, "--cert", str(chain), "--cert-key", str(key))
@@ -226,7 +226,8 @@ def test_the_memory_of_handshakes_that_never_begin(
         with ExitStack() as held:
             for number in range(PEERS):
                 address = running.address("http" if number % 2 else "wire")
-                held.enter_context(socket.create_connection(address, timeout=30))
+                peer = held.enter_context(socket.create_connection(address, timeout=30))
+                peer.sendall(b"\x16")
             grown = grows(running, before, to_the_end=not bounded)
         figure("held bytes, handshakes", f"{grown // MIB} MiB {'' if bounded else 'planted'}")
         assert (grown <= GROWTH) is bounded
