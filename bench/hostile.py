@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.nodes import NAMESPACE, NodeProcess, define_place
-from bench.watched import HELD, STACKS_SECONDS
+from bench.watched import HELD, STACK, STACKS_SECONDS
 from language.patterns import PATTERNS_KNOWN
 from protocol import limits
 from storeclient import AsyncClient, AsyncDatabase
@@ -393,24 +393,18 @@ class Held:
 def longest(log: str) -> Held:
     """The longest hold that bench/watched.py has told of."""
     found = Held()
-    stacks: list[str] = []
+    stacks: list[list[str]] = []
     for line in log.splitlines():
         if line.startswith(HELD):
             busy, clock = map(float, line.split()[1:])
             if busy > found.busy:
-                found = Held(busy, clock, [_main(one) for one in stacks])
+                found = Held(busy, clock, ["\n".join(one[:14]) for one in stacks])
             stacks = []
-        elif line.startswith("Timeout"):
-            stacks.append("")
-        elif stacks and line.startswith(("Thread", "Current thread", "  File")):
-            stacks[-1] += line + "\n"
+        elif line == STACK:
+            stacks.append([])
+        elif stacks and line.startswith("  File"):
+            stacks[-1].append(line)
     return found
-
-
-def _main(stacks: str) -> str:
-    """The main thread's stack, which stands last."""
-    lines = stacks.rpartition("(most recent call first):")[2].strip().splitlines()
-    return "\n".join(lines[:14])
 
 
 @dataclass(frozen=True, slots=True)

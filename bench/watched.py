@@ -2,15 +2,17 @@
 
 A beat every 20 ms, and a line on standard error where the next one comes late: `held`, and how long
 the loop was held, by its thread's processor time and by the clock. Stacks stand before that line of
-a beat that is 0.1 s late. A thread of C writes them, which needs nothing that the loop holds.
+a beat that is 0.1 s late. A thread of Python's own writes them, as soon as a call into C lets it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import faulthandler
+import os
 import sys
+import threading
 import time
+import traceback
 from asyncio import AbstractEventLoop, BaseEventLoop
 from typing import Final
 
@@ -19,26 +21,39 @@ TOLD_SECONDS: Final = 0.02
 """A beat that is late by less is not told."""
 STACKS_SECONDS: Final = 0.1
 HELD: Final = "held"
+STACK: Final = "stack, most recent call first:"
 
 
 class Beat:
     """Beats on a loop for as long as that runs."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop, self._thread = loop, threading.get_ident()
         self._clock, self._busy = time.perf_counter(), time.thread_time()
+        threading.Thread(target=self._look, name="beat", daemon=True).start()
         self.next()
 
     def next(self) -> None:
         """Tell if this one is late, and wait for the next one."""
-        faulthandler.cancel_dump_traceback_later()
         clock, busy = time.perf_counter(), time.thread_time()
         late, held = clock - self._clock - BEAT_SECONDS, busy - self._busy
         if late > TOLD_SECONDS:
-            print(HELD, f"{held * 1000:.1f} {late * 1000:.1f}", file=sys.stderr, flush=True)
+            _tell(f"{HELD} {held * 1000:.1f} {late * 1000:.1f}")
         self._clock, self._busy = clock, busy
-        faulthandler.dump_traceback_later(STACKS_SECONDS, repeat=True)
         self._loop.call_later(BEAT_SECONDS, self.next)
+
+    def _look(self) -> None:
+        while not self._loop.is_closed():
+            time.sleep(STACKS_SECONDS)
+            if time.perf_counter() - self._clock > STACKS_SECONDS:
+                found = traceback.extract_stack(sys._current_frames()[self._thread])
+                lines = [f'  File "{at.filename}", line {at.lineno} in {at.name}' for at in found]
+                _tell("\n".join([STACK, *reversed(lines)]))
+
+
+def _tell(text: str) -> None:
+    """In one write: the node's log is written to the same, by a thread of its own."""
+    os.write(sys.stderr.fileno(), f"{text}\n".encode())
 
 
 def watch() -> None:

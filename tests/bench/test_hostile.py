@@ -12,10 +12,7 @@ from tests.architecture.sources import ROOT
 
 LOG = """{"event": "ready"}
 held 30.5 60.0
-Timeout (0:00:00.100000)!
-Thread 0x1 (most recent call first):
-  File "log.py", line 1 in wait
-Thread 0x2 (most recent call first):
+stack, most recent call first:
   File "slow.py", line 2 in sort
   File "loop.py", line 3 in run
 held 250.0 260.0
