@@ -48,6 +48,7 @@ from protocol.values import (
     check_given,
     is_flat,
     paced,
+    unpaced,
 )
 
 EXACT: Final = 2**53
@@ -184,7 +185,7 @@ def parse(text: bytes | str, tick: Tick | None = None) -> Any:
     :raises BadRequest: not JSON, or not UTF-8
     :raises TooLarge: more arrays and objects, or more elements, than a message may have
     """
-    _check_counts(text)
+    _check_counts(text, tick or unpaced)
     try:
         if tick is None or len(text) < LONG_TEXT:
             return _decode(_text(text))
@@ -217,17 +218,30 @@ def from_json(plain: Any, tick: Tick | None = None, refuse: Check = check_given)
     return value  # type: ignore[no-any-return]
 
 
-_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_BYTE_STRINGS: Final = re.compile(_STRINGS.pattern.encode(), re.DOTALL)
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)
+"""Strings, with their last quote, or where they are cut, with the backslash that is cut off from
+what it escapes."""
+_WINDOW_BYTES: Final = 64 * limits.KIB
 
 
-def _check_counts(text: bytes | str) -> None:
+def _check_counts(text: bytes | str, tick: Tick) -> None:
     """Counted before anything is built: an empty array is 2 bytes here and 56 in memory."""
-    if len(text) <= limits.CONTAINERS or not _over(text):
+    if len(text) <= limits.CONTAINERS:
+        return
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    if not _over(*_counted(raw)):
         return
     # What stands in strings opens nothing and parts nothing; it is taken out only now.
-    bare = _STRINGS.sub("", text) if isinstance(text, str) else _BYTE_STRINGS.sub(b"", text)
-    if _over(bare):
+    opened = parted = 0
+    unclosed = b""
+    for at in range(0, len(raw), _WINDOW_BYTES):
+        tick()
+        parts = _STRINGS.split(unclosed + raw[at : at + _WINDOW_BYTES])
+        bare, ends = b"".join(parts[::2]), parts[1::2]
+        unclosed = b'"' + ends[-1] if ends and ends[-1] != b'"' else b""
+        more = _counted(bare)
+        opened, parted = opened + more[0], parted + more[1]
+    if _over(opened, parted):
         raise TooLarge(
             f"a message has at most {limits.CONTAINERS} arrays and objects"
             f" and {limits.ELEMENTS} elements",
@@ -235,11 +249,12 @@ def _check_counts(text: bytes | str) -> None:
         )
 
 
-def _over(text: bytes | str) -> bool:
-    if isinstance(text, str):
-        opened, parted = text.count("[") + text.count("{"), text.count(",")
-    else:
-        opened, parted = text.count(b"[") + text.count(b"{"), text.count(b",")
+def _counted(text: bytes) -> tuple[int, int]:
+    """How many brackets are opened, and how many commas there are."""
+    return text.count(b"[") + text.count(b"{"), text.count(b",")
+
+
+def _over(opened: int, parted: int) -> bool:
     return opened > limits.CONTAINERS or parted > limits.ELEMENTS
 
 

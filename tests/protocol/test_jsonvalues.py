@@ -87,6 +87,29 @@ def test_brackets_and_commas_in_strings_are_not_counted() -> None:
         assert parse(text) == [inside.replace("\\", "")]
 
 
+@pytest.mark.parametrize("window", range(1, 12))
+def test_wherever_a_string_is_cut_it_is_counted_as_one(
+    monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    monkeypatch.setattr("protocol.jsonvalues._WINDOW_BYTES", window)
+    monkeypatch.setattr(limits, "CONTAINERS", 2)
+    value = [["[[[", "\\", '"', '\\"[[', "é{\\\\", ""], "\\[[["]
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False).encode()):
+        assert parse(text) == value
+    with pytest.raises(TooLarge):
+        parse(json.dumps([value, []]))
+
+
+def test_a_long_text_is_counted_in_steps() -> None:
+    ticks: list[None] = []
+    with pytest.raises(TooLarge):
+        parse(
+            b'["' + b"[" * 8 * limits.MIB + b'"' + b",[]" * limits.CONTAINERS,
+            lambda: ticks.append(None),
+        )
+    assert len(ticks) > 100
+
+
 ENCODINGS = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
 
 
