@@ -263,7 +263,8 @@ def test_flush_in_another_thread(engine: Engine) -> None:
             while not stop.is_set():
                 before = engine.applied
                 engine.flush()
-                assert before <= engine.flushed_sequence() <= engine.applied
+                # What is being written may be in it before the engine says that it is written.
+                assert before <= engine.flushed_sequence() <= engine.applied + 1
         except BaseException as error:
             failures.append(error)
 
