@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, Literal
@@ -104,9 +105,12 @@ class HttpSurface(Serving[Connection]):
         if self._listener is not None:
             self._listener.close()
 
-    async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> int:
-        """Wait until every request in flight is answered and its answer sent, at most so long.
-        Answers how many connections are still busy."""
+    async def drain(self, seconds: float = math.inf) -> int:
+        """Wait until every request in flight is answered and its answer sent. Answers how many
+        connections are still busy.
+
+        :param seconds: at most; the caller decides, as of the wire
+        """
         self.admission.draining = True
         for connection in list(self.connections):
             connection.leave()
