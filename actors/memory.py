@@ -29,7 +29,7 @@ STEP_BYTES: Final = 16 * limits.KIB
 
 
 class NodeMemory:
-    """What all requests of a node hold."""
+    """Memory held by all requests of a node."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -112,7 +112,7 @@ class NodeMemory:
 
 
 class UserMemory:
-    """What the requests of one user hold."""
+    """Memory held by the requests of one user."""
 
     def __init__(self) -> None:
         self.going = 0
@@ -130,7 +130,7 @@ class UserMemory:
 
 
 class MemoryAccount:
-    """What one request holds.
+    """Memory held by one request.
 
     :param user: its user
     :param end: ends the request with a refusal, at its next slice

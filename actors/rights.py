@@ -320,7 +320,10 @@ class Rights:
     def vaults_in(
         self, tx: Transaction, caller: Caller, database: Database, tick: Tick
     ) -> Iterator[Vault]:
-        """Those of a database that a caller sees, by name. :param tick: called for each there is"""
+        """Iterate over the vaults of a database that a caller sees, by name.
+
+        :param tick: called for each there is
+        """
         who = self.standing(tx, caller)
         for vault in vaults.each(tx, database, tick):
             if who.sees(tx, vault):

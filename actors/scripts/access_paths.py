@@ -37,7 +37,7 @@ FIRST: Final = 32
 CHUNK: Final = 256
 """Records fetched in one step: few at first, LIMIT may need no more."""
 ID_BYTES: Final = 64
-"""What an id of an index entry takes, about, for as long as the statement runs."""
+"""Bytes of an id of an index entry, about, for as long as the statement runs."""
 
 _SHORT_RANGE: Final = "the range of ids is read in one step"
 _BEYOND_LINKS: Final = "a record has its values beyond a record link, which no index follows"

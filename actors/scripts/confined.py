@@ -40,7 +40,7 @@ class Confined:
 
     @property
     def memory(self) -> WorkingMemory:
-        """What the run holds."""
+        """Memory held by the run."""
         return self._run.memory
 
     @property

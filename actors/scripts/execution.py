@@ -100,7 +100,7 @@ class Execution:
         self.variables: dict[str, Any] = request.parameters  # type: ignore[assignment]
         """Copied before the first statement: what came with the request stays as it came."""
         self.memory = WorkingMemory()
-        """What its text and the statement at hand hold."""
+        """Memory held by its text and by the statement at hand."""
         self.results: list[Result] = []
         self.afterwards: list[Callable[[], None]] = []
         """What to do once the transaction has committed."""

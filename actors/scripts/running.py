@@ -134,7 +134,7 @@ class Running:
         self._signing_in = _Waiting()
         """Sign-ins, by the network they come from."""
         self.memory = NodeMemory()
-        """What scripts hold, from their first pause to their answer."""
+        """Memory held by scripts, from their first pause to their answer."""
         self._resting_of: Counter[str] = Counter()
         self.behind: Callable[[], Sequence[Behind]] = tuple
         """Answers the operations on keys that wait for their turn."""

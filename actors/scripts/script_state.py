@@ -45,7 +45,7 @@ class ScriptState:
         self._held: dict[int, _Held] = {}
         self._size = 0
         self._before: dict[int, _Held] = {}
-        """Those that it began with: they are held until its transaction has committed."""
+        """Values that it began with: they are held until its transaction has committed."""
         self._replaced = 0
         """Bytes of those that only the beginning of the transaction holds."""
 

@@ -432,7 +432,7 @@ def info_for_group(run: Execution, statement: tree.Info, topic: Topic) -> Value:
 
 
 def described_topics(run: Execution, database: Database) -> list[Value]:
-    """What INFO FOR DATABASE shows of topics, without looking at their readers and groups."""
+    """Describe topics for INFO FOR DATABASE, without looking at their readers and groups."""
     tx, tick = run.transaction, run.tick
     held = held_by_all(tx, database, tick)
     every = topics.each_topic(tx, database, tick)

@@ -48,7 +48,7 @@ log = structlog.get_logger("scripts")
 FEW_ROWS: Final = 16
 FEW_RESULTS: Final = 8
 QUICK_US: Final = 500
-"""What was made in a shorter time is not large."""
+"""Microseconds: a value that was made in less is not large."""
 PACKED_WEIGHT: Final = 4
 """Bytes of memory for a byte of changes: the largest transaction of small records takes 250 MiB."""
 ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES

@@ -66,7 +66,7 @@ class Sweepers:
         self._leads = False
         """True if this node sweeps, and not another one."""
         self._leads_ended = 0
-        """How often that has ended."""
+        """Number of times that has ended."""
         self._stopped = False
         committer.on_withdraw.append(self.look_again)
         committer.on_following.append(self.rest)

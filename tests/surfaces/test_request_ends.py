@@ -202,7 +202,8 @@ async def heard_over_wire(peer: Peer) -> str:
         return NOTHING
     if message is None:
         return NOTHING
-    return str(message.body["error"]["code"]) if message.kind is Kind.ERROR else DONE  # type: ignore[index]
+    body = message.body or {}
+    return str(body["error"]["code"]) if message.kind is Kind.ERROR else DONE
 
 
 async def heard_over_http(raw: Raw) -> str:
