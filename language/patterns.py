@@ -3,7 +3,8 @@ where 27 characters can hold the standard library's matcher for seconds.
 
 Linear is not short: a pattern like `b[ab]{500}x` goes through all of its steps for each byte, ten
 seconds for a megabyte, in one call that nothing interrupts. So what a pattern's size and a text's
-make together is bounded, and before a match that may take long others get their turn."""
+make together is bounded, and a match or a compilation that may take long begins in a slice of its
+own."""
 
 from __future__ import annotations
 
@@ -12,25 +13,31 @@ from typing import Any, Final
 
 import re2
 
+from language.planning import Charge
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge, TypeRefused
-from protocol.values import Tick, type_name
+from protocol.values import PACE, type_name
 
 _MEMORY_BYTES: Final = limits.MIB
 """What one compiled pattern may take: `(x{1000}){1000}` is refused and not built."""
 _SHORT_STEPS: Final = 4096
 """A match of no more takes some tens of microseconds at most: rows of a batch need no tick."""
 
-Match = Callable[[str, Tick], bool]
+_STEPS_A_COST: Final = 16
+"""Steps that take as long as an item of an array."""
+_CLASS_COST: Final = 2 * PACE
+"""Of a class of Unicode, most of whose hundreds of ranges are folded to both cases."""
+
+Match = Callable[[str, Charge], bool]
 """Whether a pattern matches somewhere in a text; raises TooLarge past `limits.PATTERN_STEPS`."""
 
 
-def pattern(expression: Any, tick: Tick) -> Match:
+def pattern(expression: Any, tick: Charge) -> Match:
     """The test for a pattern.
 
     :param tick: called before one is compiled
     :raises TypeRefused: not a string
-    :raises TooLarge: longer than `limits.PATTERN_CHARACTERS`
+    :raises TooLarge: longer than `limits.PATTERN_CHARACTERS`, more than `limits.PATTERN_CLASSES`
     :raises BadRequest: not in the syntax of RE2, or too large once compiled
     """
     if type(expression) is not str:
@@ -42,7 +49,7 @@ def pattern(expression: Any, tick: Tick) -> Match:
         )
     found = _known.get(expression)
     if found is None:
-        tick()
+        tick(PACE + _CLASS_COST * _classes(expression))
         found = _compiled(expression)
         if len(_known) >= PATTERNS_KNOWN:
             del _known[next(iter(_known))]
@@ -57,6 +64,18 @@ PATTERNS_KNOWN: Final = 256
 """Patterns kept as they were compiled, or why they were not: it takes up to some milliseconds."""
 
 
+def _classes(expression: str) -> int:
+    """Return how many classes of Unicode a pattern names. :raises TooLarge: more than may be"""
+    found = expression.count("\\p") + expression.count("\\P")
+    if found > limits.PATTERN_CLASSES:
+        raise TooLarge(
+            f"a pattern has at most {limits.PATTERN_CLASSES} classes of Unicode, this one {found}",
+            limit=limits.PATTERN_CLASSES,
+            size=found,
+        )
+    return found
+
+
 def _compiled(expression: str) -> Match | str:
     """Return the test for a pattern, or why it is none."""
     options = re2.Options()
@@ -69,10 +88,11 @@ def _compiled(expression: str) -> Match | str:
         return _words(error)
     search, size = compiled.search, compiled.programsize
 
-    def match(text: str, tick: Tick) -> bool:
-        if len(text) * size > _SHORT_STEPS:
+    def match(text: str, tick: Charge) -> bool:
+        steps = len(text) * size
+        if steps > _SHORT_STEPS:
             _hold_to_steps(text, size)
-            tick()
+            tick(PACE + steps // _STEPS_A_COST)
         return search(text) is not None
 
     return match

@@ -338,6 +338,9 @@ DIMENSIONS: Final = 16_384
 """Of a vector: several times what models make, and some milliseconds of work."""
 PATTERN_CHARACTERS: Final = KIB
 """A regular expression."""
+PATTERN_CLASSES: Final = 64
+"""Of Unicode, `\\pL` or `\\P{Lu}`, that a regular expression names: each takes up to a third of a
+millisecond to compile."""
 PATTERN_STEPS: Final = 16 * MIB
 """Steps of a compiled regular expression, times bytes of the text it is held against: a tenth of a
 second in one call where it takes all of them for each byte. One of ten steps takes a text of

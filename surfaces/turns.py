@@ -52,10 +52,13 @@ class LongWork:
             found = self._reading[user] = asyncio.Lock()
         return found
 
-    async def run(self, work: Callable[[Callable[[], None]], Found]) -> Found:
+    async def run(self, user: str, work: Callable[[Callable[[], None]], Found]) -> Found:
         """What `work(tick)` answers or raises. Whoever waits may be cancelled: the work then ends
-        at its next turn."""
-        turn, found = Turn(self._turns), list[Found]()
+        at its next turn.
+
+        :param user: whose work it is
+        """
+        turn, found = Turn(self._turns, user), list[Found]()
         turn.start_in_line(lambda: found.append(work(turn.tick)), _nothing)
         try:
             await asyncio.wait((turn.outcome,))

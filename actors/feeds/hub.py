@@ -24,6 +24,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from actors.commits import Committer
@@ -198,7 +199,7 @@ class Feeds:
         self._views[view.wanted] = view
         self._used[view.wanted] += 1
         if view.looks_back and view.wanted not in self._lines:
-            self._lines[view.wanted] = Pipeline(self, view, self._soon)
+            self._lines[view.wanted] = Pipeline(self, view, partial(self._soon, ""))
         self._prefixes |= {view.wanted.prefix}
 
     def _leave(self, view: View) -> None:
@@ -260,14 +261,14 @@ class Feeds:
                 self._runtime.noticed("a feed", error, request=feed.request)
                 feed.end(Failed(f"the node failed on this feed; its log has {feed.request}"))
 
-        self._soon(work)
+        self._soon(feed.caller.user, work)
 
-    def _soon(self, work: Callable[[Turn], None]) -> None:
+    def _soon(self, user: str, work: Callable[[Turn], None]) -> None:
         """Start work in a turn of its own. Soon: a turn is made on the loop, and this may be called
         in one."""
 
         def begin() -> None:
-            turn = Turn(self._turns)
+            turn = Turn(self._turns, user)
             turn.start_in_line(lambda: work(turn), _nothing)
 
         self._runtime.loop.call_soon(begin)
@@ -353,7 +354,7 @@ class Feeds:
 
     def _woken(self) -> None:
         assert self._turn is None, "it is woken where it has asked to be"
-        turn = self._turn = Turn(self._hub_turns)
+        turn = self._turn = Turn(self._hub_turns, "")
 
         def work() -> None:
             try:

@@ -51,7 +51,7 @@ class ScriptsActor(LoopActor):
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
-        turn = Turn(self._turns)
+        turn = Turn(self._turns, request.caller.user)
         execution = ScriptRun(self._services, request, self._plans, turn)
         turn.start(execution.run, execution.pause)
         if turn.ended:

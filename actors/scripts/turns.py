@@ -7,6 +7,7 @@ holding the loop for longer than a slice. Code that never ticks, a commit above 
 
 Scripts that used up a slice queue for their next one, and the loop resumes one of them each time
 round: however many long scripts there are, a short one waits for one slice, not for all of them.
+Of two users' long scripts each user has every second slice (`workers.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from language.planning import CHARGES
 from protocol.errors import Cancelled, Refusal, StatementTimeout
 from protocol.values import PACE
 
+ITEMS_A_US: Final = 5
+"""Items of an array that are gone through in a microsecond."""
+
 Awaited = TypeVar("Awaited")
 
 PARKED_US: Final = 3_600_000_000
@@ -29,7 +33,10 @@ PARKED_US: Final = 3_600_000_000
 
 
 class Turn:
-    """One script's run: its greenlet, its slice, its deadline, and whether it was cancelled."""
+    """One script's run: its greenlet, its slice, its deadline, and whether it was cancelled.
+
+    :param user: whose it is; empty: the node's own
+    """
 
     # What most work never changes stands here: a turn is made for each script.
 
@@ -60,8 +67,9 @@ class Turn:
     _paused: Callable[[], None]
     _loop_side: greenlet
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, user: str) -> None:
         self._turns = turns
+        self._user = user
         self._clock = turns.clock
         self.slice_us = turns.slice_us
         self._worker = turns.worker()
@@ -96,7 +104,7 @@ class Turn:
         once each would hold the loop for one before anybody else had a turn."""
         self._paused = paused
         self._work = work
-        self._turns.queue(self._begin)
+        self._turns.queue(self._begin, self._user)
 
     def _begin(self) -> None:
         self.began_us = self.now_us = now_us = self._clock.monotonic_us()
@@ -126,9 +134,11 @@ class Turn:
     # --- called by the work, inside the greenlet --------------------------------------------------
 
     def tick(self, cost: int = PACE) -> None:
-        """Give the loop its turn when the slice is used up.
+        """Give the loop its turn when the slice is used up, or what follows would use it up: a
+        single call of tens of milliseconds begins in a slice of its own, so that of many that come
+        together each waits for its turn.
 
-        :param cost: of the work beside it, in items of an array; the clock is looked at once for
+        :param cost: of the work that follows, in items of an array; the clock is looked at once for
             each PACE of them
         :raises StatementTimeout: a deadline has passed
         :raises Cancelled: somebody called `cancel`
@@ -138,8 +148,8 @@ class Turn:
             return
         self._charged = 0
         self.now_us = now_us = self._clock.monotonic_us()
-        if now_us >= self._slice_ends_us:
-            self._turns.queue(self._resume, hurries=self.hurries)
+        if now_us + cost // ITEMS_A_US >= self._slice_ends_us:
+            self._turns.queue(self._resume, self._user, hurries=self.hurries)
             self._hand_back()
 
     def looked_us(self) -> int:
@@ -149,7 +159,7 @@ class Turn:
 
     def rest(self) -> None:
         """Give the loop its turn now, and begin a slice anew. Raises as `tick`."""
-        self._turns.queue(self._resume, hurries=self.hurries)
+        self._turns.queue(self._resume, self._user, hurries=self.hurries)
         self._hand_back()
 
     def wait(self, awaitable: Awaitable[Awaited]) -> Awaited:
@@ -179,12 +189,12 @@ class Turn:
 
     def _unpark(self) -> None:
         self._parked = None
-        self._turns.queue(self._resume)
+        self._turns.queue(self._resume, self._user)
 
     def _awaited(self, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             done.exception()  # seen, also when the work was ended meanwhile and won't look
-        self._turns.queue(self._resume)
+        self._turns.queue(self._resume, self._user)
 
     def push_deadline(self, after_us: int) -> None:
         """Let `tick` raise once so many microseconds have passed, or an outer deadline has."""

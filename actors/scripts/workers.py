@@ -19,7 +19,11 @@ IDLE_WORKERS: Final = 256
 
 
 class Turns:
-    """The queue of scripts that wait for a slice on one loop, and greenlets to run them."""
+    """The queue of work that waits for a slice on one loop, and greenlets to run it.
+
+    Slices go round by user: four hundred scripts of one user hold another's back by one slice each
+    time, and not by four hundred.
+    """
 
     slice_us = limits.SLICE_US
     """How long a slice is, but for work that says otherwise."""
@@ -27,20 +31,32 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop
         self.clock = clock
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._lines: dict[str, deque[Callable[[], None]]] = {}
+        """What waits, by user."""
+        self._order: deque[str] = deque()
+        """Users with something that waits, in the order of their next slices."""
+        self._hurried: deque[Callable[[], None]] = deque()
+        self._hurried_last = False
+        """True if the last slice was of what hurries."""
+        self._waiting = 0
         self.idle: list[greenlet] = []
         """Those that have nothing to do."""
 
-    def queue(self, resume: Callable[[], None], *, hurries: bool = False) -> None:
-        """Resume a script when its turn comes.
+    def queue(self, resume: Callable[[], None], user: str, *, hurries: bool = False) -> None:
+        """Resume work when its turn comes.
 
-        :param hurries: after the next one, however many wait: every second slice is its own
+        :param user: whose it is; empty: the node's own
+        :param hurries: every second slice is for what does, however much waits
         """
         if hurries:
-            self._waiting.insert(1, resume)
+            self._hurried.append(resume)
+        elif (line := self._lines.get(user)) is not None:
+            line.append(resume)
         else:
-            self._waiting.append(resume)
-        if len(self._waiting) == 1:
+            self._lines[user] = deque((resume,))
+            self._order.append(user)
+        self._waiting += 1
+        if self._waiting == 1:
             self.loop.call_soon(self._next)
 
     def worker(self) -> greenlet:
@@ -53,10 +69,25 @@ class Turns:
         return worker
 
     def _next(self) -> None:
-        resume = self._waiting.popleft()
+        self._waiting -= 1
         if self._waiting:
             self.loop.call_soon(self._next)
-        resume()
+        self._pop()()
+
+    def _pop(self) -> Callable[[], None]:
+        hurries = self._hurried_last = bool(
+            self._hurried and not (self._hurried_last and self._order)
+        )
+        if hurries:
+            return self._hurried.popleft()
+        user = self._order.popleft()
+        line = self._lines[user]
+        resume = line.popleft()
+        if line:
+            self._order.append(user)
+        else:
+            del self._lines[user]
+        return resume
 
 
 def _serve(turns: weakref.ref[Turns]) -> None:

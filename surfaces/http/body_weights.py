@@ -46,8 +46,8 @@ async def read_counted(
         return found, who
     work = exchange.connection.surface.long_work
     async with work.reading_of(who.user):
-        found = await work.run(partial(read, _taken(exchange)))
-        exchange.weigh(await work.run(partial(weigh, held(found))))
+        found = await work.run(who.user, partial(read, _taken(exchange)))
+        exchange.weigh(await work.run(who.user, partial(weigh, held(found))))
     return found, await caller(exchange)
 
 

@@ -159,7 +159,9 @@ class MetricsHandler(Handler):
     async def _of_topics(self, who: Caller) -> bytes:
         """Nothing while the disk stalls: what topics show may not be on it yet."""
         node = self.surface.node
-        topics, ticket = await self.surface.long_work.run(partial(node.topics.figures, who))
+        topics, ticket = await self.surface.long_work.run(
+            who.user, partial(node.topics.figures, who)
+        )
         if ticket is not None:
             try:
                 async with asyncio.timeout(limits.METRICS_WAIT_SECONDS):

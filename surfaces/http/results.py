@@ -79,18 +79,18 @@ MSGPACK: Final = Form(
 
 
 async def in_turns(
-    form: Form, results: Sequence[Result], others: dict[str, Any], work: LongWork
+    form: Form, results: Sequence[Result], others: dict[str, Any], work: LongWork, user: str
 ) -> bytes:
     """A large answer: `results`, and the fields beside them, whose values are plain already."""
-    return await work.run(lambda tick: _in_steps(form, results, others, tick))
+    return await work.run(user, lambda tick: _in_steps(form, results, others, tick))
 
 
-async def encode_value(value: Value, work: LongWork) -> bytes:
+async def encode_value(value: Value, work: LongWork, user: str) -> bytes:
     """A value as JSON text; a large one in turns with everybody else's work."""
     if not is_large(value, SMALL):
         return jsonvalues.dump(value)
     parts: list[bytes] = []
-    await work.run(lambda tick: jsonvalues.dump_in_steps(value, tick, parts.append))
+    await work.run(user, lambda tick: jsonvalues.dump_in_steps(value, tick, parts.append))
     return b"".join(parts)
 
 

@@ -31,7 +31,7 @@ class ScriptDelegate(RunningDelegate):
             # Outside of what answers: the next request of this connection may be running by now,
             # and what fails here must not be taken for its failure.
             held, self._held = self._held, None
-            await self._surface.long_work.run(partial(let_go, held))
+            await self._surface.long_work.run(self._exchange.user, partial(let_go, held))
 
     async def _answer(self) -> None:
         exchange = self._exchange
@@ -60,7 +60,7 @@ class ScriptDelegate(RunningDelegate):
             beside = self._beside(form, answer)
             if large:
                 work = self._surface.long_work
-                body = await results.in_turns(form, answer.results, beside, work)
+                body = await results.in_turns(form, answer.results, beside, work, who.user)
             else:
                 body = results.whole(form, answer.results, beside)
             self._tell(form, body, answer.refusal)

@@ -156,7 +156,8 @@ class KeyDelegate(HTTPMessageDelegate):
         del found
         if not is_long:
             return held.pop(), who
-        return await self._surface.long_work.run(partial(pack, held)), await caller(exchange)
+        packed = await self._surface.long_work.run(who.user, partial(pack, held))
+        return packed, await caller(exchange)
 
     @property
     def _way(self) -> Way:
@@ -262,13 +263,13 @@ class KeyRequest:
         exchange = self.exchange
         assert exchange is not None
         surface, msgpack = exchange.connection.surface, exchange.msgpack
-        work = surface.long_work
+        work, user = surface.long_work, exchange.user
         try:
-            body = await work.run(partial(_long_value, found, msgpack))
+            body = await work.run(user, partial(_long_value, found, msgpack))
             if not exchange.done:
                 exchange.reply(200, body, answers.MSGPACK if msgpack else answers.JSON)
             held = [found.pop("value")]
-            await work.run(partial(let_go, held))
+            await work.run(user, partial(let_go, held))
         except Refusal as refusal:
             exchange.refuse(refusal)
         except Exception as error:

@@ -106,7 +106,7 @@ class VaultDelegate(RunningDelegate):
             return
         answer = await self._asked(who, head)
         if not exchange.connection.closed:
-            data = await results.encode_value(answer, self._surface.long_work)
+            data = await results.encode_value(answer, self._surface.long_work, who.user)
             exchange.reply(200, data, answers.JSON)
 
     async def _asked(self, who: Caller, head: Head) -> Value:
@@ -147,7 +147,9 @@ class VaultDelegate(RunningDelegate):
     async def _bound(self, given: dict[str, Any], size: int) -> dict[str, Value]:
         """What the statement's text names, of a body of so many bytes."""
         bind = partial(_values, given)
-        return bind(None) if size <= LONG else await self._surface.long_work.run(bind)
+        if size <= LONG:
+            return bind(None)
+        return await self._surface.long_work.run(self._exchange.user, bind)
 
     async def _list(self, who: Caller, names: Names, head: Head) -> Value:
         query = parameters(head.query, ("prefix", "after", "limit"))

@@ -285,10 +285,10 @@ class WireConnection(asyncio.Protocol):
     async def _decode(self) -> None:
         """A long frame, in turns with everybody else's work. What follows it waits. Of one user one
         is decoded at a time: what it takes counts only once it is there."""
-        work = self.wire.long_work
+        work, user = self.wire.long_work, self._requests.user
         try:
-            async with work.reading_of(self._requests.user):
-                message = await work.run(self._next_weighed)
+            async with work.reading_of(user):
+                message = await work.run(user, self._next_weighed)
         except Refusal as refusal:
             if not self.over:
                 self.break_off(refusal)

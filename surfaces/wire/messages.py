@@ -258,7 +258,7 @@ class Messages:
         """
         link = self._link
         try:
-            data = await link.wire.long_work.run(partial(self._encode, one.id, answer))
+            data = await link.wire.long_work.run(link.user, partial(self._encode, one.id, answer))
         except Refusal as refusal:
             self._answer(one, None, refusal)
         except asyncio.CancelledError:  # the surface closes
@@ -271,7 +271,7 @@ class Messages:
             del data
         finally:
             self._room.take(-size)
-        await link.wire.long_work.run(partial(let_go, answer.pop("messages")))
+        await link.wire.long_work.run(link.user, partial(let_go, answer.pop("messages")))
 
     def _encode(self, id: int, answer: dict[str, Any], tick: Tick) -> bytes:
         return encode_in_steps(Kind.VALUE, id, answer, partial(tick_for, self._link, tick))

@@ -202,7 +202,7 @@ class Scripts:
         """An answer of many rows, encoded in turns with everybody else's work."""
         try:
             encode = partial(self._encode, kind, script.message.id, body)
-            data = await self._link.wire.long_work.run(encode)
+            data = await self._link.wire.long_work.run(script.user, encode)
         except Refusal as refusal:
             self._refuse(script, refusal)
         except asyncio.CancelledError:  # the surface closes
@@ -214,7 +214,7 @@ class Scripts:
             self._answer(script, kind, body, data)
             del data
         held = [result["value"] for result in body.pop("results")]
-        await self._link.wire.long_work.run(partial(let_go, held))
+        await self._link.wire.long_work.run(script.user, partial(let_go, held))
 
     def _encode(self, kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
         return encode_in_steps(kind, id, body, partial(tick_for, self._link, tick))

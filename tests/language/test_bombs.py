@@ -77,6 +77,7 @@ VALUES = {
     "a pattern": f"'a' ~ '{'(' * 1000}'",
     "repetitions in a pattern": "'a' ~ '((a{1000}){1000}){1000}'",
     "a long pattern": f"'a' ~ '{'a?' * 600}'",
+    "a pattern of many classes": r"'a' ~ '(?i)" + r"\\PL" * 65 + "'",
     "a pattern of many steps on a long text": "$letters ~ 'b[ab]{500}x'",
     "an ordinary pattern on a text of 9 MiB": "$big ~ 'y+z'",
     "a pattern of many steps on a long text of other letters": "$accents ~ '[^a]{200}x'",

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from actors.scripts.turns import ITEMS_A_US
 from language import patterns
 from language.charges import STRETCH, WIDE, charged, cost_of_nodes
 from language.closures import Closure
@@ -250,6 +251,19 @@ def test_a_pattern_is_compiled_once_and_charged_for() -> None:
         with pytest.raises(BadRequest, match="not a pattern"):
             env.value("'a' ~ '(a'")
     assert env.ticks == before + 1, "why it is none is remembered"
+
+
+def test_what_takes_long_in_one_call_is_charged_for_before_it_begins() -> None:
+    charged: list[int] = []
+    patterns.pattern("ab", charged.append)
+    for _ in range(2):
+        match = patterns.pattern(r"(?i)\PL{2}" + r"\pN" * 63, charged.append)
+    assert match("a 1", charged.append) is False
+    assert charged[0] < limits.SLICE_US * ITEMS_A_US < charged[1]
+    assert len(charged) == 3, "for each that is compiled, and for the match"
+    steps = patterns.pattern("b[ab]{500}x", lambda cost: None)
+    assert steps("ab" * 8000, charged.append) is False
+    assert charged[3] > limits.SLICE_US * ITEMS_A_US
 
 
 @pytest.mark.parametrize("part", ["a", "ab", "aab", "ba" * 20, "b" * 30, "abcd" * PIECE, "Σ"])

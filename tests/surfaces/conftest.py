@@ -19,11 +19,11 @@ def under_way(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     run, now = LongWork.run, set[object]()
     found: list[int] = []
 
-    async def counted(self: LongWork, work: Callable[[Callable[[], None]], Any]) -> Any:
+    async def counted(self: LongWork, user: str, work: Callable[[Callable[[], None]], Any]) -> Any:
         now.add(work)
         found.append(len(now))
         try:
-            return await run(self, work)
+            return await run(self, user, work)
         finally:
             now.remove(work)
 

@@ -21,7 +21,7 @@ async def test_of_many_that_begin_together_each_waits_for_its_turn() -> None:
             loop.call_soon(other)
 
     async def one(work: LongWork) -> None:
-        await work.run(lambda tick: told.append("work"))
+        await work.run("", lambda tick: told.append("work"))
 
     work = LongWork(loop)
     tasks = [asyncio.ensure_future(one(work)) for _ in range(20)]
@@ -35,7 +35,7 @@ async def test_who_no_longer_waits_has_nothing_begun() -> None:
     work, begun = LongWork(asyncio.get_running_loop()), list[str]()
 
     async def one(name: str) -> None:
-        await work.run(lambda tick: begun.append(name))
+        await work.run("", lambda tick: begun.append(name))
 
     tasks = [asyncio.ensure_future(one(name)) for name in ("first", "second")]
     await asyncio.sleep(0)  # both stand in line, one behind the other
@@ -43,13 +43,13 @@ async def test_who_no_longer_waits_has_nothing_begun() -> None:
     with pytest.raises(asyncio.CancelledError):
         await tasks[1]
     await tasks[0]
-    assert await work.run(_answers) == "answer"
+    assert await work.run("", _answers) == "answer"
     assert begun == ["first"]
 
 
 async def test_what_it_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        await LongWork(asyncio.get_running_loop()).run(lambda tick: 1 // 0)
+        await LongWork(asyncio.get_running_loop()).run("", lambda tick: 1 // 0)
 
 
 async def test_what_it_raises_in_the_turn_in_which_its_waiter_is_cancelled_is_told_to_nobody() -> (
@@ -62,7 +62,7 @@ async def test_what_it_raises_in_the_turn_in_which_its_waiter_is_cancelled_is_to
         task.cancel()
         raise ValueError("nobody waits")
 
-    task = asyncio.ensure_future(work.run(fails))
+    task = asyncio.ensure_future(work.run("", fails))
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.sleep(0)

@@ -270,10 +270,10 @@ async def test_what_goes_through_all_that_is_declared_gives_others_their_turn_at
         await node.values("; ".join(made.replace("%", str(number)) for number in range(MANY)))
     given, queue = 0, Turns.queue
 
-    def counted(turns: Turns, resume: Callable[[], None], **how: bool) -> None:
+    def counted(turns: Turns, resume: Callable[[], None], user: str, **how: bool) -> None:
         nonlocal given
         given += 1
-        queue(turns, resume, **how)
+        queue(turns, resume, user, **how)
 
     monkeypatch.setattr(Turns, "slice_us", 0)
     monkeypatch.setattr(Turns, "queue", counted)

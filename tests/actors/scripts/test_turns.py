@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.scripts.turns import Turn
+from actors.scripts.turns import ITEMS_A_US, Turn
 from actors.scripts.workers import Turns
 from protocol import limits
 from protocol.errors import Cancelled, Failed, StatementTimeout
@@ -45,7 +45,7 @@ def nothing() -> None:
 
 
 def run(turns: Turns, work: Callable[[Turn], None], paused: Callable[[], None] = nothing) -> Turn:
-    turn = Turn(turns)
+    turn = Turn(turns, "")
     turn.start(lambda: work(turn), paused)
     return turn
 
@@ -97,6 +97,49 @@ async def test_long_scripts_take_turns_and_a_short_one_waits_for_one_slice(
     asyncio.get_running_loop().call_soon(order.append, "short")
     await asyncio.wait([turn.outcome for turn in turnees])
     assert order == ["a", "b", "a", "short", "b", "a", "b"]
+
+
+async def test_slices_go_round_by_user(turns: Turns, hands: Hands) -> None:
+    """Of three scripts of one user and one of another's each user has every second slice, and what
+    hurries has every second slice of all."""
+    order: list[str] = []
+
+    def long(name: str, user: str, *, hurries: bool = False) -> Turn:
+        turn = Turn(turns, user)
+        turn.hurries = hurries
+
+        def work() -> None:
+            for _ in range(3):
+                hands.us += limits.SLICE_US
+                turn.tick()
+                order.append(name)
+
+        turn.start(work, nothing)
+        return turn
+
+    many = [long(name, "a") for name in ("a1", "a2", "a3")]
+    for turn in [*many, long("b", "b")]:
+        await turn.outcome
+    assert order == ["a1", "b", "a2", "b", "a3", "b", "a1", "a2", "a3", "a1", "a2", "a3"]
+    order.clear()
+    begun = [long("a", "a"), long("b", "b"), long("first", "c", hurries=True)]
+    await asyncio.wait([turn.outcome for turn in begun])
+    assert order == ["first", "a", "first", "b", "first", "a", "b", "a", "b"]
+
+
+async def test_a_single_call_that_uses_up_a_slice_begins_in_one_of_its_own(turns: Turns) -> None:
+    order: list[str] = []
+
+    def work(turn: Turn) -> None:
+        turn.tick(limits.SLICE_US)  # a fifth of what a slice has
+        order.append("short")
+        turn.tick(ITEMS_A_US * limits.SLICE_US)
+        order.append("heavy")
+
+    turn = run(turns, work)
+    order.append("the loop")
+    await turn.outcome
+    assert order == ["short", "the loop", "heavy"] and turn.slices == 1
 
 
 async def test_a_deadline_ends_work_at_its_next_slice(turns: Turns, hands: Hands) -> None:
@@ -178,7 +221,7 @@ async def test_nothing_of_a_script_outlives_it(turns: Turns) -> None:
 
     class Script:
         def __init__(self) -> None:
-            self.turn = Turn(turns)
+            self.turn = Turn(turns, "")
 
         def run(self) -> None:
             self.turn.tick()
@@ -209,7 +252,7 @@ async def test_idle_workers_do_not_keep_the_turns_they_belong_to(hands: Hands) -
 
 async def test_what_an_ended_script_waited_for_may_fail_unseen(turns: Turns) -> None:
     awaited: Any = asyncio.get_running_loop().create_future()
-    turn = Turn(turns)
+    turn = Turn(turns, "")
     turn.start(lambda: turn.wait(awaited), lambda: None)
     turn.cancel()
     awaited.set_exception(RuntimeError("nobody looks"))

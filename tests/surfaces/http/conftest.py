@@ -81,7 +81,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     run = LongWork.run
     counts: list[int] = []
 
-    async def counted(self: LongWork, work: Callable[[Callable[[], None]], Any]) -> Any:
+    async def counted(self: LongWork, user: str, work: Callable[[Callable[[], None]], Any]) -> Any:
         number = len(counts)
         counts.append(0)
 
@@ -92,7 +92,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
             return work(counting)
 
-        return await run(self, ticking)
+        return await run(self, user, ticking)
 
     monkeypatch.setattr(LongWork, "run", counted)
     return counts

@@ -67,7 +67,7 @@ async def test_both_ways_give_the_same(form: Form) -> None:
     for count in (0, 1, SMALL, SMALL + 1, 4 * SMALL, 20_000):
         with case(count):
             found = answered([ROW] * count)
-            body = await in_turns(form, found, OTHERS, work())
+            body = await in_turns(form, found, OTHERS, work(), "")
             assert body == whole(form, found, OTHERS)
             assert read(body) == expected(found, plain)
 
@@ -83,6 +83,6 @@ async def test_others_get_their_turn_while_a_long_answer_is_encoded(form: Form) 
             await asyncio.sleep(0)
 
     other = asyncio.create_task(count())
-    await in_turns(form, answered([ROW] * 100_000), OTHERS, work())
+    await in_turns(form, answered([ROW] * 100_000), OTHERS, work(), "")
     other.cancel()
     assert turns > 5

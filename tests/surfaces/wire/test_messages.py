@@ -625,12 +625,12 @@ async def test_what_is_being_encoded_takes_room_until_it_is_said(
     encoding, go_on = asyncio.Event(), asyncio.Event()
     run, refused = LongWork.run, [] if said else [Busy("not now")]
 
-    async def waits(work: LongWork, call: Callable[[Any], Any]) -> Any:
+    async def waits(work: LongWork, user: str, call: Callable[[Any], Any]) -> Any:
         encoding.set()
         await go_on.wait()
         if refused:
             raise refused.pop()
-        return await run(work, call)
+        return await run(work, user, call)
 
     for _ in range(6):
         await hall.ask("publish", topic="t", value="x" * 900_000)
@@ -701,10 +701,10 @@ async def test_a_take_that_is_done_is_not_cancelled(
     encoding, go_on = asyncio.Event(), asyncio.Event()
     run = LongWork.run
 
-    async def waits(work: LongWork, call: Callable[[Any], Any]) -> Any:
+    async def waits(work: LongWork, user: str, call: Callable[[Any], Any]) -> Any:
         encoding.set()
         await go_on.wait()
-        return await run(work, call)
+        return await run(work, user, call)
 
     for _ in range(2):
         await hall.ask("publish", topic="t", value="x" * 9_000)
