@@ -201,8 +201,8 @@ async def memory(guest: Guest) -> AsyncIterator[str]:
 
 @hostile("64 patterns of many classes")
 async def classes(guest: Guest) -> AsyncIterator[str]:
-    """Each another one, all at once."""
-    patterns = ["(?i)" + r"\PL" * 300 + f"{n}" for n in range(64)]
+    """As many as a pattern may have, each another one, all at once."""
+    patterns = ["(?i)" + r"\PL" * limits.PATTERN_CLASSES + f"{n}" for n in range(64)]
     ask = "RETURN $p ~ $p"
     clients = [await guest.connected() for _ in patterns]
     yield ""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -91,24 +92,25 @@ class Turn:
             outcome.set_exception(self.error)
 
     def start(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
-        """Run until the first time the work hands the loop back, or to its end.
+        """Run until the first time the work hands the loop back, or to its end. Where other work
+        of its user waits for a slice it gets none by coming later: it is run up to its first tick.
 
         :param paused: called each time before the loop is handed back, with work half done
         """
         self._paused = paused
         self._work = work
-        self._begin()
+        self._begin(0 if self._turns.has_waiting(self._user) else self.slice_us)
 
     def start_in_line(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
         """Begin when its turn comes, as if it had used up a slice: of hundreds that are there at
         once each would hold the loop for one before anybody else had a turn."""
         self._paused = paused
         self._work = work
-        self._turns.queue(self._begin, self._user)
+        self._turns.queue(partial(self._begin, self.slice_us), self._user)
 
-    def _begin(self) -> None:
+    def _begin(self, slice_us: int) -> None:
         self.began_us = self.now_us = now_us = self._clock.monotonic_us()
-        self._slice_ends_us = now_us + self.slice_us
+        self._slice_ends_us = now_us + slice_us
         self._loop_side = getcurrent()
         self._worker.switch(self.run)
 

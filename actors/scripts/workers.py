@@ -59,6 +59,10 @@ class Turns:
         if self._waiting == 1:
             self.loop.call_soon(self._next)
 
+    def has_waiting(self, user: str) -> bool:
+        """True if work of a user waits for a slice."""
+        return user in self._lines
+
     def worker(self) -> greenlet:
         """A greenlet that runs what it is switched to with, and then is idle again."""
         assert getcurrent().parent is None, "a turn is made on the loop, and not in another turn"

@@ -127,6 +127,31 @@ async def test_slices_go_round_by_user(turns: Turns, hands: Hands) -> None:
     assert order == ["first", "a", "first", "b", "first", "a", "b", "a", "b"]
 
 
+async def test_who_comes_behind_work_of_its_user_has_no_slice_at_once(
+    turns: Turns, hands: Hands
+) -> None:
+    """Else hundreds that come together would each hold the loop for one."""
+    order: list[str] = []
+
+    def long(name: str, user: str) -> Turn:
+        turn = Turn(turns, user)
+
+        def work() -> None:
+            order.append(name)
+            turn.tick()
+            order.append(name)
+            hands.us += limits.SLICE_US
+            turn.tick()
+
+        turn.start(work, nothing)
+        return turn
+
+    begun = [long("first", "a"), long("second", "a"), long("other", "b")]
+    assert order == ["first", "first", "second", "other", "other"]
+    await asyncio.wait([turn.outcome for turn in begun])
+    assert order[5:] == ["second"]
+
+
 async def test_a_single_call_that_uses_up_a_slice_begins_in_one_of_its_own(turns: Turns) -> None:
     order: list[str] = []
 
