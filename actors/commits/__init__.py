@@ -25,7 +25,7 @@ nothing is committed here, and what is durable enters the ledger when it is rele
 from actors.commits.actor import CommitsActor
 from actors.commits.committer import NODE, By, Committer, Who
 from actors.commits.gathering import Gathering
-from actors.commits.requesters import Asker, Origin
+from actors.commits.requesters import Asker, Origin, described
 from actors.commits.tail import FellBehind, Follower, Tail
 from actors.commits.tickets import Bounded, Stall, Told
 from actors.commits.waiters import Waiter
@@ -33,4 +33,5 @@ from actors.commits.waiters import Waiter
 __all__ = [
     "NODE", "Asker", "Bounded", "By", "Committer", "CommitsActor", "FellBehind",
     "Follower", "Gathering", "Origin", "Stall", "Tail", "Told", "Waiter", "Who",
+    "described",
 ]  # fmt: skip

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, TypeVar
 
-from protocol.requests import Surface
+from protocol.requests import Caller, Surface
+from protocol.text import duration
+from protocol.values import Value
 
 Answer_contra = TypeVar("Answer_contra", contravariant=True)
 
@@ -21,6 +23,56 @@ class Origin(NamedTuple):
     """Names it, as KILL does."""
     surface: Surface
     address: str
+
+    @classmethod
+    def of(cls, request: str, caller: Caller) -> Origin:
+        """Return that of a caller's request."""
+        return cls(request, caller.surface, caller.address)
+
+
+def described(
+    origin: Origin,
+    user: str | None,
+    place: tuple[str | None, str | None],
+    text: str | None,
+    *,
+    since_us: int,
+    left_us: int | None = None,
+    statement: int | None = None,
+    slices: int = 0,
+    rows_read: int = 0,
+    waiting: bool = True,
+    commit: int | None = None,
+    barrier: bool = False,
+) -> dict[str, Value]:
+    """Return the row of INFO FOR RUNNING of a live request.
+
+    :param place: names of its namespace and database
+    :param text: of its statement, without secrets
+    :param since_us: microseconds since it began
+    :param left_us: microseconds until its deadline; None: it has none
+    :param statement: the number of the statement being run, from 1
+    :param commit: sequence of the commit that its answer waits for
+    :param barrier: True if it holds the priority lock
+    """
+    namespace, database = place
+    return {
+        "id": origin.request,
+        "user": user,
+        "surface": origin.surface,
+        "address": origin.address,
+        "namespace": namespace,
+        "database": database,
+        "statement": statement,
+        "text": text,
+        "since": duration(since_us),
+        "left": None if left_us is None else duration(max(left_us, 0)),
+        "slices": slices,
+        "rows_read": rows_read,
+        "waiting": waiting,
+        "commit": commit,
+        "barrier": barrier,
+    }
 
 
 class Asker(Protocol[Answer_contra]):

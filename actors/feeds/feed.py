@@ -15,6 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from actors.commits import Origin, described
 from actors.feeds.request import OpenFeed, Place, Sink
 from actors.feeds.views import LONG, Parts, View
 from actors.rights import Standing
@@ -23,7 +24,6 @@ from protocol import limits
 from protocol.errors import NotAllowed, Refusal, SessionEnded, TooSlow, Unknown
 from protocol.requests import Caller
 from protocol.rights import INFO, READ
-from protocol.text import duration
 from protocol.values import Value
 from storage.feeds import Commit
 
@@ -227,20 +227,12 @@ class Feed:
 
     def info(self, now_us: int) -> dict[str, Value]:
         """What INFO FOR RUNNING says of it."""
-        return {
-            "id": self.request,
-            "user": self.caller.user,
-            "surface": self.caller.surface,
-            "address": self.caller.address,
-            "namespace": self.asked.namespace,
-            "database": self.asked.database,
-            "statement": None,
-            "text": self.asked.text,
-            "since": duration(now_us - self.began_us),
-            "left": None,
-            "slices": 0,
-            "rows_read": 0,
-            "waiting": True,
-            "commit": self.position,
-            "barrier": False,
-        }
+        asked, caller = self.asked, self.caller
+        return described(
+            Origin.of(self.request, caller),
+            caller.user,
+            (asked.namespace, asked.database),
+            asked.text,
+            since_us=now_us - self.began_us,
+            commit=self.position,
+        )

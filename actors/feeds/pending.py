@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.commits import Committer
+from actors.commits import Committer, Origin, described
 from actors.feeds.request import OpenFeed
 from actors.scripts.running import Running
 from protocol import limits
 from protocol.errors import Refusal, StatementTimeout
 from protocol.requests import Caller
-from protocol.text import duration
 from protocol.values import Value
 
 
@@ -77,20 +76,12 @@ class _Arriving:
 
     def info(self, now_us: int) -> dict[str, Value]:
         """What INFO FOR RUNNING says of it."""
-        return {
-            "id": self.request,
-            "user": self.caller.user,
-            "surface": self.caller.surface,
-            "address": self.caller.address,
-            "namespace": self._asked.namespace,
-            "database": self._asked.database,
-            "statement": None,
-            "text": self._asked.text,
-            "since": duration(now_us - self.began_us),
-            "left": duration(max(self.ends_us - now_us, 0)),
-            "slices": 0,
-            "rows_read": 0,
-            "waiting": True,
-            "commit": None,
-            "barrier": False,
-        }
+        asked, caller = self._asked, self.caller
+        return described(
+            Origin.of(self.request, caller),
+            caller.user,
+            (asked.namespace, asked.database),
+            asked.text,
+            since_us=now_us - self.began_us,
+            left_us=self.ends_us - now_us,
+        )

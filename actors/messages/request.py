@@ -17,14 +17,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from actors.commits import Waiter
+from actors.commits import Origin, Waiter, described
 from actors.messages.operations import Performed
 from actors.messages.texts import statement
 from actors.topics import LateDeadlines, Of, Wait
 from protocol.errors import Refusal
 from protocol.messages import MessageOperation
 from protocol.requests import Caller
-from protocol.text import duration
 from protocol.values import Value
 from storage.tickets import NO_COMMIT, CommitTicket
 
@@ -133,25 +132,15 @@ class MessageRequest(Waiter):
         return self.wrote.sequence
 
     def info(self, now_us: int) -> dict[str, Value]:
-        caller, (namespace, database) = self.caller, self.sender.place
-        left_us = None if self._due_us is None else max(self._due_us - now_us, 0)
-        return {
-            "id": self.request,
-            "user": caller.user,
-            "surface": caller.surface,
-            "address": caller.address,
-            "namespace": namespace,
-            "database": database,
-            "statement": None,
-            "text": statement(self.operation),
-            "since": duration(now_us - self.began_us),
-            "left": None if left_us is None else duration(left_us),
-            "slices": 0,
-            "rows_read": 0,
-            "waiting": True,
-            "commit": self.ticket.sequence if self.waits else None,
-            "barrier": False,
-        }
+        return described(
+            Origin.of(self.request, self.caller),
+            self.caller.user,
+            self.sender.place,
+            statement(self.operation),
+            since_us=now_us - self.began_us,
+            left_us=None if self._due_us is None else self._due_us - now_us,
+            commit=self.ticket.sequence if self.waits else None,
+        )
 
     # --- its room -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar
 
-from actors.commits import Committer, Waiter
+from actors.commits import Committer, Origin, Waiter, described
 from actors.memory import NodeMemory
 from actors.scripts.turns import Turn
 from actors.sessions import ENDED
@@ -18,7 +18,6 @@ from protocol import limits
 from protocol.errors import Busy, Cancelled, Refusal, SessionEnded
 from protocol.requests import Caller, RunScript, Surface
 from protocol.shares import fits
-from protocol.text import duration
 from protocol.values import Value
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -56,25 +55,23 @@ class Run(NamedTuple):
 
         :param waiter: its answer, which waits for the disk
         """
-        number, text = self.progress.at_statement() or (None, None)
+        request, progress = self.request, self.progress
+        number, text = progress.at_statement() or (None, None)
         ends_us = self.turn.ends_us if waiter is None else waiter.ends_us
-        return {
-            "id": self.request.request,
-            "user": self.request.caller.user,
-            "surface": self.request.caller.surface,
-            "address": self.request.caller.address,
-            "namespace": self.request.namespace,
-            "database": self.request.database,
-            "statement": number,
-            "text": text,
-            "since": duration(now_us - self.began_us),
-            "left": None if ends_us is None else duration(max(ends_us - now_us, 0)),
-            "slices": self.turn.slices,
-            "rows_read": self.progress.rows_read,
-            "waiting": self.progress.waiting or waiter is not None,
-            "commit": None if waiter is None else waiter.ticket.sequence,
-            "barrier": self.progress.barrier,
-        }
+        return described(
+            Origin.of(request.request, request.caller),
+            request.caller.user,
+            (request.namespace, request.database),
+            text,
+            since_us=now_us - self.began_us,
+            left_us=None if ends_us is None else ends_us - now_us,
+            statement=number,
+            slices=self.turn.slices,
+            rows_read=progress.rows_read,
+            waiting=progress.waiting or waiter is not None,
+            commit=None if waiter is None else waiter.ticket.sequence,
+            barrier=progress.barrier,
+        )
 
 
 class Resting(Protocol):

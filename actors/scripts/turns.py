@@ -92,14 +92,15 @@ class Turn:
             outcome.set_exception(self.error)
 
     def start(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
-        """Run until the first time the work hands the loop back, or to its end. Where other work
-        of its user waits for a slice it gets none by coming later: it is run up to its first tick.
+        """Run until the first time the work hands the loop back, or to its end. Its first slice
+        is a part of one where other work of its user waits for slices: of hundreds that come
+        together each would hold the loop for one.
 
         :param paused: called each time before the loop is handed back, with work half done
         """
         self._paused = paused
         self._work = work
-        self._begin(0 if self._turns.has_waiting(self._user) else self.slice_us)
+        self._begin(self.slice_us // (1 + self._turns.waiting_of(self._user)))
 
     def start_in_line(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
         """Begin when its turn comes, as if it had used up a slice: of hundreds that are there at
@@ -150,7 +151,8 @@ class Turn:
             return
         self._charged = 0
         self.now_us = now_us = self._clock.monotonic_us()
-        if now_us + cost // ITEMS_A_US >= self._slice_ends_us:
+        ahead_us = cost // ITEMS_A_US if cost > PACE else 0
+        if now_us + ahead_us >= self._slice_ends_us:
             self._turns.queue(self._resume, self._user, hurries=self.hurries)
             self._hand_back()
 

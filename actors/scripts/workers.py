@@ -59,9 +59,10 @@ class Turns:
         if self._waiting == 1:
             self.loop.call_soon(self._next)
 
-    def has_waiting(self, user: str) -> bool:
-        """True if work of a user waits for a slice."""
-        return user in self._lines
+    def waiting_of(self, user: str) -> int:
+        """Return how much work of a user waits for a slice."""
+        line = self._lines.get(user)
+        return 0 if line is None else len(line)
 
     def worker(self) -> greenlet:
         """A greenlet that runs what it is switched to with, and then is idle again."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from actors.commits import Asker, By, Waiter
+from actors.commits import Asker, By, Waiter, described
 from actors.rights import Standing
 from actors.sessions import session_name
 from actors.spaces.entrances import Names, Who
@@ -19,7 +19,6 @@ from protocol import limits
 from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
-from protocol.text import duration
 from protocol.values import Value
 from storage.catalog import Space
 from storage.present import Present
@@ -378,25 +377,15 @@ class Work(Waiter):
         return who.user
 
     def info(self, now_us: int) -> dict[str, Value]:
-        origin = self.asker.origin
         namespace, database, space = self.names
-        return {
-            "id": origin.request,
-            "user": self._name_of_user(),
-            "surface": origin.surface,
-            "address": origin.address,
-            "namespace": namespace,
-            "database": database,
-            "statement": None,
-            "text": statements(space, self.operations[: len(self.answers)] or self.operations),
-            "since": duration(now_us - self.began_us),
-            "left": None,
-            "slices": 0,
-            "rows_read": 0,
-            "waiting": True,
-            "commit": self.ticket.sequence if self.waits else None,
-            "barrier": False,
-        }
+        return described(
+            self.asker.origin,
+            self._name_of_user(),
+            (namespace, database),
+            statements(space, self.operations[: len(self.answers)] or self.operations),
+            since_us=now_us - self.began_us,
+            commit=self.ticket.sequence if self.waits else None,
+        )
 
 
 def _begins_anew(tx: Transaction, keys: Keys, operation: KeyOperation) -> bool:

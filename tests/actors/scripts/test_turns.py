@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from actors.scripts.turns import ITEMS_A_US, Turn
 from actors.scripts.workers import Turns
 from protocol import limits
 from protocol.errors import Cancelled, Failed, StatementTimeout
+from protocol.values import PACE
 
 
 class Hands:
@@ -44,8 +46,14 @@ def nothing() -> None:
     pass
 
 
-def run(turns: Turns, work: Callable[[Turn], None], paused: Callable[[], None] = nothing) -> Turn:
-    turn = Turn(turns, "")
+def run(
+    turns: Turns,
+    work: Callable[[Turn], None],
+    paused: Callable[[], None] = nothing,
+    *,
+    user: str = "",
+) -> Turn:
+    turn = Turn(turns, user)
     turn.start(lambda: work(turn), paused)
     return turn
 
@@ -127,29 +135,25 @@ async def test_slices_go_round_by_user(turns: Turns, hands: Hands) -> None:
     assert order == ["first", "a", "first", "b", "first", "a", "b", "a", "b"]
 
 
-async def test_who_comes_behind_work_of_its_user_has_no_slice_at_once(
+async def test_many_of_one_user_that_begin_together_share_a_slice(
     turns: Turns, hands: Hands
 ) -> None:
-    """Else hundreds that come together would each hold the loop for one."""
-    order: list[str] = []
+    """Else each of hundreds would hold the loop for one."""
 
-    def long(name: str, user: str) -> Turn:
-        turn = Turn(turns, user)
+    def work(turn: Turn) -> None:
+        for _ in range(2 * limits.SLICE_US):
+            hands.us += 1
+            turn.tick(0 if hands.us % 4 else PACE)
 
-        def work() -> None:
-            order.append(name)
-            turn.tick()
-            order.append(name)
-            hands.us += limits.SLICE_US
-            turn.tick()
-
-        turn.start(work, nothing)
-        return turn
-
-    begun = [long("first", "a"), long("second", "a"), long("other", "b")]
-    assert order == ["first", "first", "second", "other", "other"]
-    await asyncio.wait([turn.outcome for turn in begun])
-    assert order[5:] == ["second"]
+    began_us = hands.us
+    begun = [Turn(turns, "a") for _ in range(400)]
+    for turn in begun:
+        turn.start(partial(work, turn), nothing)
+    assert all(turn.slices for turn in begun) and hands.us - began_us < 10 * limits.SLICE_US
+    before_us = hands.us
+    other = run(turns, work, user="b")
+    assert other.slices and hands.us - before_us > limits.SLICE_US // 2, "a slice of its own"
+    await asyncio.wait([turn.outcome for turn in (*begun, other)])
 
 
 async def test_a_single_call_that_uses_up_a_slice_begins_in_one_of_its_own(turns: Turns) -> None:
