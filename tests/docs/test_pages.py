@@ -118,6 +118,17 @@ def test_planted_dead_link_is_caught(tmp_path: Path) -> None:
     assert dead_links(page) == ["gone.md"]
 
 
+def test_the_glossary_names_files_that_exist() -> None:
+    """Every row has a file of the sources, or links to a page."""
+    rows = [row for row in (DOCS / "glossary.md").read_text().splitlines() if row.startswith("| ")]
+    terms = [row for row in rows if not row.startswith(("| term", "|---"))]
+    assert len(terms) > 50
+    for row in terms:
+        named = re.findall(r"`([a-z_/]+(?:\.py|/))`", row.rsplit(" | ", 1)[1])
+        assert named or LINK.search(row), row
+        assert not [name for name in named if not (ROOT / name).exists()], row
+
+
 def test_index_names_every_page() -> None:
     index = (DOCS / "index.md").read_text()
     pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
