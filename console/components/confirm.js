@@ -45,12 +45,12 @@ export function Confirm({
         ${composed && html`<${Composed} of=${composed} place=${place} reason=${within ? undefined : why} />`}
         <${Text} label=${html`Type the ${called} again: <code><bdi>${name}</bdi></code>`} value=${typed}
           onInput=${type} autofocus />
-        ${twice && html`<${Text} label="And once more" value=${repeated} onInput=${repeat} />`}
+        ${twice && html`<${Text} label="Confirm again" value=${repeated} onInput=${repeat} />`}
         <${Text} label="Reason" hint=${reasoned ? 'Needed, and kept in the statement log.' : 'Kept in the statement log.'} value=${reason} onInput=${explain}
           maxlength="500" />
         ${error && html`<${Refused} error=${error} />`}
         <p class="actions">
-          <${Button} onClick=${onClose}>Leave it<//>
+          <${Button} onClick=${onClose}>Cancel<//>
           <${Button} look="danger" submit busy=${doing} disabled=${!same}>${act}<//>
         </p>
       <//>

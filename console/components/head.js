@@ -18,7 +18,7 @@ export function Head({ tab, title = tab.title, asked, children }) {
       </div>
       <div class="actions">
         ${asked && html`<${Ago} at=${asked.at} />
-          <button type="button" onClick=${asked.again} aria-busy=${asked.loading}>Read again</button>`}
+          <button type="button" onClick=${asked.again} aria-busy=${asked.loading}>Refresh</button>`}
         ${children}
       </div>
     </header>`;

@@ -6,7 +6,7 @@ import { Perform } from './perform.js';
 
 /** @param {object} props `row` (of INFO FOR RUNNING), `title`, `onDone`, `onClose`; `children`: what ends with it */
 export const Killing = ({ row, title = 'End a running script', onDone, onClose, children }) => html`
-  <${Perform} title=${title} statement=${kill(row.id)} act="End it" look="danger" reasoned onDone=${onDone} onClose=${onClose}
+  <${Perform} title=${title} statement=${kill(row.id)} act="End" look="danger" reasoned onDone=${onDone} onClose=${onClose}
     run=${(reason) => node.run(kill(row.id), { reason, record: true })}>
     ${children ?? html`<p>It hears <code>Cancelled</code> at its next slice. The transaction that it is in leaves nothing; what it has
       committed stays.</p>`}

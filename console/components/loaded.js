@@ -17,6 +17,6 @@ export function Loaded({ tab, ...more }) {
 
 /** What stands where scripts did not come. @param {{what: string}} props */
 export const Missing = ({ what }) => html`
-  <${Notice} look="gone" title="A part of the console did not come">
+  <${Notice} look="gone" title="Part of the console failed to load">
     <p>The node is away, or it has another version than ${what} has. Loaded anew it is whole; what was typed is lost then.</p>
-    <p><button type="button" onClick=${() => location.reload()}>Load the page again</button></p><//>`;
+    <p><button type="button" onClick=${() => location.reload()}>Reload</button></p><//>`;

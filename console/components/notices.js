@@ -15,7 +15,7 @@ export function Notice({ look, title, children, again }) {
     <div class="notice ${look}" role=${urgent ? 'alert' : 'status'}>
       <p class="title">${title}</p>
       ${children}
-      ${again && html`<p><button type="button" onClick=${again}>Ask again</button></p>`}
+      ${again && html`<p><button type="button" onClick=${again}>Retry</button></p>`}
     </div>`;
 }
 
@@ -29,9 +29,9 @@ export const Empty = ({ title, children }) =>
 const LOOKS = {
   Sealed: ['sealed', 'Sealed'],
   Draining: ['drained', 'This node answers no clients'],
-  Unknown: ['gone', 'Not there'],
-  NotASpace: ['gone', 'Not there'],
-  NoKey: ['gone', 'Not there'],
+  Unknown: ['gone', 'Not found'],
+  NotASpace: ['gone', 'Not found'],
+  NoKey: ['gone', 'Not found'],
   Away: ['away', 'No answer'],
   SessionEnded: ['ended', 'The session has ended'],
 };
@@ -50,7 +50,7 @@ export function Refused({ error, again }) {
       ${half && html`<p>What was committed before it stays, up to commit ${String(error.detail.committed)}.</p>`}
       ${Array.isArray(error.detail?.leader) && html`<${Led} endpoints=${error.detail.leader} />`}
       ${look === 'sealed' && html`<p><a href=${placed('vault', place)}>Unseal it</a></p>`}
-      ${look === 'drained' && html`<p><a href="#/node">Look at this node</a></p>`}
+      ${look === 'drained' && html`<p><a href="#/node">Open Node</a></p>`}
       <p class="small">
         <code>${error.code ?? error.name}</code>
         ${error.line ? html`<span>line ${error.line}, column ${error.column}</span>` : null}

@@ -38,7 +38,7 @@ export function Perform({
         ${statement && html`<${Composed} of=${statement} place=${place} reason=${why} />`}
         ${error && html`<${Refused} error=${error} />`}
         <p class="actions">
-          <${Button} onClick=${onClose}>Leave it<//>
+          <${Button} onClick=${onClose}>Cancel<//>
           <${Button} look=${look} submit busy=${doing} disabled=${!statement}>${act}<//>
         </p>
       <//>

@@ -86,15 +86,15 @@ function Picker({ onClose }) {
   if (making) {
     const alone = (asked.value ?? []).some((one) => one.ns === ns);
     return html`
-      <${Perform} title="Make a database" statement=${defineDatabase({ ns, db }, alone)} act="Make it" reasoned
+      <${Perform} title="New database" statement=${defineDatabase({ ns, db }, alone)} act="Create" reasoned
         onDone=${() => choose(ns, db)} onClose=${onClose} />`;
   }
   return html`
     <${Dialog} title="Place" onClose=${onClose}>
       <${Form} onSubmit=${() => whole && choose(ns, db)} class="row">
-        <${Text} label="Find, or name one" placeholder="namespace.database" value=${typed} onInput=${type} autofocus />
-        <${Button} submit disabled=${!whole}>Go there<//>
-        <${Button} disabled=${!whole || !asked.value} onClick=${() => make(true)}>Make it…<//>
+        <${Text} label="Find or create" placeholder="namespace.database" value=${typed} onInput=${type} autofocus />
+        <${Button} submit disabled=${!whole}>Open<//>
+        <${Button} disabled=${!whole || !asked.value} onClick=${() => make(true)}>Create…<//>
       <//>
       <${Answer} asked=${asked} what="namespaces">
         ${(all) => {

@@ -34,7 +34,7 @@ export function Shell() {
   }, [address]);
   useEffect(() => put(false), [ended]);
   useEffect(() => {
-    document.title = `${tab?.title ?? 'Not there'} · storenode`;
+    document.title = `${tab?.title ?? 'Not found'} · storenode`;
   }, [tab]);
   if (!who) return html`<${SignIn} />`;
   const parts = tab?.placed ? address.parts.slice(2) : address.parts;
@@ -45,8 +45,8 @@ export function Shell() {
     <${Banners} ended=${ended && later} onSignIn=${() => put(false)} />
     <main id="main" tabindex="-1">
       ${there ? html`<${Loaded} key=${`${tab.name} ${person}`} tab=${tab} place=${named ?? place} parts=${parts} query=${address.query} />`
-        : html`<${Notice} look="gone" title="There is no such page">
-            <p><a href="#/">Begin at the beginning</a></p><//>`}
+        : html`<${Notice} look="gone" title="Page not found">
+            <p><a href="#/">Go to start</a></p><//>`}
     </main>
     ${help && html`<${Keyboard} onClose=${() => see(false)} />`}
     ${ended && !later && html`<${SignInAgain} onLater=${() => put(true)} />`}`;
@@ -106,7 +106,7 @@ async function leave() {
 function Look() {
   const { theme } = useShared();
   return html`
-    <fieldset class="look"><legend>Light or dark</legend>
+    <fieldset class="look"><legend>Theme</legend>
       ${['system', 'light', 'dark'].map((one) => html`<label>
         <input type="radio" name="theme" value=${one} checked=${theme === one} onChange=${() => choose(one)} /> ${one}
       </label>`)}
@@ -139,15 +139,15 @@ function Banners({ ended, onSignIn }) {
   return html`
     <div class="banners" aria-live="polite">
       ${isClear() && html`<${Clear} />`}
-      ${away && html`<${Notice} look="away" title="The node does not answer">
+      ${away && html`<${Notice} look="away" title="The node does not respond">
         <p>It is looked for, and the page goes on by itself when it is back.
           ${condition && html` Last heard of ${ago(condition.at)}.`}</p>
-        <p><button type="button" onClick=${node.lookNow}>Look now</button></p><//>`}
+        <p><button type="button" onClick=${node.lookNow}>Check now</button></p><//>`}
       ${other && html`<${Notice} look="warning" title=${`The node has version ${condition.health.version} now`}>
         <p>This page is of ${began.current}, and goes on. Loaded again it is of the other; what was typed is lost then.</p>
-        <p><button type="button" onClick=${() => location.reload()}>Load the page again</button></p><//>`}
+        <p><button type="button" onClick=${() => location.reload()}>Reload</button></p><//>`}
       ${!away && drained && html`<${Notice} look="drained" title="This node is drained">
-        <p>It keeps its data and answers no clients until it has a role again. <a href="#/node">Look at this node</a></p><//>`}
+        <p>It keeps its data and answers no clients until it has a role again. <a href="#/node">Open Node</a></p><//>`}
       ${ended && html`<${Notice} look="ended" title="You are signed out">
         <p><button type="button" onClick=${onSignIn}>Sign in</button></p><//>`}
     </div>`;

@@ -47,7 +47,7 @@ export function SignIn() {
         <pre tabindex="0">${first()}</pre>
         <p class="actions"><${Copy} text=${first} /></p>
         <p>curl asks for the password of <code>root</code>, the owner that the first start names.
-          Every route: <a href="/openapi.json">/openapi.json</a>. How it stands: <a href="/health">/health</a>,${' '}
+          Every route: <a href="/openapi.json">/openapi.json</a>. Status: <a href="/health">/health</a>,${' '}
           <a href="/ready">/ready</a>, <a href="/metrics">/metrics</a>.</p>
       </details>
     </main>`;

@@ -56,7 +56,7 @@ function Leaf({ of, place }) {
   const text = literal(of, all ? Infinity : LONG);
   const cut = !all && text.length > LONG;
   return html`<span class="value ${called}"><bdi>${text}</bdi></span>
-    ${cut && html` <button type="button" class="quiet" onClick=${() => show(true)}>All of it</button>`}`;
+    ${cut && html` <button type="button" class="quiet" onClick=${() => show(true)}>Show all</button>`}`;
 }
 
 function Parts({ marks, parts, place, depth }) {

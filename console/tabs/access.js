@@ -27,7 +27,7 @@ function Access({ tab, parts, query, place }) {
     </ul></nav>
     ${View ? html`<${View} key=${`${asked}/${user ?? ''}`} user=${user} query=${query} place=${place} />`
       : html`<${Empty} title="There is no such part">
-          <p><a href=${docs(tab.page)} target="_blank" rel="noopener">What Access is about</a></p><//>`}`;
+          <p><a href=${docs(tab.page)} target="_blank" rel="noopener">About access</a></p><//>`}`;
 }
 
 export const view = Access;

@@ -57,7 +57,7 @@ function Whole({ about, may, again }) {
   const declares = may && about.takes;
   if (about.untold) {
     return html`
-      <${Notice} look="warning" title="So far this node says how it stands, and nothing else">
+      <${Notice} look="warning" title="Only this node's status is shown">
         <p>${about.untold}</p><//>
       <${Lead} about=${about} may=${may} again=${again} />
       <${NodeMap} about=${about} may=${may} again=${again} />`;
@@ -89,7 +89,7 @@ function About({ about, may }) {
     <${Notice} look="empty" title=${cluster.replicas.length ? 'Not a whole cluster yet' : 'This node is alone'}>
       <p>${cluster.replicas.length ? 'Nodes are declared, and nobody would take over from this one so far.'
         : 'A cluster is several nodes that hold the same store: one takes changes, the others follow it, answer reads, and one of them takes over when it is lost.'}
-        ${' '}<a href=${docs('cluster.md')} target="_blank" rel="noopener">What there is</a></p>
+        ${' '}<a href=${docs('cluster.md')} target="_blank" rel="noopener">Cluster documentation</a></p>
       ${building}
     <//>`;
 }

@@ -52,7 +52,7 @@ function Standing({ about, again }) {
   return html`
     <section class="card stack" aria-labelledby="standing-title">
       <div class="head">
-        <h2 id="standing-title">How it stands</h2>
+        <h2 id="standing-title">Status</h2>
         ${about && html`<p class="actions">
           <${Button} onClick=${() => choose('roles')}>Roles<//>
           ${drained ? html`<${Button} look="main" onClick=${() => choose('resume')}>Resume<//>`
@@ -63,9 +63,9 @@ function Standing({ about, again }) {
           ${' '}${ready.ready ? '' : UNREADY[ready.reason] ?? ''} <${Ago} at=${condition.at} />` : '…'}</dd>
         <dt>Roles</dt><dd>${drained ? html`<span class="chip warn">none: drained</span>`
           : roles.map((role) => html`<span class="chip">${role}</span> `)}</dd>
-        ${about && about.life !== 'alone' && html`<dt>In its cluster</dt><dd><a href="#/cluster">${about.life}</a>${
+        ${about && about.life !== 'alone' && html`<dt>Cluster role</dt><dd><a href="#/cluster">${about.life}</a>${
           about.upstream && `, ${about.upstream}`}${about.waits_for && html`: <bdi>${about.waits_for}</bdi>`}</dd>`}
-        ${about && html`<dt>Up for</dt><dd>${shown(about.uptime).replace(/\d+ms.*$/, '') || shown(about.uptime)}</dd>`}
+        ${about && html`<dt>Uptime</dt><dd>${shown(about.uptime).replace(/\d+ms.*$/, '') || shown(about.uptime)}</dd>`}
       </dl>
       ${open && html`<${Roles} roles=${roles} chosen=${chosen} onDone=${again} onClose=${() => see(null)}
         title=${{ drain: 'Drain this node', resume: 'Resume', roles: 'Roles of this node' }[open]} />`}
@@ -79,7 +79,7 @@ function Identity({ about, again }) {
   const [open, see] = useState(false);
   return html`
     <section class="card stack" aria-labelledby="identity-title">
-      <div class="head"><h2 id="identity-title">What it is</h2>
+      <div class="head"><h2 id="identity-title">Identity</h2>
         <${Button} onClick=${() => see(true)}>Endpoints and origins<//></div>
       <dl class="pairs">
         <dt>Version</dt><dd>${about.version}</dd>
@@ -97,7 +97,7 @@ function Identity({ about, again }) {
 function Surfaces({ about }) {
   return html`
     <section class="card stack" aria-labelledby="surfaces-title">
-      <h2 id="surfaces-title">Where it answers</h2>
+      <h2 id="surfaces-title">Endpoints</h2>
       ${about.surfaces.map((one) => html`<div class="stack">
         <h3>${one.surface} <code><bdi>${one.address}</bdi></code></h3>
         <p>${one.tls ? html`TLS, until <${Expiry} at=${one.certificate_expires.text} />`
@@ -114,15 +114,15 @@ function Stored({ about, newest, at }) {
   const { damage, checked, rounds } = about.log_check;
   return html`
     <section class="card stack" aria-labelledby="stored-title">
-      <h2 id="stored-title">What it holds</h2>
+      <h2 id="stored-title">Storage</h2>
       <dl class="pairs">
         <dt>Log</dt><dd>commit ${count(about.log_begins)} to ${count(about.sequence)}, ${bytes(about.log_bytes)}</dd>
-        <dt>Its check</dt><dd>${damage.length ? html`<span class="chip ill">${damage.length} damaged</span> <${Value} of=${damage} />`
+        <dt>Integrity check</dt><dd>${damage.length ? html`<span class="chip ill">${damage.length} damaged</span> <${Value} of=${damage} />`
           : html`<span class="chip well">no damage</span>`} <span class="soft">${
             checked ? `round ${rounds + 1}, up to commit ${count(checked)}` : 'of segments that are closed'}</span></dd>
         <dt>State</dt><dd>${about.state_damage === null ? html`<span class="chip well">no damage</span>`
           : html`<span class="chip ill">damaged</span> <bdi>${about.state_damage}</bdi>`}</dd>
-        <dt>Its hash</dt><dd>${hash ? html`<code>${hash.hash}</code> <span class="soft">at commit ${count(hash.sequence)}</span>`
+        <dt>Hash</dt><dd>${hash ? html`<code>${hash.hash}</code> <span class="soft">at commit ${count(hash.sequence)}</span>`
           : html`<${Button} busy=${doing} onClick=${() => act(async () => take(await node.run(info.state())))}>Compute<//>`}</dd>
         <dt>Moments</dt><dd>${about.moments}</dd>
         ${newest && html`<dt>Memory</dt><dd>${bytes(newest.memory)} resident <${Ago} at=${at} /></dd>
@@ -134,7 +134,7 @@ function Stored({ about, newest, at }) {
 
 function Settings({ about }) {
   return html`
-    <details class="card"><summary>What it was started with</summary>
+    <details class="card"><summary>Configuration</summary>
       <dl class="pairs">
         ${Object.entries(about.settings).map(([name, value]) => html`
           <dt><code>${name}</code></dt><dd><${Value} of=${value} name=${name} /></dd>`)}

@@ -31,7 +31,7 @@ function Run({ tab, place, parts, query }) {
     <//>`}
     <div class="desk">
       <details class="browse card" open=${shown} onToggle=${(event) => show(event.target.open)}>
-        <summary>What there is</summary>
+        <summary>Explorer</summary>
         ${shown && html`<${Browse} key=${`${place?.ns}.${place?.db}`} place=${place} onWrite=${open} onOpen=${(text, there) => runScript(opened(text, there), null, there)} />`}
       </details>
       <div class="work">${spaces ? html`<${Spaces} place=${place} name=${named} query=${query} />`
@@ -49,7 +49,7 @@ function View({ view, named, place, onOpen }) {
   if (!place || !named) return html`<${Empty} title="Choose a place first" />`;
   if (view === 'record') return html`<${RecordPage} id=${named} place=${place} onOpen=${onOpen} />`;
   if (view === 'table') return html`<${TablePage} table=${named} place=${place} />`;
-  return html`<${Empty} title="There is no such page" />`;
+  return html`<${Empty} title="Page not found" />`;
 }
 
 export const view = Run;

@@ -50,11 +50,11 @@ def _runs(page: Page) -> None:
 
 
 VIEWS: Final = (
-    View("run", f"#/run/{AT}", "What there is", _runs, tall=1000),
+    View("run", f"#/run/{AT}", "Explorer", _runs, tall=1000),
     View("topics", f"#/topics/{AT}", "orders"),
     View("topic", f"#/topics/{AT}/orders", "Readers and groups"),
     View("access", "#/access", "reporter"),
-    View("node", "#/node", "What it holds", tall=1000),
+    View("node", "#/node", "Storage", tall=1000),
     View("backup", "#/backup", "monday.storesnap"),
     View("vault", f"#/vault/{AT}/keys", "Seal now"),
 )

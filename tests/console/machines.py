@@ -140,7 +140,7 @@ def let_in(page: Page, machine: Machine) -> None:
     line = page.get_by_role("group", name=machine.name)
     line.get_by_role("button", name="Join token").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name="Make it").click()
+    dialog.get_by_role("button", name="Create").click()
     shown = shlex.split(dialog.locator(".command").inner_text().replace("\\\n", ""))
     name, token = shown[0].split("=", 1)
     assert name == "STORE_JOIN_TOKEN" and f"0.0.0.0:{machine.peer}" in shown

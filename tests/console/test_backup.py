@@ -124,12 +124,12 @@ def test_a_download_says_its_size_and_is_what_the_node_made(tab: Page, tmp_path:
     tab.evaluate("() => { window.showSaveFilePicker = undefined; }")
     tab.get_by_label("To", exact=True).select_option("here")
     assert composed(tab) == "GET /backup"
-    tab.get_by_role("button", name="Make it").click()
+    tab.get_by_role("button", name="Create").click()
     offer = tab.locator(".notice.warning")
     expect(offer).to_contain_text(".storesnap")
     digest = offer.locator("dd").nth(3).inner_text()
     with tab.expect_download() as waiting:
-        offer.get_by_role("button", name="Save it").click()
+        offer.get_by_role("button", name="Download").click()
     path = tmp_path / "found"
     waiting.value.save_as(path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
@@ -144,8 +144,8 @@ def test_a_download_goes_to_a_file_part_by_part(tab: Page) -> None:
     tab.get_by_label("Form").select_option("log")
     tab.get_by_label("To", exact=True).select_option("here")
     assert composed(tab) == "GET /backup?as=log"
-    tab.get_by_role("button", name="Make it").click()
-    tab.get_by_role("button", name="Save it").click()
+    tab.get_by_role("button", name="Create").click()
+    tab.get_by_role("button", name="Download").click()
     shown = tab.locator(".notice.well")
     expect(shown).to_contain_text("It is here")
     came = tab.evaluate("window.parts.reduce((sum, one) => sum + one, 0)")
@@ -174,12 +174,12 @@ def test_names_are_refused_in_the_node_s_words(
         tab.get_by_label("Name", exact=True).fill(name)
         tab.get_by_role("button", name="Back up", exact=True).click()
         expect(tab.locator(".notice.refused")).to_contain_text(code)
-    tab.get_by_role("button", name="Read again").click()
+    tab.get_by_role("button", name="Refresh").click()
     files = tab.get_by_role("region", name="Files of the backup folder")
     expect(files.locator("bdi", has_text="<img src=x")).to_be_visible()
     assert files.locator("img").count() == 0
     folder.rename(folder.with_name("away"))
-    tab.get_by_role("button", name="Read again").click()
+    tab.get_by_role("button", name="Refresh").click()
     expect(tab.locator(".notice.refused", has_text="can't be used")).to_be_visible()
     expect(tab.get_by_label("To", exact=True).locator("option")).to_have_count(2)
     folder.with_name("away").rename(folder)
@@ -219,8 +219,8 @@ def test_one_that_is_being_made_is_shown_and_ended(
     made = tab.locator(".notice", has_text="Being made")
     expect(made).to_contain_text("BACKUP TO 'slow'")
     expect(made).to_contain_text("for 12s")
-    made.get_by_role("button", name="End it…").click()
-    tab.get_by_role("dialog").get_by_role("button", name="End it", exact=True).click()
+    made.get_by_role("button", name="End…").click()
+    tab.get_by_role("dialog").get_by_role("button", name="End", exact=True).click()
     expect(made).to_have_count(0)
     assert killed == ["KILL 'r-1'"]
 
@@ -243,7 +243,7 @@ def test_a_new_node_without_a_folder(tmp_path: Path, page: Page, watch: Watch) -
             ["This computer"]
         )
         other.script("DEFINE NODE ROLES NONE")
-        page.get_by_role("button", name="Make it", exact=True).click()
+        page.get_by_role("button", name="Create", exact=True).click()
         expect(page.locator(".card .notice")).to_contain_text("Draining")
         page.close()
 
@@ -251,11 +251,11 @@ def test_a_new_node_without_a_folder(tmp_path: Path, page: Page, watch: Watch) -
 @pytest.mark.hard
 def test_it_can_be_seen(tab: Page, node: NodeProcess) -> None:
     node.script("BACKUP SCRIPT OF NAMESPACE shop TO 'seen.storeql'")
-    tab.get_by_role("button", name="Read again").click()
+    tab.get_by_role("button", name="Refresh").click()
     restore = tab.get_by_role("button", name="Restore seen.storeql")
     expect(restore).to_be_visible()
     tab.get_by_label("To", exact=True).select_option("here")
-    tab.get_by_role("button", name="Make it").click()
-    expect(tab.get_by_role("button", name="Save it")).to_be_visible()
+    tab.get_by_role("button", name="Create").click()
+    expect(tab.get_by_role("button", name="Download")).to_be_visible()
     assert findings(tab) == []
     assert overflow(tab) == []

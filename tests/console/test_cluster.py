@@ -142,7 +142,7 @@ def test_a_token_is_shown_once_and_kept_nowhere(opened: Opened, node: NodeProces
     card.get_by_role("button", name="Join token").click()
     page.get_by_role("dialog").get_by_label("It lasts").select_option("10m")
     expect(page.locator(".composed pre")).to_have_text("CREATE JOIN TOKEN FOR `late` EXPIRES 10m")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create").click()
     token = page.locator(".token").inner_text()
     assert len(token) > 40
     command = page.locator(".command").inner_text()
@@ -209,7 +209,7 @@ def test_a_viewer_sees_it_and_changes_nothing(page: Page, node: NodeProcess) -> 
     expect(page.get_by_role("article", name="Node kept")).to_contain_text("kept.example:8002")
     expect(page.get_by_text("Changing any of it takes an owner of the store")).to_be_visible()
     assert page.get_by_role("main").get_by_role("button").all_inner_texts() == [
-        "Read again", "Row", "Good until", "Fingerprint", "Since", "Reason", "Fingerprint"
+        "Refresh", "Row", "Good until", "Fingerprint", "Since", "Reason", "Fingerprint"
     ]  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def test_building_says_what_is_missing(opened: Opened, node: NodeProcess) -> Non
     expect(dialog.locator(".composed pre")).to_have_text(
         "ALTER REPLICA `far` ROLES serving, coordinating"
     )
-    dialog.get_by_role("button", name="Set it").click()
+    dialog.get_by_role("button", name="Set").click()
     expect(far.get_by_role("button", name="Set to serving")).to_have_count(0)
     assert cluster(node)["replicas"][0]["roles"] == ["serving", "coordinating"]
     far.get_by_role("button", name="Join token").click()

@@ -62,11 +62,11 @@ def run(page: Page, text: str) -> Locator:
 def choose(page: Page, place: str, act: str) -> None:
     """Name a database in the picker."""
     page.get_by_role("button", name="Place").click()
-    page.get_by_label("Find, or name one").fill(place)
+    page.get_by_label("Find or create").fill(place)
     page.get_by_role("button", name=act).click()
-    if act == "Make it…":
-        box = page.get_by_role("dialog", name="Make a database")
-        box.get_by_role("button", name="Make it").click()
+    if act == "Create…":
+        box = page.get_by_role("dialog", name="New database")
+        box.get_by_role("button", name="Create").click()
     expect(page.locator(".place")).to_contain_text(place)
 
 
@@ -120,19 +120,19 @@ def a_stuck_group_is_found_and_drains(page: Page, node: NodeProcess) -> None:
     """A worker gives two of five up and dies with the others in its hands."""
     tab(page, "Topics")
     for name in ("failed", "orders"):
-        page.get_by_role("button", name="Make a topic").click()
-        box = page.get_by_role("dialog", name="Make a topic")
+        page.get_by_role("button", name="New topic").click()
+        box = page.get_by_role("dialog", name="New topic")
         box.get_by_label("Name").fill(name)
-        box.get_by_role("button", name="Make it").click()
+        box.get_by_role("button", name="Create").click()
         expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
         if name == "failed":
             page.get_by_role("link", name="All topics").click()
-    page.get_by_role("button", name="Make a group").click()
-    box = page.get_by_role("dialog", name="Make a group")
+    page.get_by_role("button", name="New group").click()
+    box = page.get_by_role("dialog", name="New group")
     box.get_by_label("Name").fill("senders")
     box.get_by_label("Deadline").fill("1h")
     box.get_by_label("Dead letter topic").fill("failed")
-    box.get_by_role("button", name="Make it").click()
+    box.get_by_role("button", name="Create").click()
     expect(group(page).nth(0)).to_have_text("senders")
     told(
         node,
@@ -150,13 +150,13 @@ def a_stuck_group_is_found_and_drains(page: Page, node: NodeProcess) -> None:
     box.get_by_label("To", exact=True).select_option("DONE")
     box.get_by_label("Type the group again").fill("senders")
     box.get_by_label("Reason").fill("worker-1 is dead")
-    box.get_by_role("button", name="Move it").click()
+    box.get_by_role("button", name="Move").click()
     expect(page.get_by_text("Moved.", exact=True)).to_be_visible()
     expect(cells.nth(4)).to_have_text("0")
     page.get_by_role("button", name="Redrive group senders", exact=True).click()
     box = page.get_by_role("dialog", name="Redrive messages")
     box.get_by_label("Reason").fill("there is a route now")
-    box.get_by_role("button", name="Move them").click()
+    box.get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("Moved: 2 messages.")).to_be_visible()
     expect(cells.nth(2)).to_have_text("5")
     done = told(
@@ -174,12 +174,12 @@ def a_user_does_one_thing_only(
 ) -> None:
     """It is made with one grant, and tried as that user in another browser."""
     tab(page, "Access")
-    page.get_by_role("button", name="Make a user").click()
-    box = page.get_by_role("dialog", name="Make a user")
+    page.get_by_role("button", name="New user").click()
+    box = page.get_by_role("dialog", name="New user")
     box.get_by_label("Name").fill(CLERK[0])
     box.get_by_label("New password", exact=True).fill(CLERK[1])
-    box.get_by_label("New password once more").fill(CLERK[1])
-    box.get_by_role("button", name="Make it").click()
+    box.get_by_label("Repeat new password").fill(CLERK[1])
+    box.get_by_role("button", name="Create").click()
     page.get_by_label("Kind").select_option("TABLE")
     page.get_by_label("Name", exact=True).fill("world.main.city")
     page.get_by_role("button", name="Add a row").click()
@@ -233,14 +233,14 @@ def backups_are_taken_and_one_is_restored(page: Page, node: NodeProcess, folder:
     run(page, script)
     expect(page.locator(".results")).not_to_contain_text("Refused")
     expect(page.locator(".browse")).to_contain_text("copy")
-    choose(page, "world.copy", "Go there")
+    choose(page, "world.copy", "Open")
     people = told(node, COUNTED)
     assert told(node, COUNTED, **COPY) == people
     counted = run(page, COUNTED)
     expect(counted).to_contain_text("400")
     expect(counted).to_contain_text(str(people[0]["people"]))
     expect(run(page, f"EXPLAIN {FRENCH}")).to_contain_text("index by_country")
-    choose(page, "world.main", "Go there")
+    choose(page, "world.main", "Open")
 
 
 def a_secret_is_kept_and_its_key_rotated(page: Page, node: NodeProcess) -> None:
@@ -249,15 +249,15 @@ def a_secret_is_kept_and_its_key_rotated(page: Page, node: NodeProcess) -> None:
     page.get_by_role("button", name="Set the passphrase…").click()
     box = page.get_by_role("dialog", name="Set the passphrase")
     box.get_by_label("New passphrase", exact=True).fill(PASSPHRASE)
-    box.get_by_label("New passphrase again").fill(PASSPHRASE)
-    box.get_by_role("button", name="Set it").click()
+    box.get_by_label("Repeat new passphrase").fill(PASSPHRASE)
+    box.get_by_role("button", name="Set").click()
     page.get_by_label("Passphrase of the store").fill(PASSPHRASE)
     page.get_by_role("button", name="Unseal").click()
     expect(page.get_by_role("timer").first).to_contain_text(":")
     page.get_by_role("button", name="New vault…").click()
     box = page.get_by_role("dialog", name="New vault")
     box.get_by_label("Name").fill("payment")
-    box.get_by_role("button", name="Make it").click()
+    box.get_by_role("button", name="Create").click()
     page.get_by_role("link", name="payment", exact=True).click()
     page.get_by_label("Id", exact=True).fill("stripe")
     page.locator("summary", has_text="Write it").click()
@@ -287,7 +287,7 @@ def the_node_is_drained_and_resumed(page: Page, node: NodeProcess, watch: Watch)
     """Nobody is served meanwhile."""
     watch.allow(refusal_of(503))
     tab(page, "This node")
-    stands = page.get_by_role("region", name="How it stands")
+    stands = page.get_by_role("region", name="Status")
     stands.get_by_role("button", name="Drain").click()
     page.get_by_role("dialog").get_by_role("button", name="Drain it").click()
     expect(page.locator(".banners")).to_contain_text("This node is drained")
@@ -315,7 +315,7 @@ def test_an_evening(
 ) -> None:
     page.goto(origin(node))
     sign_in(page)
-    choose(page, "world.main", "Make it…")
+    choose(page, "world.main", "Create…")
     assert told(node, "INFO FOR DATABASE world.main")["tables"] == []
     a_table_is_imported(page, node, tmp_path)
     an_index_is_chosen(page, node)

@@ -265,7 +265,7 @@ def test_a_running_script_is_killed(console: Page, watch: Watch) -> None:
     console.get_by_role("region", name="Running scripts").get_by_role(
         "button", name="End r-"
     ).click()
-    console.get_by_role("dialog").get_by_role("button", name="End it").click()
+    console.get_by_role("dialog").get_by_role("button", name="End").click()
     expect(console.get_by_role("dialog")).to_have_count(0)
     console.get_by_role("link", name="Scripts").click()
     expect(console.locator(".results .notice")).to_contain_text("Cancelled")
@@ -318,7 +318,7 @@ def test_hostile_values_are_text(console: Page, node: NodeProcess) -> None:
     assert result.locator("img").count() == 0
     result.get_by_role("button", name="xxxx").click()
     dialog = console.get_by_role("dialog")
-    dialog.get_by_role("button", name="All of it").click()
+    dialog.get_by_role("button", name="Show all").click()
     assert len(dialog.locator(".whole").inner_text()) > 1_000_000
     node.script("DELETE odd:bad", **PLACE)
 

@@ -79,7 +79,7 @@ def test_a_session_that_another_one_goes_on_with_shows_nothing_of_the_first(
     console.evaluate("location.hash = '#/access'")
     expect(console.get_by_role("region", name="Users")).to_contain_text("other")
     node.script("ALTER USER root SET ROLE owner")
-    console.get_by_role("button", name="Read again").click()
+    console.get_by_role("button", name="Refresh").click()
     sign_in(console, "other")
     expect(console.locator("main")).to_contain_text("NotAllowed")
     expect(console.get_by_role("region", name="Users")).to_have_count(0)
@@ -103,9 +103,9 @@ def test_what_is_refused_for_good_is_not_asked_again_and_again(
 def test_an_address_of_no_place_shows_no_other_one(opened: Opened) -> None:
     for address in ("#/topics/no%20name/main", "#/run/1x/y/table/t", "#/topics/shop"):
         page = opened(address)
-        expect(page.get_by_text("There is no such page")).to_be_visible()
+        expect(page.get_by_text("Page not found")).to_be_visible()
         opened("#/topics/shop/main")
-        expect(page.get_by_role("button", name="Make a topic")).to_be_visible()
+        expect(page.get_by_role("button", name="New topic")).to_be_visible()
 
 
 @pytest.mark.own_page
@@ -139,7 +139,7 @@ def test_a_node_of_another_version_is_told(console: Page, node: NodeProcess) -> 
     console.route("**/health", later)
     console.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(console.locator(".banners")).to_contain_text("The node has version 9.0.0 now")
-    expect(console.locator(".banners").get_by_role("button", name="Load the page")).to_be_visible()
+    expect(console.locator(".banners").get_by_role("button", name="Reload")).to_be_visible()
 
 
 def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch: Watch) -> None:
@@ -147,9 +147,9 @@ def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch:
     page.route("**/tabs/topics.js", lambda route: route.fulfill(status=404))
     page.goto(f"{origin(node)}/#/topics/shop/main")
     sign_in(page)
-    expect(page.locator("main")).to_contain_text("A part of the console did not come")
+    expect(page.locator("main")).to_contain_text("Part of the console failed to load")
     page.unroute_all()
-    page.get_by_role("button", name="Load the page again").click()
+    page.get_by_role("button", name="Reload").click()
     sign_in(page)
     expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
 
@@ -167,7 +167,7 @@ def test_of_what_is_not_there_nothing_is_offered(
 ) -> None:
     watch.allow(refusal_of(404))
     page = opened(address)
-    expect(page.get_by_text("Not there").first).to_be_visible()
+    expect(page.get_by_text("Not found").first).to_be_visible()
     expect(page.get_by_role("button", name=not_offered, exact=True)).to_have_count(0)
 
 
@@ -182,8 +182,8 @@ def test_keys_are_listed(console: Page) -> None:
 def test_the_place_is_chosen(console: Page, node: NodeProcess) -> None:
     node.script("DEFINE NAMESPACE other; DEFINE DATABASE other.two")
     console.get_by_role("button", name="Place").click()
-    console.get_by_label("Find, or name one").fill("other.two")
-    console.get_by_role("button", name="Go there").click()
+    console.get_by_label("Find or create").fill("other.two")
+    console.get_by_role("button", name="Open").click()
     expect(console.locator(".place")).to_contain_text("other.two")
     assert console.url.endswith("#/run/other/two")
 
@@ -282,7 +282,7 @@ def test_who_is_of_a_place_finds_itself_there(page: Page, node: NodeProcess) -> 
 
 def test_an_address_that_leads_nowhere_says_so(opened: Opened) -> None:
     page = opened("#/nowhere/%E0%A4%A/x")
-    expect(page.get_by_text("There is no such page")).to_be_visible()
+    expect(page.get_by_text("Page not found")).to_be_visible()
     page.go_back()
     expect(page.get_by_role("textbox", name="Script")).to_be_visible()
 
@@ -325,7 +325,7 @@ def test_a_node_that_is_gone_is_found_again_and_nothing_typed_is_lost(
         node.kill()
         page.get_by_role("button", name="Run", exact=True).click()
         expect(page.locator(".results")).to_contain_text("No answer")
-        expect(page.locator(".banners")).to_contain_text("The node does not answer")
+        expect(page.locator(".banners")).to_contain_text("The node does not respond")
         node = NodeProcess(tmp_path / "store", words).start()
         expect(page.get_by_role("dialog", name="Sign in again")).to_be_visible()
         expect(page.locator(".banners")).not_to_contain_text("does not answer")

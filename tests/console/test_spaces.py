@@ -92,7 +92,7 @@ def test_a_key_is_set_and_one_that_is_there_is_left_alone(
     box.get_by_label("It expires").select_option("for")
     box.get_by_label("After", exact=True).fill("1h")
     box.get_by_label("Reason").fill("by hand")
-    box.get_by_role("button", name="Set it").click()
+    box.get_by_role("button", name="Set").click()
     key_of(page, "a/b c")
     found = run(sessions, "GET 'a/b c' FROM few")
     assert found["value"]["sum"] == {"$dec": "12.30"}
@@ -102,14 +102,14 @@ def test_a_key_is_set_and_one_that_is_there_is_left_alone(
     box.get_by_label("Key", exact=True).fill("a/b c")
     box.get_by_label("Value as").select_option("text")
     box.get_by_label("Value", exact=True).fill("other")
-    box.get_by_role("button", name="Set it").click()
+    box.get_by_role("button", name="Set").click()
     expect(page.get_by_text("Not written: the key is there.")).to_be_visible()
     assert run(sessions, "GET 'a/b c' FROM few")["value"]["one"] == 1.0
     page.get_by_role("button", name="Set", exact=True).click()
     expect(box.get_by_label("It expires")).to_have_value("keep")
     box.get_by_label("Value as").select_option("text")
     box.get_by_label("Value", exact=True).fill("other")
-    box.get_by_role("button", name="Set it").click()
+    box.get_by_role("button", name="Set").click()
     expect(page.get_by_text("Written.", exact=True)).to_be_visible()
     found = run(sessions, "GET 'a/b c' FROM few")
     assert found["value"] == "other"
@@ -122,9 +122,9 @@ def test_an_expiry_is_changed_and_taken_away(opened: Opened, sessions: NodeProce
     page.get_by_role("button", name="Expiry").click()
     box = dialog(page, "Change the expiry")
     box.get_by_label("It expires after").fill("soon")
-    expect(box.get_by_role("button", name="Change it")).to_be_disabled()
+    expect(box.get_by_role("button", name="Save")).to_be_disabled()
     box.get_by_label("It expires after").fill("2h")
-    box.get_by_role("button", name="Change it").click()
+    box.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Its expiry is changed.")).to_be_visible()
     assert run(sessions, "GET 'short' FROM few")["ttl"]["$dur"].startswith("1h59m")
     page.get_by_role("button", name="Persist").click()
@@ -182,7 +182,7 @@ def test_hostile_keys_are_text(opened: Opened, sessions: NodeProcess) -> None:
     expect(page.get_by_text("There is no such key")).to_be_visible()
     assert run(sessions, "KEYS FROM hostile PREFIX 'two'")["keys"] == []
     opened(f"#/run/shop/main/space/hostile?key={quote('k' * 1024)}")
-    expect(page.get_by_role("button", name="All of it")).to_be_visible()
+    expect(page.get_by_role("button", name="Show all")).to_be_visible()
     assert overflow(page) == []
 
 

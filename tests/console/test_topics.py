@@ -98,7 +98,7 @@ def test_the_list_tells_how_each_topic_stands(opened: Opened, orders: NodeProces
 
 def test_a_topic_tells_of_its_readers_and_groups(opened: Opened, orders: NodeProcess) -> None:
     page = opened("#/topics/shop/main/orders")
-    expect(page.get_by_label("How it stands")).to_contain_text("1 to 250")
+    expect(page.get_by_label("Status")).to_contain_text("1 to 250")
     senders = row(page, "Readers and groups", "senders").get_by_role("cell")
     told = run(orders, "INFO FOR GROUP senders ON orders")
     expect(senders.nth(3)).to_have_text(str(told["waiting"]))
@@ -141,7 +141,7 @@ def test_a_message_is_looked_at(opened: Opened, orders: NodeProcess) -> None:
     box = dialog(page, "Message 3 of orders")
     expect(box.get_by_role("region", name="Value").locator(".whole")).to_have_text("3")
     expect(box).to_contain_text("trace")
-    box.get_by_role("button", name="The one behind").click()
+    box.get_by_role("button", name="Next").click()
     expect(dialog(page, "Message 4 of orders")).to_contain_text("7f")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -159,9 +159,9 @@ def test_a_dead_letter_says_where_it_died(opened: Opened, orders: NodeProcess) -
 
 def test_a_topic_is_made_with_its_clauses(opened: Opened, node: NodeProcess) -> None:
     page = opened("#/topics/shop/main")
-    page.get_by_role("button", name="Make a topic").click()
-    box = dialog(page, "Make a topic")
-    make = box.get_by_role("button", name="Make it")
+    page.get_by_role("button", name="New topic").click()
+    box = dialog(page, "New topic")
+    make = box.get_by_role("button", name="Create")
     expect(make).to_be_disabled()
     box.get_by_label("Name").fill("made here")
     expect(box).to_contain_text("Letters, digits")
@@ -197,8 +197,8 @@ def test_settings_are_changed_one_by_one(opened: Opened, node: NodeProcess) -> N
     box.get_by_label("Keep messages for").fill("")
     box.get_by_label("Hold at most").fill("2MiB")
     expect(box.locator("pre")).to_have_text("ALTER TOPIC `changed` SET KEEP NONE, BYTES 2MiB")
-    box.get_by_role("button", name="Change it").click()
-    expect(page.get_by_label("How it stands")).to_contain_text("2MiB")
+    box.get_by_role("button", name="Save").click()
+    expect(page.get_by_label("Status")).to_contain_text("2MiB")
     told = run(node, "INFO FOR TOPIC changed")
     assert (told["keep"], told["max_bytes"]) == (None, 2 << 20)
     assert told["dedup"] == {"$dur": "5m"}
@@ -257,21 +257,21 @@ def test_a_text_is_published_as_it_stands(opened: Opened, node: NodeProcess) -> 
 def test_readers_are_made_moved_and_removed(opened: Opened, node: NodeProcess) -> None:
     run(node, "DEFINE TOPIC read; PUBLISH INTO read VALUES [1, 2, 3]")
     page = opened("#/topics/shop/main/read")
-    page.get_by_role("button", name="Make a reader").click()
-    box = dialog(page, "Make a reader")
+    page.get_by_role("button", name="New reader").click()
+    box = dialog(page, "New reader")
     box.get_by_label("Name").fill("audit")
     box.get_by_label("Begins at").select_option("AFTER")
     box.get_by_label("Position").fill("2")
-    box.get_by_role("button", name="Make it").click()
+    box.get_by_role("button", name="Create").click()
     expect(row(page, "Readers and groups", "audit")).to_be_visible()
     assert run(node, "INFO FOR TOPIC read")["readers"][0]["position"] == 2
     page.get_by_role("button", name="Move reader audit", exact=True).click()
     dialog(page, "Move the reader").get_by_label("To", exact=True).select_option("START")
-    confirm(page, "Move the reader", "audit", "Move it", "again from the first")
+    confirm(page, "Move the reader", "audit", "Move", "again from the first")
     assert run(node, "INFO FOR TOPIC read")["readers"][0]["position"] == 0
     assert last_kept(node)[1] == "again from the first"
     page.get_by_role("button", name="Remove reader audit", exact=True).click()
-    confirm(page, "Remove the reader", "audit", "Remove it", "not wanted")
+    confirm(page, "Remove the reader", "audit", "Remove", "not wanted")
     expect(row(page, "Readers and groups", "audit")).to_have_count(0)
     assert run(node, "INFO FOR TOPIC read")["readers"] == []
     assert last_kept(node) == ("DROP READER audit ON read", "not wanted")
@@ -280,8 +280,8 @@ def test_readers_are_made_moved_and_removed(opened: Opened, node: NodeProcess) -
 def test_groups_are_made_changed_moved_and_removed(opened: Opened, node: NodeProcess) -> None:
     run(node, "DEFINE TOPIC work; DEFINE TOPIC dead; PUBLISH INTO work VALUES [1, 2, 3]")
     page = opened("#/topics/shop/main/work")
-    page.get_by_role("button", name="Make a group").click()
-    box = dialog(page, "Make a group")
+    page.get_by_role("button", name="New group").click()
+    box = dialog(page, "New group")
     box.get_by_label("Name").fill("senders")
     box.get_by_label("Deadline").fill("1m")
     box.get_by_label("In flight at most").fill("200")
@@ -289,7 +289,7 @@ def test_groups_are_made_changed_moved_and_removed(opened: Opened, node: NodePro
     box.get_by_label("Dead letter topic").fill("dead")
     box.get_by_label("Backoff").fill("1s, 10s")
     box.get_by_label("Messages of one key").check()
-    box.get_by_role("button", name="Make it").click()
+    box.get_by_role("button", name="Create").click()
     expect(row(page, "Readers and groups", "senders")).to_be_visible()
     told = run(node, "INFO FOR GROUP senders ON work")
     assert (told["deadline"], told["max_in_flight"]) == ({"$dur": "1m"}, 200)
@@ -299,7 +299,7 @@ def test_groups_are_made_changed_moved_and_removed(opened: Opened, node: NodePro
     box = dialog(page, "Settings of the group")
     box.get_by_label("Deliveries at most").fill("7")
     box.get_by_label("Backoff").fill("")
-    box.get_by_role("button", name="Change it").click()
+    box.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Changed.", exact=True)).to_be_visible()
     told = run(node, "INFO FOR GROUP senders ON work")
     assert (told["deliveries"], told["backoff"], told["dead_letter"]) == (7, [], "dead")
@@ -308,12 +308,12 @@ def test_groups_are_made_changed_moved_and_removed(opened: Opened, node: NodePro
     box.get_by_label("To", exact=True).select_option("TIME")
     box.get_by_label("Time").fill("2001-02-03T04:05:06")
     box.get_by_label("To", exact=True).select_option("END")
-    confirm(page, "Move the group", "senders", "Move it", "these were done by hand")
+    confirm(page, "Move the group", "senders", "Move", "these were done by hand")
     expect(page.get_by_text("Moved.", exact=True)).to_be_visible()
     assert run(node, "INFO FOR GROUP senders ON work")["lag"] == 0
     assert last_kept(node)[1] == "these were done by hand"
     page.get_by_role("button", name="Remove group senders", exact=True).click()
-    confirm(page, "Remove the group", "senders", "Remove it", "no worker is left")
+    confirm(page, "Remove the group", "senders", "Remove", "no worker is left")
     expect(row(page, "Readers and groups", "senders")).to_have_count(0)
     assert run(node, "INFO FOR TOPIC work")["groups"] == []
     assert last_kept(node) == ("DROP GROUP senders ON work", "no worker is left")
@@ -326,7 +326,7 @@ def test_a_topic_is_trimmed(opened: Opened, node: NodeProcess) -> None:
     box = dialog(page, "Trim the topic")
     box.get_by_label("First position that stays").fill("4")
     expect(box).to_contain_text("3 messages go.")
-    confirm(page, "Trim the topic", "long", "Trim it", "too old")
+    confirm(page, "Trim the topic", "long", "Trim", "too old")
     expect(page.get_by_text("Trimmed: 3 messages.")).to_be_visible()
     assert [one["value"] for one in run(node, "READ FROM long AFTER 0")] == [4]
     assert last_kept(node)[1] == "too old"
@@ -348,13 +348,13 @@ def test_dead_letters_are_redriven(opened: Opened, node: NodeProcess) -> None:
     expect(box.get_by_label("To the topic")).to_have_value("jobs")
     box.get_by_label("At most").fill("1")
     box.get_by_label("Reason").fill("mended")
-    box.get_by_role("button", name="Move them").click()
+    box.get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("Moved: 1 messages.")).to_be_visible()
     assert [one["value"] for one in run(node, "READ FROM jobs AFTER 2")] == ["a"]
     assert last_kept(node)[1] == "mended"
     opened("#/topics/shop/main/jobs")
     page.get_by_role("button", name="Redrive group doers", exact=True).click()
-    dialog(page, "Redrive messages").get_by_role("button", name="Move them").click()
+    dialog(page, "Redrive messages").get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("Moved: 1 messages.")).to_be_visible()
     assert [one["value"] for one in run(node, "READ FROM jobs AFTER 2")] == ["a", "b"]
     assert run(node, "READ FROM graves AFTER 0") == []
@@ -365,7 +365,7 @@ def test_a_topic_is_removed(opened: Opened, node: NodeProcess, watch: Watch) -> 
     run(node, "DEFINE TOPIC old; DEFINE TOPIC other")
     page = opened("#/topics/shop/main/old")
     page.get_by_role("button", name="Remove", exact=True).click()
-    confirm(page, "Remove the topic", "old", "Remove it", "nobody reads it")
+    confirm(page, "Remove the topic", "old", "Remove", "nobody reads it")
     expect(row(page, "Topics", "other")).to_be_visible()
     expect(row(page, "Topics", "old")).to_have_count(0)
     expect(page.locator("main")).to_be_focused()

@@ -53,11 +53,11 @@ def test_a_viewer_looks_and_is_refused_the_rest(
     expect(box.get_by_role("alert")).to_contain_text("NotAllowed")
     expect(box.get_by_role("alert")).to_contain_text("WRITE")
     expect(box.get_by_label("Value", exact=True)).to_have_value("1")
-    box.get_by_role("button", name="Leave it").click()
+    box.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Remove", exact=True).click()
     box = dialog(page, "Remove the topic")
     box.get_by_label("Type the").fill("orders")
-    box.get_by_role("button", name="Remove it").click()
+    box.get_by_role("button", name="Remove").click()
     expect(box.get_by_role("alert")).to_contain_text("NotAllowed")
     assert run(orders, "INFO FOR TOPIC orders")["messages"] == 2
 
@@ -92,7 +92,7 @@ def test_a_member_sees_what_is_granted_and_no_more(
     expect(row(page, "Topics", "orders").get_by_role("cell").nth(1)).to_have_text("–")
     expect(row(page, "Topics", "other")).to_have_count(0)
     page.get_by_role("link", name="orders").click()
-    expect(page.get_by_text("Its figures are not told to you")).to_be_visible()
+    expect(page.get_by_text("No permission to see its figures")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("READ")
 
 
@@ -118,12 +118,12 @@ def test_what_takes_no_changes_says_so(opened: Opened, orders: NodeProcess, watc
         expect(box.get_by_role("alert")).to_contain_text("NotWritable")
         page.keyboard.press("Escape")
         run(orders, "DEFINE NODE ROLES NONE")
-        page.get_by_role("button", name="Read again").click()
+        page.get_by_role("button", name="Refresh").click()
         expect(page.locator("main .notice.drained")).to_contain_text("Draining")
         expect(page.get_by_role("button", name="Message 2")).to_be_visible()
     finally:
         run(orders, "DEFINE NODE ROLES serving, writable")
-    page.get_by_role("button", name="Read again").click()
+    page.get_by_role("button", name="Refresh").click()
     expect(page.locator("main .notice.drained")).to_have_count(0)
 
 
@@ -162,9 +162,9 @@ def test_a_topic_that_is_held_is_not_removed(
     page.get_by_role("button", name="Remove", exact=True).click()
     box = dialog(page, "Remove the topic")
     box.get_by_label("Type the").fill("graves")
-    box.get_by_role("button", name="Remove it").click()
+    box.get_by_role("button", name="Remove").click()
     expect(box.get_by_role("alert")).to_contain_text("StillHeld")
-    box.get_by_role("button", name="Leave it").click()
+    box.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
@@ -181,11 +181,11 @@ def test_hostile_contents_are_text(opened: Opened, node: NodeProcess) -> None:
     expect(box.locator(".key bdi")).to_have_text(HOSTILE)
     expect(box.locator("dt bdi").first).to_have_text(HOSTILE)
     assert page.locator("main img, main script").count() == 0
-    box.get_by_role("button", name="The one behind").click()
+    box.get_by_role("button", name="Next").click()
     box = dialog(page, "Message 2 of hostile")
-    expect(box.get_by_role("button", name="All of it")).to_be_visible()
+    expect(box.get_by_role("button", name="Show all")).to_be_visible()
     assert len(box.inner_text()) < 10_000
-    box.get_by_role("button", name="All of it").click()
+    box.get_by_role("button", name="Show all").click()
     expect(box.locator(".whole")).to_contain_text("x" * 5_000)
 
 
@@ -213,7 +213,7 @@ def test_the_keyboard_is_enough(opened: Opened, node: NodeProcess) -> None:
     expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
     page.locator("main").focus()
     page.keyboard.press("n")
-    box = dialog(page, "Make a topic")
+    box = dialog(page, "New topic")
     expect(box.get_by_label("Name")).to_be_focused()
     page.keyboard.type("typed")
     page.keyboard.press("Enter")
@@ -258,7 +258,7 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
     for button, title in [
         ("Publish", "Publish a message"), ("Settings", "Settings of the topic"),
         ("Trim", "Trim the topic"), ("Redrive", "Redrive messages"), ("Remove", "Remove the topic"),
-        ("Make a reader", "Make a reader"), ("Make a group", "Make a group"),
+        ("New reader", "New reader"), ("New group", "New group"),
         ("Move group senders", "Move the group"),
         ("Settings group senders", "Settings of the group"),
     ]:  # fmt: skip

@@ -101,13 +101,13 @@ def test_the_first_passphrase(tmp_path: Path, page: Page, watch: Watch) -> None:
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("A lost passphrase is a lost vault")
         dialog.get_by_label("New passphrase", exact=True).fill(PASSPHRASE)
-        dialog.get_by_label("New passphrase again").fill("another one")
-        expect(dialog.get_by_role("button", name="Set it")).to_be_disabled()
-        dialog.get_by_label("New passphrase again").fill(PASSPHRASE)
+        dialog.get_by_label("Repeat new passphrase").fill("another one")
+        expect(dialog.get_by_role("button", name="Set")).to_be_disabled()
+        dialog.get_by_label("Repeat new passphrase").fill(PASSPHRASE)
         expect(dialog.locator(".composed pre")).to_have_text(
             "POST /vault/passphrase\n{ new: '...' }"
         )
-        dialog.get_by_role("button", name="Set it").click()
+        dialog.get_by_role("button", name="Set").click()
         expect(page.get_by_text("The passphrase is in force")).to_be_visible()
         assert other.request("GET", "/vault").json["store"]["set"]
         assert leaks(page, other, PASSPHRASE) == []
@@ -167,14 +167,14 @@ def test_changing_the_passphrase(unsealed: NodeProcess, opened: Opened, rekey: b
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Old passphrase").fill(PASSPHRASE)
     dialog.get_by_label("New passphrase", exact=True).fill("canary second")
-    dialog.get_by_label("New passphrase again").fill("canary second")
+    dialog.get_by_label("Repeat new passphrase").fill("canary second")
     if rekey:
         dialog.get_by_label("Keys").select_option("new")
         expect(dialog.locator(".composed pre")).to_contain_text("rekey: true")
         expect(dialog).to_contain_text("every value is sealed again")
     else:
         expect(dialog).to_contain_text("The keys stay")
-    dialog.get_by_role("button", name="Change it").click()
+    dialog.get_by_role("button", name="Save").click()
     expect(page.locator(".notice.well")).to_contain_text("wraps made anew")
     assert leaks(page, unsealed, PASSPHRASE, "canary second") == []
     well(unsealed, "/vault/passphrase", old="canary second", new=PASSPHRASE)
@@ -185,7 +185,7 @@ def test_a_vault_with_a_passphrase_of_its_own(unsealed: NodeProcess, opened: Ope
     page.get_by_role("button", name="New vault…").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("no name")
-    expect(dialog.get_by_role("button", name="Make it")).to_be_disabled()
+    expect(dialog.get_by_role("button", name="Create")).to_be_disabled()
     dialog.get_by_label("Name").fill("mine")
     dialog.get_by_label("Comment").fill("it's ours")
     dialog.get_by_label("It has a passphrase of its own").check()
@@ -194,7 +194,7 @@ def test_a_vault_with_a_passphrase_of_its_own(unsealed: NodeProcess, opened: Ope
     expect(dialog.locator(".composed pre")).to_have_text(
         "DEFINE VAULT `mine` PASSPHRASE '...' VERSIONS 1 COMMENT 'it\\'s ours'"
     )
-    dialog.get_by_role("button", name="Make it").click()
+    dialog.get_by_role("button", name="Create").click()
     page.get_by_role("link", name="mine", exact=True).click()
     expect(page.locator(".notice.sealed")).to_be_visible()
     page.get_by_label("Passphrase of mine").fill(OWN)
@@ -385,10 +385,10 @@ def test_the_trail_is_paged_and_filtered(unsealed: NodeProcess, opened: Opened) 
     page = opened("#/vault/shop/main/payment")
     rows = page.get_by_role("region", name="Trail").locator("tbody tr:not(.gap)")
     expect(page.get_by_text("100 of 100 that were read")).to_be_visible()
-    page.get_by_role("button", name="Older ones").click()
+    page.get_by_role("button", name="Older").click()
     expect(page.get_by_text("100 of 100 that were read")).to_have_count(0)
     well(unsealed, f"{PAYMENT}/erase", id="nothing")
-    page.get_by_role("button", name="Read its newest").click()
+    page.get_by_role("button", name="Load newest").click()
     newest = trail(unsealed)[0]["seq"]
     expect(rows.first).to_contain_text(str(newest))
     expect(page.get_by_text("100 of 100 that were read")).to_have_count(0)
@@ -400,7 +400,7 @@ def test_the_trail_is_paged_and_filtered(unsealed: NodeProcess, opened: Opened) 
     expect(rows).to_have_count(1)
     page.get_by_label("Outcome").select_option("refused")
     expect(page.get_by_text("No such entry")).to_be_visible()
-    page.get_by_role("button", name="Look through all of it").click()
+    page.get_by_role("button", name="Verify all").click()
     expect(page.get_by_text("Nothing is wrong with it")).to_be_visible()
 
 
@@ -465,6 +465,6 @@ def test_it_can_be_seen(unsealed: NodeProcess, opened: Opened) -> None:
     assert findings(page) == []
     assert overflow(page) == []
     well(unsealed, "/vault/seal")
-    page.get_by_role("button", name="Read again").click()
+    page.get_by_role("button", name="Refresh").click()
     expect(page.locator(".notice.sealed").first).to_be_visible()
     assert findings(page) == []

@@ -31,7 +31,7 @@ const columns = (open) => [
     cell: (entry) => html`<${Moment} of=${entry.at} />` },
   { name: 'user', title: 'User', value: (entry) => entry.user, text: (entry) => entry.user ?? '',
     cell: (entry) => (entry.user === null ? html`<span class="soft">–</span>` : html`<bdi>${entry.user}</bdi>`) },
-  { name: 'what', title: 'What', value: (entry) => entry.statement ?? entry.action, width: '46ch',
+  { name: 'what', title: 'Statement', value: (entry) => entry.statement ?? entry.action, width: '46ch',
     cell: (entry) => (entry.statement === null ? html`<span class="soft">${entry.action}</span>` : cut(entry.statement)) },
   { name: 'outcome', title: 'Outcome', width: '18ch', value: (entry) => entry.refused, cell: (entry) => (entry.refused
     ? html`<span class="chip ill" title=${entry.needs ? `needs ${entry.needs}` : undefined}>${entry.refused}</span>
@@ -67,7 +67,7 @@ function Entries({ name, ask, query, about }) {
       <${Choice} label="Outcome" value=${outcome} options=${OUTCOMES} onInput=${(to) => put({ outcome: to })} />
       ${name === 'audit' && html`<${Choice} label="Action" value=${action} onInput=${(to) => put({ action: to })}
         options=${[['', 'all'], ['came', 'who came and left'], ['statement', 'statements']]} />`}
-      <${Button} submit>Ask the node<//>
+      <${Button} submit>Search<//>
     <//>
     <${Answer} asked=${asked} what="entries">
       ${(first) => html`<${Read} key=${`${told} ${asked.at?.getTime()}`} first=${first} at=${asked.at} again=${asked.again}
@@ -112,8 +112,8 @@ function Read({ first, at, again, loading, ask, filters, name, onOpen }) {
     <p class="actions">
       <span>${rows.length === entries.length ? `${rows.length} entries` : `${rows.length} of the ${entries.length} entries that were read`}</span>
       <${Ago} at=${at} />
-      <${Button} onClick=${again} busy=${loading}>Read again<//>
-      ${all ? html`<span class="soft">all that is kept</span>` : html`<${Button} onClick=${older} busy=${busy}>Older ones<//>`}
+      <${Button} onClick=${again} busy=${loading}>Refresh<//>
+      ${all ? html`<span class="soft">all that is kept</span>` : html`<${Button} onClick=${older} busy=${busy}>Older<//>`}
       <${Button} onClick=${() => save(`${name}.json`, json(rows), 'application/json')}>Save<//>
     </p>
     ${error && html`<${Refused} error=${error} />`}

@@ -61,7 +61,7 @@ export function Grants({ user, held, place, onDone }) {
   }, [held]);
   return html`
     <section class="card stack" aria-labelledby="grants-title">
-      <h3 id="grants-title">What it holds</h3>
+      <h3 id="grants-title">Privileges</h3>
       <${Why} held=${held} />
       <${Form} onSubmit=${submit}>
         ${nouns.length > DRAWN && html`<${Text} label="Find in its grants" type="search" value=${wanted} onInput=${look}
@@ -87,7 +87,7 @@ export function Grants({ user, held, place, onDone }) {
           <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain} maxlength="500" />`}
         ${error && html`<${Refused} error=${error} />`}
         ${composed && html`<p class="actions">
-          <${Button} onClick=${() => change({})}>Leave it<//>
+          <${Button} onClick=${() => change({})}>Cancel<//>
           <${Button} look="main" submit busy=${doing || done === held}>Grant and revoke<//></p>`}
       <//>
       <${Added} place=${place} known=${nouns} onAdd=${(noun) => add([...added, noun])} />

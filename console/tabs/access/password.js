@@ -10,7 +10,7 @@ export function NewPassword({ onInput, hint = '8 to 1024 characters', ...more })
   return html`
     <${Text} label="New password" type="password" autocomplete="new-password" value=${first} hint=${hint} ...${more}
       onInput=${(text) => { type(text); both(text, again); }} />
-    <${Text} label="New password once more" type="password" autocomplete="new-password" value=${again}
+    <${Text} label="Repeat new password" type="password" autocomplete="new-password" value=${again}
       wrong=${again !== '' && again !== first && 'It is not the same'}
       onInput=${(text) => { repeat(text); both(first, text); }} />`;
 }

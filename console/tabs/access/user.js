@@ -24,7 +24,7 @@ export function OneUser({ user, place }) {
   const [open, see] = useState(null);
   const asked = useAsked(isName(user) ? (signal) => read(user, signal) : null, [user]);
   if (!isName(user)) {
-    return html`<${Empty} title="That is no name of a user"><p><a href=${link('access')}>All users</a></p><//>`;
+    return html`<${Empty} title="Not a user name"><p><a href=${link('access')}>All users</a></p><//>`;
   }
   const close = () => see(null);
   const done = () => {
@@ -37,7 +37,7 @@ export function OneUser({ user, place }) {
         <div class="head">
           <h2><bdi>${found.name}</bdi> <span class="chip">${found.role}</span></h2>
           <p class="actions"><${Ago} at=${asked.at} />
-            <${Button} onClick=${asked.again} busy=${asked.loading}>Read again<//>
+            <${Button} onClick=${asked.again} busy=${asked.loading}>Refresh<//>
             <${Button} onClick=${() => see('role')}>Change role<//>
             <${Button} onClick=${() => see('password')}>Set password<//>
             <${Button} look="danger" onClick=${() => see('remove')}>Remove<//></p>
@@ -49,7 +49,7 @@ export function OneUser({ user, place }) {
           <dt>Comment</dt><dd>${found.comment === null ? html`<span class="soft">none</span>`
             : html`<${Value} of=${found.comment} name="Comment" />`}</dd>
           <dt>Made</dt><dd><${Moment} of=${found.created} /></dd>
-          <dt>What it did</dt><dd><a href=${link('access', ['statements'], { of: found.name })}>statement log</a>,${' '}
+          <dt>Activity</dt><dd><a href=${link('access', ['statements'], { of: found.name })}>statement log</a>,${' '}
             <a href=${link('access', ['audit'], { of: found.name })}>audit trail</a></dd>
         </dl>
         <${Grants} user=${found.name} held=${held} place=${place} onDone=${asked.again} />
@@ -66,7 +66,7 @@ export function OneUser({ user, place }) {
 function Role({ user, onClose, onDone }) {
   const [role, choose] = useState(user.role);
   return html`
-    <${Perform} title="Change role" statement=${role === user.role ? null : alterRole(user.name, role)} act="Change it" reasoned
+    <${Perform} title="Change role" statement=${role === user.role ? null : alterRole(user.name, role)} act="Save" reasoned
       onDone=${onDone} onClose=${onClose}>
       <${Choice} label="Role" value=${role} onInput=${choose} options=${ROLES} autofocus
         hint=${`Inside ${user.space ?? 'the whole store'}: ${BRINGS[role]}. Its sessions end.`} />
@@ -76,7 +76,7 @@ function Role({ user, onClose, onDone }) {
 function Password({ user, onClose, onDone }) {
   const [password, take] = useState('');
   return html`
-    <${Perform} title="Set password" statement=${password ? alterPassword(user.name, password) : null} act="Set it"
+    <${Perform} title="Set password" statement=${password ? alterPassword(user.name, password) : null} act="Set"
       onDone=${onDone} onClose=${onClose}>
       <p>All sessions of <bdi>${user.name}</bdi> end.</p>
       <${NewPassword} onInput=${take} autofocus />

@@ -34,12 +34,12 @@ export function Users() {
   const [making, make] = useState(false);
   const asked = useAsked((signal) => node.run(info.users(), { signal }), []);
   return html`
-    <p class="actions"><${Button} look="main" onClick=${() => make(true)}>Make a user<//>
+    <p class="actions"><${Button} look="main" onClick=${() => make(true)}>New user<//>
       <${Ago} at=${asked.at} />
-      <button type="button" onClick=${asked.again} aria-busy=${asked.loading}>Read again</button></p>
+      <button type="button" onClick=${asked.again} aria-busy=${asked.loading}>Refresh</button></p>
     <${Answer} asked=${asked} what="users">${(users) => html`<${Listed} users=${users} />`}<//>
     ${asked.error?.code === 'NotAllowed' && html`<p class="soft">Only an owner sees users: of the store all of them,
-      of a place those who belong to it. <a href=${link('access', ['you'])}>What you may do yourself</a></p>`}
+      of a place those who belong to it. <a href=${link('access', ['you'])}>Your privileges</a></p>`}
     ${making && html`<${Made} space=${who?.space ?? ''} onClose=${() => make(false)} />`}`;
 }
 
@@ -76,7 +76,7 @@ function Made({ space: own, onClose }) {
   const misplaced = space !== '' && !isPart(space);
   const made = isName(user) && !misplaced && password ? defineUser({ user, role, space, password, comment }) : null;
   return html`
-    <${Perform} title="Make a user" statement=${made} act="Make it" onClose=${onClose}
+    <${Perform} title="New user" statement=${made} act="Create" onClose=${onClose}
       onDone=${() => go(link('access', ['users', user]))}>
       <${Text} label="Name" value=${user} onInput=${call} autofocus
         wrong=${misnamed && 'Letters, digits, _ and -, at most 64, no digit first'} />

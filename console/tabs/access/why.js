@@ -21,7 +21,7 @@ export function May({ held }) {
   const whole = names.length >= least && names.length <= most && names.every(isName);
   return html`
     <div class="stack">
-      <${Text} label="May it?" placeholder="TABLE shop.main.invoice" value=${typed} onInput=${type}
+      <${Text} label="Check a privilege" placeholder="TABLE shop.main.invoice" value=${typed} onInput=${type}
         hint="A noun, with all its names: what may be done on it, and why." />
       ${whole && html`<dl class="pairs" aria-label="What may be done">
         ${KINDS[kind].verbs.map((verb) => {

@@ -23,7 +23,7 @@ export function You() {
       <section class="card stack">
         <h2><bdi>${who.name}</bdi> <span class="chip">${who.role}</span></h2>
         <p>Inside ${who.space ? html`<bdi>${who.space}</bdi>` : 'the whole store'}: ${BRINGS[who.role] ?? ''}.
-          <span class="soft"> <a href=${link('access', ['statements'], { of: who.name })}>What you did</a></span></p>
+          <span class="soft"> <a href=${link('access', ['statements'], { of: who.name })}>Your activity</a></span></p>
         <${Answer} asked=${asked} what="your grants">${(held) => html`
           <p class="actions"><${Ago} at=${asked.at} /></p><${Why} held=${held} /><${May} held=${held} />`}<//>
       </section>
@@ -51,12 +51,12 @@ function Own() {
     <section class="card stack">
       <h2>Your password</h2>
       <${Form} onSubmit=${submit}>
-        <${Text} label="The one you have" type="password" autocomplete="current-password" value=${old} onInput=${typeOld} />
+        <${Text} label="Current password" type="password" autocomplete="current-password" value=${old} onInput=${typeOld} />
         <${NewPassword} key=${round} onInput=${type} hint="8 to 1024 characters. Your other sessions end." />
         <${Composed} of=${SHOWN} />
         ${error && html`<${Refused} error=${error} />`}
-        ${done && html`<${Notice} look="well" title="It is changed" />`}
-        <p class="actions"><${Button} look="main" submit busy=${doing} disabled=${!whole}>Change it<//></p>
+        ${done && html`<${Notice} look="well" title="Password changed" />`}
+        <p class="actions"><${Button} look="main" submit busy=${doing} disabled=${!whole}>Change password<//></p>
       <//>
     </section>`;
 }

@@ -51,7 +51,7 @@ export function Download({ form, from, isBad, onBusy, onDone }) {
   return html`
     <${Composed} of=${{ method: 'GET', path: shown }} />
     ${!offered && html`<p class="actions"><${Button} look="main" busy=${doing} disabled=${isBad} onClick=${make}>
-      ${doing ? 'Being made…' : 'Make it'}<//></p>`}
+      ${doing ? 'Being made…' : 'Create'}<//></p>`}
     ${offered && html`<${Offer} of=${offered} come=${come} doing=${doing} onSave=${store} onLeave=${leave} />`}
     ${error && html`<${Refused} error=${error} />`}
     ${saved && html`<${Notice} look="well" title="It is here"><${About} of=${saved} /><//>`}`;
@@ -68,8 +68,8 @@ function Offer({ of, come, doing, onSave, onLeave }) {
           <code>curl -fOJ -u <i>user</i> ${location.origin}/backup</code></p>`
         : come === null && html`<p>The node waits half a minute for somebody to take it.</p>`}
       <p class="actions">
-        <${Button} onClick=${onLeave}>Leave it<//>
-        ${!tooMuch && html`<${Button} look="main" busy=${doing} onClick=${onSave}>Save it<//>`}
+        <${Button} onClick=${onLeave}>Cancel<//>
+        ${!tooMuch && html`<${Button} look="main" busy=${doing} onClick=${onSave}>Download<//>`}
       </p><//>`;
 }
 

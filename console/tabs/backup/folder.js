@@ -78,7 +78,7 @@ function Restore({ path, onBusy, onDone, onClose }) {
         ${(found) => html`
           <${Makes} of=${found} />
           <p class="actions">
-            <${Button} onClick=${onClose}>Leave it<//>
+            <${Button} onClick=${onClose}>Cancel<//>
             <${Button} look="main" onClick=${() => ask(true)} disabled=${Boolean(asked.error)}>Go on<//>
           </p>`}
       <//>

@@ -58,7 +58,7 @@ export function Last({ turn }) {
           <${Table} label="The last backups and restores" columns=${COLUMNS} rows=${entries} height="40vh"
             empty="None that the audit trail still has" />
           ${back !== null && html`<p class="actions soft">Looked back to commit ${String(back)}
-            <${Button} look="quiet" onClick=${further} busy=${asked.loading}>Look further back<//></p>`}`}
+            <${Button} look="quiet" onClick=${further} busy=${asked.loading}>Load older<//></p>`}`}
       <//>
     </section>`;
 }

@@ -39,9 +39,9 @@ export function Running({ busy, onEnd }) {
             <span>${String(one.slices)} slices</span>
             ${one.rows_read > 0 && html`<span>${String(one.rows_read)} rows read</span>`}
             ${one.waiting && html`<span>waits</span>`}
-            <${Button} look="quiet" onClick=${() => end(one)}>End it…<//>
+            <${Button} look="quiet" onClick=${() => end(one)}>End…<//>
           </p><//>`)}
     </div>
-    ${ending && html`<${Killing} row=${ending} title="End it" onClose=${() => end(null)}>
+    ${ending && html`<${Killing} row=${ending} title="End" onClose=${() => end(null)}>
       <p>What it has made so far goes: no file is left, and no place.</p><//>`}`;
 }

@@ -69,7 +69,7 @@ export function Take({ place, files, onBusy, onDone }) {
   };
   return html`
     <section class="card part">
-      <h2>Take one</h2>
+      <h2>New backup</h2>
       <${Form} onSubmit=${submit}>
         <${Choice} label="Form" value=${form} options=${FORMS} hint=${CARRIES[form]}
           onInput=${(value) => { choose(value); call(null); }} />

@@ -89,7 +89,7 @@ function Joining({ one: { row, standing }, about, may, again }) {
         ${row.waits && html`<${Button} look=${row.token_expires === null ? 'main' : ''} onClick=${() => see('token')}>Join token<//>`}</span>`}
       ${open === 'token' && html`<${Token} row=${row} self=${about.self} onDone=${again} onClose=${close} />`}
       ${open === 'serve' && html`
-        <${Perform} title=${`Set ${row.name} to serving`} act="Set it" reasoned onDone=${again} onClose=${close}
+        <${Perform} title=${`Set ${row.name} to serving`} act="Set" reasoned onDone=${again} onClose=${close}
           statement=${alterReplica(row.name, { roles: ROLES.filter((role) => role === 'serving' || row.roles.includes(role)) })}>
           <p>What is declared of it says then that it answers clients.</p><//>`}
     </div>`;

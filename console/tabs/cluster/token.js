@@ -21,7 +21,7 @@ export function Token({ row, self, onDone, onClose }) {
   };
   if (made) return html`<${Shown} made=${made} row=${row} self=${self} onClose=${end} />`;
   return html`
-    <${Perform} title=${`A join token for ${row.name}`} statement=${createToken(row.name, span)} act="Make it" reasoned
+    <${Perform} title=${`A join token for ${row.name}`} statement=${createToken(row.name, span)} act="Create" reasoned
       onDone=${take} onClose=${onClose} stays>
       <p>Whoever brings it becomes this row's node, and is given all that the store holds. It opens once; a new one ends the one before.</p>
       ${self.surfaces.every(({ surface }) => surface !== 'peer') && html`

@@ -34,7 +34,7 @@ export function Roles({ roles, chosen = roles, title = 'Roles of this node', onD
       look=${drains ? 'danger' : 'main'} ...${declared(onDone, onClose, wanted.includes('writable'))}>
       ${Object.entries(ROLES).map(([role, about]) => html`<${Tick} label=${role} hint=${about} value=${ticked.includes(role)}
         onInput=${(to) => tick(to ? [...ticked, role] : ticked.filter((one) => one !== role))} />`)}
-      ${drains && html`<${Notice} look="warning" title="It is drained then">
+      ${drains && html`<${Notice} look="warning" title="This drains the node">
         <p>It keeps its data and answers no clients, on either surface, until it has a role again. This page can give it one.</p><//>`}
       ${roles.includes('coordinating') && !wanted.includes('coordinating') && html`
         <p>It takes the lead of its cluster no more, whatever its row says.</p>`}

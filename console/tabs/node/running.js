@@ -18,7 +18,7 @@ const columns = (end) => [
   { name: 'end', title: 'End', width: '9ch', cell: (one) => html`<${Button} look="danger" aria-label=${`End ${one.id}`}
     onClick=${() => end(one)}>KILL<//>` },
   { name: 'user', title: 'User', value: (one) => one.user, text: (one) => one.user, cell: (one) => html`<bdi>${one.user}</bdi>` },
-  { name: 'text', title: 'What', width: '52ch', value: (one) => one.text, cell: (one) => html`<bdi title=${one.text}>${one.text}</bdi>` },
+  { name: 'text', title: 'Statement', width: '52ch', value: (one) => one.text, cell: (one) => html`<bdi title=${one.text}>${one.text}</bdi>` },
   { name: 'rows', title: 'Rows read', align: 'end', width: '15ch', value: (one) => one.rows_read, cell: (one) => String(one.rows_read) },
   { name: 'waits', title: 'State', width: '14ch', cell: (one) => (one.waiting ? html`<span class="soft">waits</span>`
     : one.commit === null ? 'runs' : 'commits') },

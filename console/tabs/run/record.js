@@ -31,7 +31,7 @@ export function RecordPage({ id, place, onOpen }) {
           ? html`<${Empty} title="There is no such record"><p>Its history says whether there was one.</p><//>`
           : html`<div class="whole"><${Tree} of=${value} place=${place} /></div>
             <p class="actions"><${Button} onClick=${() => onOpen(changing(id, fieldsOf(value)).text)}>Change it in a script<//>
-              <${Button} onClick=${now.again}>Read again<//></p>`)}
+              <${Button} onClick=${now.again}>Refresh<//></p>`)}
       <//>
     </section>
     <${History} id=${id} place=${place} />`;

@@ -28,7 +28,7 @@ export function Put({ place, space, name, found, onDone, onClose }) {
   }) : null;
   const done = ({ written }) => onDone(written ? 'Written.' : 'Not written: the key is there.', key);
   return html`
-    <${Perform} title="Set a key" statement=${statement} place=${place} act="Set it" wide reasoned onDone=${done} onClose=${onClose}>
+    <${Perform} title="Set a key" statement=${statement} place=${place} act="Set" wide reasoned onDone=${done} onClose=${onClose}>
       ${name === undefined && html`<${Text} label="Key" value=${key} onInput=${call} autofocus />`}
       ${typeof found?.value === 'string' && html`<p class="soft">If it is a lock, setting it breaks the lock.</p>`}
       <${Typed} value=${value} onInput=${type} />
@@ -48,7 +48,7 @@ export function Expire({ place, space, name, onDone, onClose }) {
   const [text, last] = useState('');
   const statement = isLasting(text) ? expire(space, name, text) : null;
   return html`
-    <${Perform} title="Change the expiry" statement=${statement} place=${place} act="Change it" reasoned
+    <${Perform} title="Change the expiry" statement=${statement} place=${place} act="Save" reasoned
       onDone=${told(onDone, 'Its expiry is changed.')} onClose=${onClose}>
       <${Text} label="It expires after" placeholder="30m" hint="Counted from now." value=${text} autofocus
         wrong=${text && !statement ? DURATION : undefined} onInput=${(given) => last(given.trim())} />

@@ -27,7 +27,7 @@ export function Key({ place, space, name, onChanged, onClose }) {
       <div class="head">
         <h2 class="named"><bdi>${name}</bdi></h2>
         <p class="actions"><${Ago} at=${asked.at} />
-          <button type="button" aria-busy=${asked.loading} onClick=${asked.again}>Read again</button>
+          <button type="button" aria-busy=${asked.loading} onClick=${asked.again}>Refresh</button>
           <button type="button" onClick=${onClose}>Close</button></p>
       </div>
       <${Answer} asked=${asked} what="the key">

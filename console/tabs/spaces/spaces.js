@@ -34,7 +34,7 @@ export function Spaces({ place, name, query }) {
   if (name === undefined) return html`<${All} place=${place} />`;
   if (!isName(name)) {
     return html`<${Head} tab=${ABOUT} />
-      <${Notice} look="gone" title="Not there"><p><bdi>${name}</bdi> is no name of a space.</p><//>`;
+      <${Notice} look="gone" title="Not found"><p><bdi>${name}</bdi> is no name of a space.</p><//>`;
   }
   return html`<${Space} key=${`${place.ns}.${place.db}.${name}`} place=${place} space=${name} query=${query} />`;
 }

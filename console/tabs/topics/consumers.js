@@ -20,8 +20,8 @@ export function Consumers({ topic, place, onDone }) {
     <div class="stack">
       <div class="head"><h2>Readers and groups</h2>
         <p class="actions">
-          <${Button} onClick=${() => see({ what: 'reader' })}>Make a reader<//>
-          <${Button} onClick=${() => see({ what: 'group' })}>Make a group<//>
+          <${Button} onClick=${() => see({ what: 'reader' })}>New reader<//>
+          <${Button} onClick=${() => see({ what: 'group' })}>New group<//>
         </p>
       </div>
       ${consumers.length === 0 ? html`<p class="soft">Nobody's position is kept. A reader is one position under a name; a
@@ -80,7 +80,7 @@ function columnsOf(topic, place, see) {
         : is === 'group' && told.deadline ? html`<span class="soft">they are dropped</span>` : ''),
     },
     {
-      name: 'act', title: 'What to do', width: '36ch', cell: (row) => html`${does(row, 'move', 'Move')}
+      name: 'act', title: 'Actions', width: '36ch', cell: (row) => html`${does(row, 'move', 'Move')}
         ${row.told.deadline && does(row, 'change', 'Settings')} ${row.told.dead_letter && does(row, 'redrive', 'Redrive')}
         ${does(row, 'remove', 'Remove')}`,
     },

@@ -22,7 +22,7 @@ export function MakeReader({ place, topic, onDone, onClose }) {
   const at = position(where);
   const statement = isName(name) && at ? defineReader(name, topic, at) : null;
   return html`
-    <${Perform} title="Make a reader" statement=${statement} place=${place} act="Make it" reasoned onDone=${onDone}
+    <${Perform} title="New reader" statement=${statement} place=${place} act="Create" reasoned onDone=${onDone}
       onClose=${onClose}>
       <${Name} value=${name} onInput=${call} />
       <${Position} value=${where} onInput=${put} />
@@ -67,7 +67,7 @@ export function MakeGroup({ place, topic, onDone, onClose }) {
   const at = position(where);
   const statement = isName(name) && at && fit(settings) ? defineGroup(name, topic, { ...settings, ordered }, at) : null;
   return html`
-    <${Perform} title="Make a group" wide statement=${statement} place=${place} act="Make it" reasoned onDone=${onDone}
+    <${Perform} title="New group" wide statement=${statement} place=${place} act="Create" reasoned onDone=${onDone}
       onClose=${onClose}>
       <${Name} value=${name} onInput=${call} />
       <${Fields} value=${settings} onInput=${set} />
@@ -88,7 +88,7 @@ export function ChangeGroup({ place, topic, consumer, onDone, onClose }) {
   const changed = Object.fromEntries(Object.entries(settings).filter(([name, text]) => text !== before[name]));
   const statement = Object.keys(changed).length && fit(settings) ? alterGroup(consumer.name, topic, changed) : null;
   return html`
-    <${Perform} title="Settings of the group" wide statement=${statement} place=${place} act="Change it" reasoned
+    <${Perform} title="Settings of the group" wide statement=${statement} place=${place} act="Save" reasoned
       onDone=${onDone} onClose=${onClose}>
       <${Fields} value=${settings} onInput=${set} />
     <//>`;
@@ -102,7 +102,7 @@ export function Move({ place, topic, consumer, onDone, onClose }) {
   const at = where.at === 'DONE' ? { at: 'AFTER', value: Number(done) } : position(where);
   const move = consumer.is === 'group' ? moveGroup : moveReader;
   return html`
-    <${Confirm} title=${`Move the ${consumer.is}`} name=${consumer.name} called=${consumer.is} act="Move it" place=${place}
+    <${Confirm} title=${`Move the ${consumer.is}`} name=${consumer.name} called=${consumer.is} act="Move" place=${place}
       ready=${at !== null} statement=${at && move(consumer.name, topic, at)} onDone=${onDone} onClose=${onClose}>
       ${consumer.is === 'group'
         ? html`<p>What is handed out counts no more: its receipts are stale, and it may be handed out again.</p>`
@@ -115,7 +115,7 @@ export function Move({ place, topic, consumer, onDone, onClose }) {
 export function RemoveConsumer({ place, topic, consumer, onDone, onClose }) {
   const drop = consumer.is === 'group' ? dropGroup : dropReader;
   return html`
-    <${Confirm} title=${`Remove the ${consumer.is}`} name=${consumer.name} called=${consumer.is} act="Remove it"
+    <${Confirm} title=${`Remove the ${consumer.is}`} name=${consumer.name} called=${consumer.is} act="Remove"
       statement=${drop(consumer.name, topic)} place=${place} onDone=${onDone} onClose=${onClose}>
       <p>${consumer.is === 'group' ? 'What it has handed out, its place and its counts are lost; the messages stay.'
         : 'Its place is lost; the messages stay.'}</p>

@@ -38,7 +38,7 @@ export function List({ tab, place }) {
   ]);
   return html`
     <${Head} tab=${tab} asked=${{ ...asked, again }}>
-      <${Button} look="main" onClick=${() => make(true)}>Make a topic<//>
+      <${Button} look="main" onClick=${() => make(true)}>New topic<//>
     <//>
     <${Answer} asked=${{ ...asked, again }} what="topics">
       ${({ topics, refused }) => html`
@@ -72,7 +72,7 @@ function Topics({ topics, wanted, place }) {
     <${Table} label="Topics" columns=${columns} rows=${rows} height="70vh" empty="No topic has that in its name." />`;
 }
 
-const number = (figure) => (figure === undefined ? html`<span class="soft" title="not told to you">–</span>`
+const number = (figure) => (figure === undefined ? html`<span class="soft" title="no permission">–</span>`
   : figure.toLocaleString());
 const of = (topic, is) => topic.consumers?.filter((one) => one.is === is).length;
 const settings = ({ settings: told }) => (told ? retention(told) : undefined);

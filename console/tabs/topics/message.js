@@ -26,8 +26,8 @@ export function Message({ place, topic, position, near, first, last, onTurn, onC
   return html`
     <${Dialog} title=${`Message ${position} of ${topic}`} wide onClose=${onClose}>
       <p class="actions">
-        <${Button} disabled=${position <= first} onClick=${() => onTurn(position - 1)}>The one before<//>
-        <${Button} disabled=${last !== undefined && position >= last} onClick=${() => onTurn(position + 1)}>The one behind<//>
+        <${Button} disabled=${position <= first} onClick=${() => onTurn(position - 1)}>Previous<//>
+        <${Button} disabled=${last !== undefined && position >= last} onClick=${() => onTurn(position + 1)}>Next<//>
       </p>
       <${Answer} asked=${answered} what="the message">
         ${(message) => (message ? html`<${Whole} message=${message} place=${place} topic=${topic} />`

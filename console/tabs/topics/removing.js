@@ -13,7 +13,7 @@ const MOST = 1000;
 /** @param {{place: object, topic: string, onDone: () => void, onClose: () => void}} props */
 export const Remove = ({ place, topic, onDone, onClose }) => html`
   <${Confirm} title="Remove the topic" name=${topic} called="topic" statement=${drop(topic)} place=${place}
-    act="Remove it" onDone=${onDone} onClose=${onClose}>
+    act="Remove" onDone=${onDone} onClose=${onClose}>
     <p>Its messages, readers and groups go with it.</p>
   <//>`;
 
@@ -24,7 +24,7 @@ export function Trim({ place, topic, figures, onDone, onClose }) {
   const first = figures.last === undefined ? undefined : figures.last - figures.messages + 1;
   const going = whole && first !== undefined ? Math.max(0, Math.min(Number(text), figures.last + 1) - first) : null;
   return html`
-    <${Confirm} title="Trim the topic" name=${topic} called="topic" act="Trim it" ready=${whole} place=${place}
+    <${Confirm} title="Trim the topic" name=${topic} called="topic" act="Trim" ready=${whole} place=${place}
       statement=${whole ? trim(topic, Number(text)) : null} onDone=${onDone} onClose=${onClose}>
       <p>Whoever has not read them will not: readers and groups go on with the first message that is left.</p>
       <${Text} label="First position that stays" inputmode="numeric" value=${text} onInput=${(given) => type(given.trim())}
@@ -50,7 +50,7 @@ export function Redrive({ place, from, to, onDone, onClose }) {
   const wrong = limit >= 1 && limit <= MOST ? undefined : `From 1 to ${MOST}.`;
   const statement = isName(target) && !wrong ? redrive(from, target, limit) : null;
   return html`
-    <${Perform} title="Redrive messages" statement=${statement} place=${place} act="Move them" reasoned
+    <${Perform} title="Redrive messages" statement=${statement} place=${place} act="Redrive" reasoned
       onDone=${onDone} onClose=${onClose}>
       <p>The oldest messages of <bdi>${from}</bdi> move to the end of another topic, without the headers that say how they
         died. They leave <bdi>${from}</bdi> in the same commit.</p>

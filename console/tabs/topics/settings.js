@@ -42,7 +42,7 @@ export function Make({ place, onDone, onClose }) {
   const written = { ...settings, full: settings.full === 'DROP' ? '' : settings.full };
   const statement = isName(name) && fit(settings) ? define(name, written) : null;
   return html`
-    <${Perform} title="Make a topic" wide statement=${statement} place=${place} act="Make it" reasoned
+    <${Perform} title="New topic" wide statement=${statement} place=${place} act="Create" reasoned
       onDone=${() => onDone(name)} onClose=${onClose}>
       <${Text} label="Name" value=${name} onInput=${(text) => call(text.trim())} autofocus
         wrong=${name && !isName(name) ? 'Letters, digits, _ and -, beginning with a letter or _; at most 64.' : undefined} />
@@ -63,7 +63,7 @@ export function Change({ place, topic, told, onDone, onClose }) {
   const changed = Object.fromEntries(Object.entries(settings).filter(([key, text]) => text !== before[key]));
   const statement = Object.keys(changed).length && fit(settings) ? alter(topic, changed) : null;
   return html`
-    <${Perform} title="Settings of the topic" wide statement=${statement} place=${place} act="Change it"
+    <${Perform} title="Settings of the topic" wide statement=${statement} place=${place} act="Save"
       reasoned onDone=${onDone} onClose=${onClose}>
       <p class="soft">What messages it holds beyond new bounds is trimmed soon after.</p>
       <${Fields} value=${settings} onInput=${set} />

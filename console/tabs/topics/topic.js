@@ -71,13 +71,13 @@ function Standing({ topic, place }) {
   const kept = past(place, topic.name);
   const fast = useMemo(() => rates(kept), [kept.times.length, kept.times.at(-1)]);
   if (topic.last === undefined) {
-    return html`<${Notice} look="warning" title="Its figures are not told to you">
+    return html`<${Notice} look="warning" title="No permission to see its figures">
       <p>They need INFO or READ on the topic.</p><//>`;
   }
   // New arrays each time: a plot draws what it is given anew.
   return html`
     <div class="columns">
-      <section class="card" aria-label="How it stands"><${Figures} topic=${topic} /></section>
+      <section class="card" aria-label="Status"><${Figures} topic=${topic} /></section>
       <section class="card" aria-label="Rate"><${Plot} title="Published" times=${[...kept.times]} unit="a second" height=${140}
         series=${[{ label: 'messages', values: fast }]} /></section>
       <section class="card" aria-label="Lag"><${Plot} title="Lag" times=${[...kept.times]} unit="messages" height=${140}

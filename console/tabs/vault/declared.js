@@ -28,7 +28,7 @@ export function Make({ place, onDone, onClose }) {
     return node.run(statement, { place, reason });
   };
   return html`
-    <${Perform} title="New vault" act="Make it" place=${place} run=${run} reasoned onDone=${onDone} onClose=${onClose}
+    <${Perform} title="New vault" act="Create" place=${place} run=${run} reasoned onDone=${onDone} onClose=${onClose}
       statement=${ready ? vaults.define({ ...of, passphrase: own ? '...' : undefined }) : null}>
       <${Text} label="Name" value=${vault} onInput=${call} autofocus
         wrong=${vault && !isName(vault) ? 'Letters, digits, _ and -, at most 64' : ''} />

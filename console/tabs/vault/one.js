@@ -44,7 +44,7 @@ export function One({ of, standings, onChange, onGone }) {
       ${state?.sealed && html`<${Notice} look="sealed" title="Sealed">
         <p>Nothing of it is listed, revealed or written until it is unsealed. Erasing and its trail open nothing.</p>
         <${Unseal} of=${opens} called=${called} onDone=${anew} /><//>`}
-      ${changed && html`<${Notice} look="well" title="The passphrase is changed">
+      ${changed && html`<${Notice} look="well" title="Passphrase changed">
         <p>${String(changed.rewrapped)} wraps made anew.</p><//>`}
       <${Answer} asked=${asked} what="how it stands">
         ${(found) => html`

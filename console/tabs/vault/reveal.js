@@ -52,7 +52,7 @@ export function Reveal({ of, id, sealed, onTrace }) {
         <${Text} label="Version" inputmode="numeric" placeholder="the newest" value=${version} onInput=${choose} wrong=${wrong} />
         <${Text} label="Reason" value=${reason} onInput=${explain} maxlength="500" hint="Kept in its trail." />
       </div>
-      ${ready && html`<${Composed} of=${routes.shown(of, 'reveal', body)} title="What will be sent" />`}
+      ${ready && html`<${Composed} of=${routes.shown(of, 'reveal', body)} title="Request preview" />`}
       <p class="actions">
         <${Button} busy=${doing} disabled=${!ready} onClick=${take}>Copy without showing<//>
         <${Button} look="main" submit busy=${doing} disabled=${!ready}>Show for ${SHOWN_S} s<//>

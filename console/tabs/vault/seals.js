@@ -20,7 +20,7 @@ export function Unseal({ of, called, onDone }) {
   return html`
     <${Form} onSubmit=${submit}>
       <${Passphrase} label=${html`Passphrase of <bdi>${called}</bdi>`} value=${typed} onInput=${type} />
-      <details class="what"><summary>What will be sent</summary>
+      <details class="what"><summary>Request preview</summary>
         <${Composed} of=${routes.shown(of, 'unseal', { passphrase: '...' })} title="Request" /></details>
       ${error && html`<${Refused} error=${error} />`}
       <p class="actions"><${Button} look="main" submit busy=${doing} disabled=${!typed && !doing}>Unseal<//></p>
@@ -73,16 +73,16 @@ export function Change({ of, called, first = false, onDone, onClose }) {
             machine, with two people at least.</p><//>
         ${!first && html`<${Passphrase} label=${html`Old passphrase of <bdi>${called}</bdi>`} value=${old} onInput=${typeOld} />`}
         <${Passphrase} label="New passphrase" value=${fresh} onInput=${typeFresh} hint="8 to 1024 characters" />
-        <${Passphrase} label="New passphrase again" value=${again} onInput=${typeAgain}
+        <${Passphrase} label="Repeat new passphrase" value=${again} onInput=${typeAgain}
           wrong=${again && !same ? 'It is not the same' : ''} />
         ${!first && html`<${Choice} label="Keys" value=${rekey ? 'new' : 'same'} hint=${rekey ? RENEWS : KEEPS}
           options=${[['same', 'Stay: only another passphrase'], ['new', 'All made anew, after a leak']]}
           onInput=${(value) => choose(value === 'new')} />`}
-        <${Composed} of=${routes.shown(of, 'passphrase', said)} title="What will be sent" />
+        <${Composed} of=${routes.shown(of, 'passphrase', said)} title="Request preview" />
         ${error && html`<${Refused} error=${error} />`}
         <p class="actions">
-          <${Button} onClick=${onClose}>Leave it<//>
-          <${Button} look="main" submit busy=${doing} disabled=${!ready && !doing}>${first ? 'Set it' : 'Change it'}<//>
+          <${Button} onClick=${onClose}>Cancel<//>
+          <${Button} look="main" submit busy=${doing} disabled=${!ready && !doing}>${first ? 'Set' : 'Save'}<//>
         </p>
       <//>
     <//>`;

@@ -37,7 +37,7 @@ export function Trail({ of, turn = 0 }) {
   return html`
     <section class="part">
       <div class="actions"><h2>Trail</h2><${Ago} at=${found?.at} />
-        <${Button} busy=${doing} onClick=${newest}>Read its newest<//></div>
+        <${Button} busy=${doing} onClick=${newest}>Load newest<//></div>
       ${error && html`<${Refused} error=${error} />`}
       ${!found && !error && html`<${Loading} what="its trail" />`}
       ${found && html`
@@ -49,7 +49,7 @@ export function Trail({ of, turn = 0 }) {
         </div>
         <${Table} label="Trail" rows=${rows} columns=${COLUMNS} height="30rem" empty="No such entry among those that were read" />
         <p class="actions soft">${rows.length} of ${entries.length} that were read${found.more ? '' : ', which are all that it has'}
-          ${found.more && html`<${Button} busy=${doing} onClick=${older}>Older ones<//>`}</p>
+          ${found.more && html`<${Button} busy=${doing} onClick=${older}>Older<//>`}</p>
         <${Check} of=${of} />`}
     </section>`;
 }
@@ -69,14 +69,14 @@ function Check({ of }) {
     place: of && { ns: of.ns, db: of.db },
   })));
   return html`
-    <div class="actions"><${Button} busy=${doing} onClick=${look}>Look through all of it<//>
+    <div class="actions"><${Button} busy=${doing} onClick=${look}>Verify all<//>
       <span class="soft small">While it is unsealed its proofs are looked at too.</span></div>
     ${error && html`<${Refused} error=${error} />`}
     ${found && html`
       <${Notice} look=${found.intact ? 'well' : 'refused'} title=${found.intact ? 'Nothing is wrong with it' : 'It is not what was written'}>
         <dl class="pairs">
           <dt>Entries</dt><dd>${String(found.entries)}, the newest is ${String(found.newest)}</dd>
-          <dt>Its hash</dt><dd><code>${found.hash}</code></dd>
+          <dt>Hash</dt><dd><code>${found.hash}</code></dd>
           <dt>Proven</dt><dd>${String(found.proven)}, and ${String(found.unproven)} that can't be looked at now; nobody held a key for the others</dd>
           ${found.wrong.length > 0 && html`<dt>Wrong</dt><dd>${found.wrong.map(String).join(', ')}</dd>`}
           ${found.put_back.length > 0 && html`<dt>Put back</dt><dd>${found.put_back.map((id, at) => html`${at > 0 && ', '}<bdi>${id}</bdi>`)}</dd>`}

@@ -71,7 +71,7 @@ export function Write({ of, id, onDone }) {
       ${when === 'version' && html`<${Text} label="Expected version" inputmode="numeric" value=${version} onInput=${count}
         wrong=${strange ? 'The number of a version' : ''} />`}
       <${Text} label="Reason" value=${reason} onInput=${explain} maxlength="500" hint="Kept in its trail." />
-      ${id !== '' && html`<${Composed} of=${routes.shown(of, 'write', { id, value: '...', ...rest })} title="What will be sent" />`}
+      ${id !== '' && html`<${Composed} of=${routes.shown(of, 'write', { id, value: '...', ...rest })} title="Request preview" />`}
       <p class="actions"><${Button} look="main" submit busy=${doing} disabled=${!ready && !doing}>Write<//></p>
     <//>
     ${error && html`<${Refused} error=${error} />`}
