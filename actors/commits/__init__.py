@@ -1,25 +1,25 @@
-"""The one way by which anything is changed: from a transaction to its answer.
+"""Commit pipeline: the one way by which state changes, from a transaction to its answer.
 
-| file | what it holds |
+| file | holds |
 |---|---|
-| `committer.py` | the door: takes a change, attributes and commits it, gives its ticket |
-| `tickets.py` | tickets of commits, those that were taken back, who waits |
-| `following.py` | the frames of another node's log, from the network to the ledger |
-| `batches.py` | commits on their way to the log, gathered |
-| `gathering.py` | when to run what comes in numbers, so that it shares commits |
-| `barriers.py` | who gets a turn, after having lost too often, and for how long |
-| `requesters.py` | who has asked on a surface, and hears what came of it |
-| `waiters.py` | answers that wait for the disk, and how they are seen and ended |
-| `settling.py` | what is released, on its way to the state engine |
+| `committer.py` | the entry: attributes a change, commits it, returns its ticket |
+| `tickets.py` | commit tickets, roll backs, callbacks on release |
+| `batches.py` | group commit: commits on their way to the log thread |
+| `gathering.py` | group commit: when units that come together run |
+| `barriers.py` | the priority lock of a starved transaction |
+| `waiters.py` | answers that wait for the disk; deadlines, KILL |
+| `requesters.py` | the requester of an operation, and its row of INFO FOR RUNNING |
+| `settling.py` | apply: released commits on their way to the state engine |
+| `arrivals.py` | waits for a sequence, on any node |
+| `tail.py` | the newest frames, for feeds and replicas |
+| `following.py` | replication: frames of a leader's log, from the network to the ledger |
 | `idle_marks.py` | the mark in a log that has fallen idle |
-| `arrivals.py` | who waits for what is not shown yet, wherever it comes from |
-| `tail.py` | the newest frames, for whoever follows the store |
-| `actor.py` | hears from the log |
+| `actor.py` | receives the log thread's messages |
 
-Two numbers say how far a commit has come. What is *durable* is on this node's disk. What is
-*released* may be shown: answered, settled into the state, given to followers. On a node that stands
-alone the one follows the other at once; nothing here relies on that. Where another node leads,
-nothing is committed here, and what is durable enters the ledger when it is released.
+Two indexes: `durable_upto` is the newest sequence synced on this disk; `released_upto` is the
+commit index (Raft §5.3), the newest sequence that answers, followers and the state engine may see.
+On a single node they are equal at once; no code here relies on that. A follower commits nothing:
+synced frames enter its ledger when the leader has released them.
 """
 
 from actors.commits.actor import CommitsActor

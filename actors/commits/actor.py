@@ -1,4 +1,4 @@
-"""The actor behind the committer: what the log has to say arrives here."""
+"""Commits actor: receives the messages of the log thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CommitsActor(LoopActor):
 
     @handles(ShowMore)
     def show_more(self, _message: ShowMore) -> None:
-        """The rest of what the leader has released."""
+        """Apply more frames that the leader has released."""
         self._committer.show_more()
 
     def on_stop(self) -> None:

@@ -1,8 +1,8 @@
-"""Who waits until the node shows a sequence, be it one that nobody here has given out yet: what
-another node has committed comes to a follower later.
+"""Sequence waiters: requests that wait until this node shows a sequence (causal token).
 
-That is no ticket (`tickets.py`): what is in flight may be taken back and its sequence given
-again, and who waits here goes on waiting for it. How many may wait is said by those that do.
+The sequence may be one that no commit here has yet: a follower receives it later. So it is no
+ticket (`tickets.py`). A roll back does not end the wait: the sequence is assigned again. Callers
+bound the number of waiters.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 
 class Arrival(NamedTuple):
-    """What one waits for."""
+    """A waiter for one sequence."""
 
     sequence: int
     number: int
-    """Of those made; tells apart who waits for the same."""
+    """Serial number; orders waiters for the same sequence."""
 
 
 class Arrivals:
-    """All that wait.
+    """Waiters for sequences, nearest first.
 
-    :param noticed: hears what `wake` raised
+    :param noticed: receives the exceptions of `wake`
     """
 
     def __init__(self, noticed: Callable[[BaseException], None]) -> None:
         self._noticed = noticed
         self._made = 0
         self._order: list[Arrival] = []
-        """Those that wait, the nearest first."""
+        """Heap of waiters, nearest sequence first."""
         self._wakes: dict[Arrival, Callable[[], None]] = {}
 
     def __len__(self) -> int:

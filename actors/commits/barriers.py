@@ -1,12 +1,11 @@
-"""Who may have a barrier (`storage/barriers.py`), and for how long.
+"""Priority locks (`storage/barriers.py`): admission, order, timeout.
 
-- One stands at a time, and its holder waits for nobody's: two can't wait for each other. Who wants
-  one while another stands, stands in line, first come first served.
-- A barrier goes when its holder ends in whatever way, or at the latest after
-  `limits.BARRIER_SECONDS`. Its holder then runs on without it.
-- Then there is none for as long as it stood: those that it held back have their turn before the
-  next one may hold them back again.
-- Who stands in line, or is held back, holds no transaction meanwhile.
+- At most one is held at a time and its holder waits for no other, so they cannot deadlock. Requests
+  queue first come, first served.
+- The lock ends with its holder, or after `limits.BARRIER_SECONDS`; the holder then goes on without.
+- After a lock no other is granted for as long as it was held, so that blocked transactions make
+  progress.
+- A request that queues, or is blocked by the lock, holds no transaction.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ short ones may follow each other."""
 
 
 class Place:
-    """One transaction's place in the line, and then its barrier.
+    """A transaction's place in the queue, and then its priority lock.
 
-    :param who: the request that it belongs to, for the log
-    :param reads: what it read when it lost its last race
-    :param wake: called when its turn has come
+    :param who: id of its request, for the log
+    :param reads: its read set when it lost its last race
+    :param wake: called when the lock is granted
     """
 
     def __init__(self, line: Barriers, who: str, reads: ReadSet, wake: Callable[[], None]) -> None:
@@ -47,13 +46,13 @@ class Place:
         self.who = who
         self.barrier = Barrier(reads)
         self.since_us = 0
-        """When its barrier began to stand, on the monotonic clock."""
+        """Monotonic time (µs) at which the lock was granted."""
         self.came = False
-        """Whether its turn has come; the barrier may have gone again since."""
+        """True once the lock was granted; it may have ended since."""
 
     @property
     def stands(self) -> bool:
-        """Whether its barrier stands."""
+        """True if it holds the lock."""
         return self._line.standing is self
 
     def comes(self, now_us: int) -> None:
@@ -76,7 +75,7 @@ class Barriers:
         self._runtime = runtime
         self.standing: Place | None = None
         self.stood = 0
-        """How many there have been."""
+        """Number of locks granted since the start."""
         self._line: OrderedDict[Place, None] = OrderedDict()
         self._held_back: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -100,7 +99,7 @@ class Barriers:
             self._goes(place, "ended")
 
     def tell_gone(self, told: Callable[[], None]) -> None:
-        """Call `told` when the barrier that stands now has gone; at once when there is none."""
+        """Call `told` when the lock held now has ended; at once if none is held."""
         if self.standing is None:
             told()
         else:
@@ -118,7 +117,7 @@ class Barriers:
         return future
 
     def close(self) -> None:
-        """The node stops: no timer is left. Whoever is held back hears of the stop elsewhere."""
+        """Cancel the timer. Blocked requests end with the node's drain."""
         self._closed = True
         self._line.clear()
         self._disarm()

@@ -1,14 +1,13 @@
-"""Commits on their way to the log, gathered into batches.
+"""Group commit: commits on their way to the log thread share one write and one sync.
 
-A batch costs the same whether it holds one commit or fifty: a write and a sync, two wake-ups, and
-the interpreter lock handed over and back four times. So at most one is out, and what is committed
-meanwhile makes up the next. And while each turn of the loop brings another commit, a batch waits
-for more of them, for as long as a slice: whoever is the only writer waits for nobody. Not even for
-the next turn, where the surface says that it has done all that it read and the loop has nothing
-else to call: who could commit in this turn has.
+A group costs the same for one commit or fifty: a write and a sync, two thread wake-ups, four
+hand-overs of the GIL. So at most one group is out; commits that come meanwhile form the next. While
+each turn of the loop brings another commit a group waits for more, one slice at most. A lone writer
+waits for no other: its group leaves at once when the surface has handled all it read and the loop
+has no other callback.
 
-While a batch is out the loop lets the log's thread in now and then (`runtime.Urgent`), but not as
-long as others commit: then it has work for writers, and when all of them wait it is idle anyway.
+While a group is out the loop yields the GIL to the log thread (`runtime.Urgent`), unless more
+commits keep coming: then the loop has work, and once every writer waits it is idle anyway.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from protocol.errors import Busy
 from storage.frames import Frame
 
 GATHER_US: Final = limits.SLICE_US
-"""How long the first commit of a batch waits for others, at most."""
+"""Longest wait of a group's first commit for others (µs)."""
 FEW: Final = 2
-"""Commits that go without waiting for the next turn, after a batch of no more: a message that is
-published, and handed out to whoever waited for it. Where there are more, their clients come again
-one closely after the other."""
+"""Largest group that leaves without another turn of the loop, if the one before was no larger. Two:
+a publish, and the delivery to a consumer that waited. Clients of larger groups send their next
+requests closely after each other, so waiting pays."""
 
 
 class Batches:
-    """What waits for the log, in the order of the sequences.
+    """Commits that wait for the log, in sequence order.
 
-    :param send: gives a batch to the log; when it is durable, `returned` is called, and when the
-        log had no room for it, `withdraw`
+    :param send: gives a group to the log thread, which answers with `returned` once it is synced,
+        or with `withdraw` if the log had no room
     """
 
     def __init__(self, runtime: Runtime, send: Callable[[list[Frame]], None]) -> None:
@@ -45,20 +44,20 @@ class Batches:
         self._send = send
         self._waiting: list[Frame] = []
         self._out = 0
-        """How many commits the batch has that is at the log; 0: none is."""
+        """Number of commits in the group that is at the log; 0: none is out."""
         self._before = 0
-        """How many the one before had."""
+        """Number of commits in the group before."""
         self.taken = 0
         """Number of commits that were ever taken."""
         self._gathering: asyncio.Handle | None = None
-        """The next look at what waits, while a batch is gathered."""
+        """Scheduled look at the group being formed."""
         self._seen = 0
-        """How many were waiting a turn ago."""
+        """Number of waiting commits one turn ago."""
         self._since_us = 0
 
     @property
     def out(self) -> bool:
-        """Whether one is at the log: what is committed now waits for its return."""
+        """True while a group is at the log: later commits wait for its return."""
         return self._out > 0
 
     def add(self, frame: Frame) -> None:
@@ -83,7 +82,7 @@ class Batches:
             self._gather()
 
     def withdraw(self) -> None:
-        """What is out and what waits never happened."""
+        """Drop all commits, out and waiting: they were rolled back."""
         self._waiting.clear()
         self._out = 0
         if self._urgent is not None:
@@ -102,8 +101,8 @@ class Batches:
         self._gathering = self._loop.call_soon(self._look)
 
     def turn_ends(self) -> None:
-        """Who calls has done all that it will in this turn of the loop. Where nobody else is going
-        to do anything in it, what waits goes now."""
+        """Send the group now if nothing else can join it in this turn. Called by a surface that has
+        handled all it read."""
         gathering = self._gathering
         if (
             gathering is not None

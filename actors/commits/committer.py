@@ -1,15 +1,15 @@
-"""The door through which everything is changed, and where answers wait until they may be shown.
+"""Committer: the only entry by which state changes, and where answers wait until they may be shown.
 
 `begin` a transaction, `commit` it without an await, wait until its ticket is `released`, then
-answer. Nobody else commits, says who a change is by, or decides whether the node takes it.
+answer. No other code commits, attributes a change, or decides if the node takes it.
 
 Invariants:
 
-- No waiter is released before the log said that its sequence is on the disk, and `releasable` that
-  it is wherever it has to be.
-- The engine holds no commit that is not released.
-- While another node leads nothing is committed here: frames of its log are (`following.py`).
-- Once the log has failed nothing is committed and no waiter is released: each hears UnknownOutcome.
+- A waiter is released only after the log has synced its sequence and `releasable` allows it (the
+  in-sync replicas have it).
+- The state engine holds no commit above the commit index.
+- A follower commits nothing: it applies frames of its leader's log (`following.py`).
+- After a failed log nothing is committed or released: each waiter gets UnknownOutcome.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from storage.transactions import Transaction
 
 
 class Who(Protocol):
-    """Who changes the store: a caller, or the node itself."""
+    """Author of a change: a caller, or the node itself."""
 
     @property
     def user(self) -> str:
@@ -57,18 +57,18 @@ class Who(Protocol):
 
     @property
     def surface(self) -> str:
-        """How the change came."""
+        """Surface that the change came by."""
 
 
 class By(NamedTuple):
-    """A `Who` and nothing else, for a caller whose session was opened on another surface."""
+    """Author of a change whose session was opened on another surface."""
 
     user: str
     surface: str
 
 
 NODE: Final = By("node", "node")
-"""The node itself: what time brings, what it builds, what it sets up."""
+"""The node itself as author: expiry, index builds, setup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ class ShowMore:
 
 
 class Committer(CommitTickets):
-    """Transactions for everybody on the loop. See the head of the file."""
+    """Transactions, commits and their release; on the loop only."""
 
     tail: Tail
-    """The newest frames, for whoever follows."""
+    """Newest frames, for feeds and replicas."""
     _commits: ActorRef[Any]
     _log: ActorRef[Any]
     _following: Following
@@ -94,48 +94,49 @@ class Committer(CommitTickets):
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
         self.on_withdraw: list[Callable[[], None]] = []
-        """Called when what was in flight was taken back. Whoever has seen it and found that there
-        was nothing to do may find something now."""
+        """Called after a roll back. A component that saw pending writes and found nothing to do
+        looks again."""
         self.on_following: list[Callable[[], None]] = []
-        """Called when this node leads no more, and what was not released is taken back."""
+        """Called when this node stops leading and its unreleased commits are rolled back."""
         self.on_users_followed: list[Callable[[Sequence[Frame]], None]] = []
-        """Called when commits of another node have changed who may do what, and that is shown; with
-        the frames that were shown together, that change among them."""
+        """Called on a follower when released commits have changed users or grants; with the frames
+        released together, these changes among them."""
         self.on_told: list[Callable[[], None]] = []
-        """Called when all have been told who waited for what is released now: their answers can
-        leave together, before anything else is done."""
+        """Called after every waiter of this release has been notified, so that responses leave in
+        one write."""
         self.on_return: list[Callable[[], None]] = []
         """Called when the log has returned a batch, its answers said: the next one can go."""
         self._settling = Settling(runtime.loop, self._settle_later)
         self._batches = Batches(runtime, self._send)
         self.turn_ends = self._batches.turn_ends
-        """To be called by who has done all that it will in this turn of the loop."""
+        """Called by a surface once it has handled all it read in this turn of the loop."""
         self.barriers = Barriers(runtime)
         self.arrivals = Arrivals(self._noticed)
-        """Who waits for sequences that nobody here may have given out yet."""
+        """Waiters for sequences that may not have been assigned yet."""
         self._idle_marks = IdleMarks(runtime.loop, self._mark)
         self.conflicts = 0
-        """Commits refused for what others have changed, since the start."""
+        """Commits refused by validation, since the start."""
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
         self.disk_full = False
-        """Whether the log had no room when it was last given something."""
+        """True if the log had no room at its last write."""
         self.has_room: Callable[[int], bool] = lambda _bytes: True
-        """Whether a full disk seems to have room again for a commit of so many bytes."""
+        """True if a full disk seems to have room again for a commit of so many bytes."""
         self.releasable: Callable[[int], int] = released_at_once
-        """Up to where may be released, given what is durable here. Never falls."""
+        """Return the highest sequence that may be released, given the sequence synced here. Never
+        falls."""
         self.check_replicated: Callable[[], None] = lambda: None
         """Asks whether there are enough followers. :raises NotEnoughReplicas:"""
         self.stall: Stall | None = None
-        """Set while nothing is released: who only reads is shown what is (`begin_shown`)."""
+        """Set while nothing is released: reads then see the released state (`begin_shown`)."""
         self._present: Reign | None = None
-        """Where the log ended when it was heard of last; None: as at the start."""
+        """Last known epoch and end of the log; None: as at the start."""
         self._follows = False
-        """Whether another node leads, or nobody."""
+        """True if this node does not lead."""
         self._takes_over = False
-        """Whether it follows, and is about to lead."""
+        """True if it follows and is about to lead."""
         self._refusal: Refusal | None = None
-        """What is committed meanwhile is refused with."""
+        """Refusal of commits while it does not lead."""
 
     def attach(
         self,
@@ -154,8 +155,12 @@ class Committer(CommitTickets):
         self.tail = Tail(ledger.committed, self._noticed)
 
     def check_writable(self) -> None:
-        """Asks whether this node takes changes. `commit` does; who would do much for nothing, or
-        wait, asks before. :raises NotWritable, Busy: :raises Draining: it stops"""
+        """Check that this node takes changes. `commit` does so itself; call it early before long
+        work or a wait.
+
+        :raises NotWritable, Busy: it takes none
+        :raises Draining: it stops
+        """
         self._check_declared()
         if self._refusal is not None:
             raise self._refusal.also()
@@ -173,10 +178,10 @@ class Committer(CommitTickets):
         return None
 
     def may_follow(self, log: LogReader, stored: Stored) -> None:
-        """What it takes to follow another node, and to be followed.
+        """Set the log readers that replication needs.
 
-        :param log: asked for what it has in memory
-        :param stored: reads it
+        :param log: what the log has in memory
+        :param stored: reads its files
         """
         self._reader = log
         self._following = Following(
@@ -204,12 +209,15 @@ class Committer(CommitTickets):
         return self.begin_shown() if is_late else self.begin()
 
     def begin_shown(self) -> Transaction:
-        """A transaction on what is released, which changes nothing and waits for nothing."""
+        """Begin a read-only transaction on the released state: it waits for no commit."""
         return read_released(self.ledger)
 
     def prepare(self, transaction: Transaction) -> Iterator[None]:
-        """Do what takes long of the commit of a transaction that is large or has paused, in steps;
-        nothing more may be changed then. :raises Conflict: as `commit`"""
+        """Validate and encode a large or paused transaction in steps before its commit. It may not
+        change any more.
+
+        :raises Conflict: as `commit`
+        """
         try:
             yield from self.ledger.prepare(transaction)
         except Conflict:
@@ -224,21 +232,21 @@ class Committer(CommitTickets):
         reason: str | None = None,
         entry: Entry | None = None,
     ) -> CommitTicket:
-        """Make the changes of a transaction a commit, and end it; never waits.
+        """Commit the changes of a transaction, and end it; never waits.
 
-        :param who: whose change it is: a caller's, or `NODE`
-        :param statement: its text with secrets taken out, or what statement it stands for
-        :param reason: what the caller gave as REASON, or why the node does it
-        :param entry: what the statement log or the audit trail is to keep of it; with one it is a
-            commit though it changes nothing
-        :returns: what its answer must wait for: the transaction's own sequence; for one that
-            changed nothing the newest one in flight that it saw
-        :raises NotWritable: the node takes no changes, and there are some
+        :param who: author: a caller, or `NODE`
+        :param statement: its text without secrets, or the statement it stands for
+        :param reason: REASON of the caller, or the node's own reason
+        :param entry: row of the statement log or audit trail; with one, a transaction without
+            changes is a commit too
+        :returns: ticket that the answer waits for: of this commit, or, without changes, of the
+            newest pending commit that it read
+        :raises NotWritable: it has changes and the node takes none
         :raises Draining: likewise: it stops
-        :raises NotEnoughReplicas: too few others would have them
-        :raises Conflict: somebody else committed to what it read; or another's barrier stands, and
-            the transaction is `barred`: it may come again when `barriers.tell_gone` says so
-        :raises Busy: too many commits wait for the log, or too much for the state
+        :raises NotEnoughReplicas: fewer replicas in sync than ACKS asks for
+        :raises Conflict: its read set is stale; or another's priority lock blocks it: it is
+            `barred` then, and may run again when `barriers.tell_gone` calls
+        :raises Busy: too many commits wait for the log, or for the state engine
         :raises Failed: the log has failed
         """
         if self._lost is not None:
@@ -273,15 +281,15 @@ class Committer(CommitTickets):
 
     @property
     def log_is_busy(self) -> bool:
-        """Whether the log has a batch: what is committed now is not given to it any sooner than
-        what is committed when that returns (`on_return`)."""
+        """True while a group is at the log: a commit of now leaves no sooner than one at its return
+        (`on_return`)."""
         return self._batches.out
 
     # --- following and leading ------------------------------------------------------------------
 
     @property
     def follows(self) -> bool:
-        """Whether another node leads, or nobody: nothing is committed here."""
+        """True if this node does not lead: it commits nothing."""
         return self._follows
 
     @property
@@ -299,38 +307,39 @@ class Committer(CommitTickets):
         return self._present or self._reader.present
 
     def release_more(self) -> None:
-        """What `releasable` says may have grown: nothing where what was not released has been taken
-        back. :raises EngineFailed:"""
+        """Release up to what `releasable` allows now. Nothing on a follower.
+
+        :raises EngineFailed: the state engine failed
+        """
         upto = 0 if self._follows else self.releasable(self.ledger.durable_upto)
         if self._lost is None and upto > self.released_upto:
             self._release(upto)
             self._idle_marks.look()
 
     def log_time(self) -> int:
-        """What expires goes by that, in microseconds since 1970."""
+        """Return log time, by which keys and messages expire, in µs since 1970."""
         return self.ledger.log_time()
 
     def follow_time(self, epoch: int, time: int) -> None:
-        """What log time was for who leads in an epoch, when this node attached to it."""
+        """Set log time as the leader of an epoch had it when this node attached."""
         if self._follows:
             self.ledger.follow_time(epoch, time)
 
     def follow_first(self, refusal: Refusal) -> None:
-        """Follow from the start on, before anybody has committed anything.
+        """Follow from the start on, before any commit.
 
-        :param refusal: what commits are refused with
+        :param refusal: of commits
         """
         assert self.ledger.committed == self.released_upto, "there are commits already"
         self._follows = True
         self._refusal = refusal
 
     async def begin_following(self, refusal: Refusal) -> None:
-        """Another node leads, or nobody. What is not released is taken back in memory, and who
-        waits for it hears UnknownOutcome; it stays in the log until that is `cut`. Done when
-        nothing is on its way to the log any more.
+        """Stop leading. Unreleased commits are rolled back in memory and their waiters get
+        UnknownOutcome; the log keeps them until it is `cut`. Done when nothing is on its way to the
+        log.
 
-        :param refusal: what commits are refused with from now on, also of a node that follows
-            already
+        :param refusal: of commits from now on; replaces that of a node that follows already
         :raises Draining: the node stops
         """
         self._refusal = refusal
@@ -344,9 +353,9 @@ class Committer(CommitTickets):
         self._ends(await ask(self._log, FindEnd()))
 
     async def wait_for_nobody(self, refusal: Refusal) -> None:
-        """The node stops: what others have to hold before it is released is not waited for.
+        """Stop waiting for replicas, since the node stops.
 
-        :param refusal: what commits are refused with from now on, where there are such others
+        :param refusal: of commits from now on, where there are replicas
         """
         if self.releasable is not released_at_once:
             await self.begin_following(refusal)
@@ -366,10 +375,10 @@ class Committer(CommitTickets):
         return self.log_upto
 
     async def cut(self, after: int) -> None:
-        """End the log with a frame: its leader's goes on otherwise.
+        """Truncate the log behind a frame, where the leader's log differs.
 
-        :raises Stranded: what stands behind it was shown here, or was released. Nothing was cut
-        :raises DiskFull: likewise
+        :raises Stranded: a frame behind it was shown here, or released. Nothing was cut
+        :raises DiskFull: nothing was cut
         :raises Draining: the node stops
         """
         assert self._follows, "who leads cuts nothing"
@@ -381,12 +390,11 @@ class Committer(CommitTickets):
         self._ends(await ask(self._log, asked))
 
     def receive(self, frames: list[Frame], released: int) -> asyncio.Future[int]:
-        """Write frames of the leader's log, as they are.
+        """Append frames of the leader's log unchanged.
 
-        :param released: up to where the leader says that its log is, which the log notes; what is
-            to be shown is said by `show`
-        :returns: done when they, and all before them, are synced: how far the log is
-        :raises Diverged: they don't follow what was received last
+        :param released: the leader's commit index, noted in the log; `show` applies it
+        :returns: done when these and all before are synced: the end of the synced log
+        :raises Diverged: they don't continue the frames received last
         :raises Busy: too many wait for the log
         """
         assert self._follows, "who leads receives nothing"
@@ -397,8 +405,8 @@ class Committer(CommitTickets):
             tell(self._log, Append(frames, self.generation, self._following.released))
 
     def show(self, upto: int) -> None:
-        """The leader has released all up to here. What of it is in this log is shown, some of it at
-        a time; what is not yet is when it is."""
+        """Advance the commit index to the leader's. Frames of this log up to it are applied in
+        slices, others when they are synced."""
         if self._follows:
             self._following.show(upto)
 
@@ -421,12 +429,12 @@ class Committer(CommitTickets):
         following.shown()
 
     async def begin_leading(self, epoch: int) -> CommitTicket:
-        """Lead. What of the log is not released goes in flight, and an entry of the statement log
-        is the first commit of the epoch.
+        """Lead. The log's unreleased frames become pending commits again; the first commit of the
+        epoch is an entry of the statement log.
 
-        :param epoch: above those of all frames in the log
-        :returns: of that commit
-        :raises UnknownOutcome: it follows again meanwhile
+        :param epoch: higher than that of every frame in the log
+        :returns: ticket of that commit
+        :raises UnknownOutcome: the lead was lost meanwhile
         """
         if self._follows:
             await self._take_over()
@@ -454,12 +462,11 @@ class Committer(CommitTickets):
     # --- called by the ledger -----------------------------------------------------------------
 
     def hand_over(self, frame: Frame) -> None:
-        """Give a commit to the log, with others of its time.
+        """Give a commit to the log, grouped with others of its time.
 
         :raises Busy: too many wait
-        :raises DiskFull: it adds something, and the disk is full. What is refused here takes back
-            nothing that is in flight: who makes room on a full disk is not disturbed by those who
-            go on trying to write
+        :raises DiskFull: it adds data and the disk is full. No pending commit is rolled back, so
+            that further write attempts don't disturb a DELETE that makes room
         """
         if self.disk_full and not (self.has_room(len(frame.body)) or only_removes(frame.body)):
             raise disk_full()
@@ -470,21 +477,21 @@ class Committer(CommitTickets):
         tell(self._log, Append(batch, self.generation, self.released_upto))
 
     def hand_over_rest(self) -> None:
-        """Give the log what is still being gathered: it is going to be closed."""
+        """Send the group being formed: the log is about to close."""
         self._batches.send_all()
         if self._follows or self.releasable is not released_at_once:
             tell(self._log, Ends(self._known_released))
 
     @property
     def _known_released(self) -> int:
-        """What is known to be released of what is in the log."""
+        """Commit index as far as this log reaches."""
         following = self._following.released if self._follows else 0
         return max(self.released_upto, following)
 
     # --- called by the commits actor ----------------------------------------------------------
 
     def durable(self, message: Durable) -> None:
-        """All up to `message.upto` is on the disk. What may be is released."""
+        """Handle a sync: all up to `message.upto` is durable; release what may be."""
         if self._lost is not None or message.generation != self.generation:
             return
         upto, digests = message.upto, message.digests
@@ -526,18 +533,18 @@ class Committer(CommitTickets):
             self._flight_has_room()
 
     def _flight_has_room(self) -> None:
-        """Something has left it: who follows may take more."""
+        """Resume feeds and replicas: the pending writes have room again."""
         if self._follows:
             self._following.look()
 
     @property
     def unsettled_bytes(self) -> int:
-        """What is in flight because the state takes nothing: it needs room on the disk yet. May be
-        read from another thread."""
+        """Bytes of pending commits that the state engine does not take yet and needs disk room for.
+        Thread-safe."""
         return self._settling.waiting_bytes
 
     def withdraw(self, generation: int, refusal: Refusal) -> None:
-        """The disk is full: what is in flight never happened."""
+        """Roll back all pending commits: the disk is full."""
         if generation != self.generation:
             return
         self.disk_full = True
@@ -548,9 +555,9 @@ class Committer(CommitTickets):
         self._take_back(self.ledger.durable_upto, why, told)
 
     def _take_back(self, upto: int, why: Why, refusal: Refusal | None = None) -> None:
-        """What is behind a commit never happened.
+        """Roll back all commits behind a sequence.
 
-        :param refusal: what those hear who wait; None: what `why` makes
+        :param refusal: for their waiters; None: that of `why`
         """
         anything = self.ledger.committed > upto
         self.ledger.withdraw(upto, why)
@@ -579,7 +586,7 @@ class Committer(CommitTickets):
         self.close()
 
     def close(self) -> None:
-        """Stop what runs by itself."""
+        """Cancel timers."""
         self._idle_marks.close()
         self._settling.close()
         if self._follows:
@@ -591,7 +598,7 @@ class Committer(CommitTickets):
 
 
 def released_at_once(durable_upto: int) -> int:
-    """What a node may release to which nobody else belongs: all that is durable."""
+    """Return the commit index of a node without replicas: all that is synced."""
     return durable_upto
 
 

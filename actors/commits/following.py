@@ -1,14 +1,14 @@
-"""The committer's other life: the commits are another node's, and come as frames of its log.
+"""Replication into the commit pipeline: commits are a leader's, and come as frames of its log.
 
-    received → in this log, synced → released by the leader → in flight here → in the engine
+    received → in this log, synced → released by the leader → pending here → in the engine
 
-What is received is written as it is, and acknowledged once it is synced. It enters the ledger only
-when its leader has released it, so nothing that was shown here ever has to be undone; from there on
-it takes the way of a commit of the node's own. A node that comes to lead puts the rest in flight as
-well: durable, and not released before its own first frame is.
+Frames are written unchanged and acknowledged once synced. They enter the ledger only when the
+leader has released them, so nothing shown here is ever rolled back; from there on they are handled
+as this node's own commits. A node that comes to lead makes the rest pending too: durable, and not
+released before its own first frame is.
 
-Frames are kept in memory between the two, up to `limits.RECEIVED_BYTES`; beyond that, and after a
-start, they are read from the log again.
+Received frames stay in memory until released, up to `limits.RECEIVED_BYTES`; beyond that, and after
+a start, they are read from the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READ_BYTES: Final = limits.MIB
 
 
 def taken_back(sequence: int) -> UnknownOutcome:
-    """What whoever waits for a commit hears when another node may lead."""
+    """Return the refusal of waiters when another node may lead."""
     return UnknownOutcome(
         f"the node leads no more, and commit {sequence} was not released: it may have happened",
         sequence=sequence,
@@ -41,12 +41,12 @@ def taken_back(sequence: int) -> UnknownOutcome:
 
 
 class Following:
-    """What has been received, and how much of it is shown; on the loop only.
+    """Received frames and the part of them that is shown; on the loop only.
 
-    :param log: asked for what it has in memory alone
-    :param stored: reads it
-    :param ledger: takes what is shown
-    :param go_on: has `step` called in a turn of its own
+    :param log: reads frames in memory
+    :param stored: reads frames of files
+    :param ledger: takes released frames
+    :param go_on: schedules `step` in a later turn of the loop
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class Following:
         """… and the digests of the first of them, as far as they are synced."""
         self._bytes = 0
         self._fetched: deque[tuple[Frame, bytes]] = deque()
-        """Read from the log, for what `_frames` does not reach back to."""
+        """Frames read from the log, older than `_frames`."""
         self._fetching: asyncio.Future[None] | None = None
         self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
-        """Who waits until all up to a frame is synced, in order."""
+        """Waiters for a synced frame, in order."""
         self._frame: tuple[Frame, bytes] | None = None
         self._steps: Iterator[None] = iter(())
         """The frame that is on its way into the ledger, and the rest of it."""
         self._all: asyncio.Future[None] | None = None
-        """Who waits until the ledger has all of the log: then no release is waited for."""
+        """Waiter until the ledger has all of the log; no release is waited for then."""
         self._turn = False
         self._failed: BaseException | None = None
 
@@ -95,12 +95,12 @@ class Following:
     def take(
         self, frames: Sequence[Frame], released: int, hand_over: Callable[[], None]
     ) -> asyncio.Future[int]:
-        """Take the next frames.
+        """Accept the next frames.
 
-        :param released: up to where the leader says that they are; nothing is shown by that
-        :param hand_over: gives them to the log
-        :raises Diverged: they are not what follows
-        :raises Busy: the log takes no more at present. Nothing was taken
+        :param released: the leader's commit index; shows nothing by itself
+        :param hand_over: gives the frames to the log thread
+        :raises Diverged: they do not continue the log
+        :raises Busy: the log takes no more at present; no frame was accepted
         """
         self._check(frames)
         self._said = max(self._said, released)
@@ -158,7 +158,7 @@ class Following:
         self.look()
 
     def withdrawn(self, refusal: Refusal) -> None:
-        """The log had no room for what is not synced."""
+        """Drop frames that are not synced: the log had no room."""
         self._end_waiting(refusal)
         self.ends(self._log.present)
 
@@ -189,8 +189,8 @@ class Following:
         self.look()
 
     def begin(self) -> None:
-        """Nothing is known of what is released but what was shown, and of what comes to be synced
-        nothing before `ends` has said so."""
+        """Start to follow: the commit index is what was shown; the end of the log is unknown until
+        `ends`."""
         self.leads()
         self._end_waiting(taken_back(self._handed))
         self.told = self._said = self.log_upto = self._ledger.released_upto
@@ -203,7 +203,7 @@ class Following:
             _fail(self._all, error)
 
     def close(self) -> None:
-        """Stop what runs by itself."""
+        """Fail the waiters."""
         if self._fetching is not None:
             self._fetching.cancel()
 
@@ -213,7 +213,10 @@ class Following:
             _fail(waiter, error)
 
     def require_above(self, after: int) -> None:
-        """:raises Stranded: what stands behind a frame was shown here, or may be at any time"""
+        """Check that the log may be cut behind a frame.
+
+        :raises Stranded: a frame behind it was shown here, or may be at any time
+        """
         floor = max(self._ledger.released_upto, self.released)
         if after < floor:
             raise Stranded(
@@ -225,7 +228,7 @@ class Following:
 
     @property
     def released(self) -> int:
-        """What is known to be released of what is in this log, shown or not."""
+        """Commit index as far as this log reaches, shown or not."""
         return min(max(self.told, self._said), self.log_upto)
 
     def show(self, upto: int) -> None:
@@ -276,10 +279,10 @@ class Following:
         return min(self.told, self.log_upto) if self._all is None else self.log_upto
 
     def step(self, until_us: int) -> list[tuple[Frame, bytes]]:
-        """Put some of it in flight; `look` has the rest done. Answers what has come there whole,
-        with the digests.
+        """Make released frames pending, one slice of them; `look` schedules the rest. Return the
+        frames that are complete, with their digests.
 
-        :param until_us: when others have their turn, on the monotonic clock
+        :param until_us: end of the slice, on the monotonic clock
         """
         self._turn = False
         if self._failed is not None:
@@ -300,7 +303,7 @@ class Following:
         return shown
 
     def shown(self) -> None:
-        """What a `step` has answered is told to everybody."""
+        """Publish the frames that `step` returned."""
         has_all = self._ledger.committed >= self.log_upto
         if has_all and self._all is not None and not self._all.done():
             self._all.set_result(None)
@@ -353,7 +356,7 @@ class Following:
 
 
 def _fail(waiter: asyncio.Future[Any], error: BaseException) -> None:
-    """Tell who waits, if anybody does."""
+    """Fail the waiter, if there is one."""
     if not waiter.done():
         waiter.set_exception(error)
         waiter.exception()  # nobody may be left to ask, and then it is no news

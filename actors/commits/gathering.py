@@ -1,15 +1,12 @@
-"""When to run what comes in numbers, so that it is run together: what a commit costs it costs once
-for all that is in it.
+"""Group commit of units: when to run operations that come together, so that they share one commit.
 
-- What comes in one turn of the loop is run at its end, for a slice; what is left after that in the
-  next turn. Where the surface says that it has brought all that it read, and the loop has nothing
-  else to call, that is the end: asyncio tells nobody else.
-- Where many came together lately the first that come wait for as many, for a slice at most: clients
-  that were answered together come again one closely after the other, and a commit for the first of
-  them would cost as much as one for all. Whoever is alone waits for nobody, and after many once.
-- What comes while the log has a batch waits for its return: what is committed then could not be
-  given to the log any sooner. It waits for `HOLD_US` at most: a disk that stalls is no reason not
-  to look.
+- Operations of one turn of the loop run at its end, for one slice; the rest in the next turn. The
+  end is known early when the surface has handled all it read and the loop has no other callback.
+- If several came together lately, the first wait for as many, one slice at most: clients answered
+  together come again closely after each other, and a commit for the first alone would cost as much
+  as one for all. A lone client never waits; after a crowd it waits once.
+- While the log has a group, operations wait for its return: a commit would leave no sooner. They
+  wait `HOLD_US` at most, so that a stalled disk does not hold reads.
 """
 
 from __future__ import annotations
@@ -25,19 +22,18 @@ if TYPE_CHECKING:
     from actors.runtime import Runtime
 
 HOLD_US: Final = 5_000
-"""How long what has come waits for the log to return a batch, at most."""
+"""Longest wait for the log to return a group (µs)."""
 LESS: Final = 7 / 8
-"""What is left, each time that some are run, of how many are expected together."""
+"""Factor by which the expected crowd decays with each run."""
 MANY: Final = 4
-"""When others were waited for in vain: so many are expected, at most, for each that came beside the
-first. Behind one that stayed alone nobody is."""
+"""After a wait in vain: expected crowd per operation beside the first. A lone one expects none."""
 
 
 class Gathering:
-    """See the head of the file. On the loop only.
+    """Decides when to run; on the loop only.
 
-    :param run: runs what has come, for a slice; answers whether something is left
-    :param waiting: how many have come and were not run
+    :param run: runs waiting operations for one slice; returns True if some are left
+    :param waiting: returns the number of waiting operations
     """
 
     def __init__(
@@ -54,15 +50,15 @@ class Gathering:
         self._run = run
         self._waiting = waiting
         self._together = 1.0
-        """How many came together lately."""
+        """Number of operations that came together lately; decays."""
         self._scheduled = False
         self._running = False
         self._at_end: asyncio.Handle | None = None
         """The look at the end of this turn."""
         self._hold: asyncio.TimerHandle | None = None
-        """Runs while what has come is held."""
+        """Timer that ends the wait."""
         self._since_us: int | None = None
-        """When the first came of what has not been run."""
+        """Arrival of the oldest operation that has not run (µs); None: there is none."""
         self._stopped = False
         committer.on_return.append(self._log_returned)
 
@@ -80,14 +76,14 @@ class Gathering:
             self._at_end = self._loop.call_soon(self._look)
 
     def turn_ends(self) -> None:
-        """Who calls has brought all that it will in this turn of the loop."""
+        """Run now if nothing else can come in this turn: the surface has handled all it read."""
         at_end = self._at_end
         if at_end is not None and self._ready() == 1:
             at_end.cancel()
             self._look()
 
     def _awaits(self) -> bool:
-        """Whether more are likely to come in a moment."""
+        """True if more operations are likely to come in a moment."""
         return self._together >= 2 and self._waiting() < self._together
 
     def stop(self) -> None:
@@ -114,7 +110,7 @@ class Gathering:
             self._go()
 
     def _worth_waiting_us(self) -> int:
-        """How long to wait for more that is likely to come."""
+        """Return the time left to wait for a likely crowd (µs)."""
         if self._since_us is None or not self._awaits():
             return 0
         return self._since_us + limits.SLICE_US - self._monotonic_us()

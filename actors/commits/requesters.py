@@ -1,8 +1,8 @@
-"""Who made a request on a surface, and hears what came of it.
+"""Requesters: the origin of an operation, and the callback that gets its result.
 
-Engines do what is asked on the loop, at once, and answer by returning if nothing has to be waited
-for. What has to wait tells its asker later: that is no future, since most of what an asker does
-with an answer is to write it out, and a future's turn of the loop costs more than that.
+Engines run an operation on the loop at once and return its result if nothing has to be waited for.
+Otherwise `Asker.told` gets it later. No future: writing the answer out is most of the work, and a
+future costs one more turn of the loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Answer_contra = TypeVar("Answer_contra", contravariant=True)
 
 
 class Origin(NamedTuple):
-    """Where a request came from, as INFO FOR RUNNING shows it."""
+    """Origin of a request, as INFO FOR RUNNING shows it."""
 
     request: str
     """Names it, as KILL does."""
@@ -76,19 +76,18 @@ def described(
 
 
 class Asker(Protocol[Answer_contra]):
-    """One request under way. It may have been abandoned by the time it is told."""
+    """Requester of one operation. It may have been abandoned when its result comes."""
 
     @property
     def surface(self) -> Surface:
-        """How it came: whose change is whose is noted with it."""
+        """Surface of the request, recorded with its changes."""
 
     @property
     def origin(self) -> Origin:
-        """Made when it is asked for: most requests are over before anybody does."""
+        """Origin, made on demand: most requests end before it is needed."""
 
     def told(self, answer: Answer_contra | None, lost: BaseException | None) -> None:
-        """How it went. Called at most once, and never before the call has returned by which it was
-        asked.
+        """Receive the result. Called at most once, never before the requesting call has returned.
 
-        :param lost: why there is no answer, None when there is
+        :param lost: the reason why there is no answer; None: there is one
         """

@@ -1,7 +1,7 @@
-"""What is released goes to the state engine, a part at a time, and others have their turn between.
+"""Applier: brings released commits to the state engine, in slices.
 
-Nothing goes as long as the engine would make a writer wait: this is the thread that everybody waits
-for. What is not settled stays in flight, where every read finds it, and the engine is asked again.
+It stops while the engine would make a writer wait, since it runs on the loop. Commits that are not
+applied stay pending, where every read finds them; the engine is asked again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from storage.ledger import Ledger
 
 STALL_SECONDS: Final = 0.01
-"""How often a state that takes nothing is asked again."""
+"""Interval of asking a stalled engine again (s)."""
 
 
 class Settling:
@@ -28,15 +28,15 @@ class Settling:
         self._loop = loop
         self._later = later
         self._coming = False
-        """Whether a turn for more is on its way."""
+        """True while a turn for more is scheduled."""
         self._stalled: asyncio.TimerHandle | None = None
         """Asks an engine again that takes nothing."""
         self._takes_nothing = False
         """True if the engine took nothing when it was asked last."""
 
     def some(self) -> bool:
-        """Bring a part of what is released to the engine, and have the rest follow. False: it takes
-        nothing for now."""
+        """Apply a slice of the released commits and schedule the rest. False: the engine is
+        stalled."""
         self._takes_nothing = not self.ledger.may_settle
         if self._takes_nothing:
             if self._stalled is None:
@@ -62,7 +62,7 @@ class Settling:
 
     @property
     def waiting_bytes(self) -> int:
-        """What is in flight because the engine takes nothing. May be read from another thread."""
+        """Bytes of pending commits held back by a stalled engine. Thread-safe."""
         return self.ledger.flight.bytes if self._takes_nothing else 0
 
     def close(self) -> None:

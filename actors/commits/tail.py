@@ -1,18 +1,17 @@
-"""The newest frames, from their commit on, for whoever follows the store.
+"""Tail: the newest frames in memory, for feeds and replicas.
 
-A change feed hears what is released, a replica what is durable here: each is a `Follower` with a
-position of its own, and takes frames when it is ready for them. So the frames are held once,
-however many follow, and a slow follower holds nothing up: what it has not taken by the time the
-tail lets go of it, it reads from the log, and then follows on.
+A feed takes released frames, a replica synced ones: each is a `Follower` with its own position and
+takes frames when it is ready. Frames are held once for all followers. A slow follower holds nothing
+up: it reads frames that the tail has dropped from the log, then follows on.
 
 Invariants:
 
 - The frames are consecutive, and end with the newest commit.
-- A frame is kept until it is released; of those released the newest `limits.TAIL_BYTES`.
-- A follower is given each frame after the position it began at once, in order, and none before it
-  is released, or durable, as the follower asked.
-- No released frame is taken back: a full disk undoes only what is not durable, and another leader
-  what is not released. Whoever was given more than that follows no more.
+- A frame is kept until it is released; of released ones the newest `limits.TAIL_BYTES`.
+- A follower gets each frame behind its position once, in order, and none before it is released, or
+  synced, as the follower asked.
+- No released frame is rolled back. A full disk undoes only unsynced frames, a new leader unreleased
+  ones; a follower that was given such a frame is ended.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from protocol import limits
 from storage.frames import Frame
 
 FRAME_BYTES: Final = 256
-"""What a frame takes in memory beside its body, about."""
+"""Memory of a frame beside its body, about (bytes)."""
 
 
 class FellBehind(Exception):
@@ -37,7 +36,7 @@ class FellBehind(Exception):
 
 
 class Follower:
-    """One who follows; made by `Tail.follow`.
+    """Position in the tail; made by `Tail.follow`.
 
     Call `take` until it gives nothing, then wait for `wake`.
     """
@@ -53,10 +52,10 @@ class Follower:
         self.position = position
         """The newest frame it was given."""
         self.unreleased = unreleased
-        """Whether it is given what is durable here before that is released; then it is woken too
-        when no more is durable, and more is released."""
+        """True if it gets synced frames before their release; it is then also woken when only the
+        commit index has advanced."""
         self._released = tail.released_upto
-        """What was released when it last looked."""
+        """Commit index when it looked last."""
 
     def take(self, bytes_max: int) -> list[Frame]:
         """The next frames, at least one if there is any; none: `wake` is called when there is.
@@ -97,17 +96,17 @@ class Follower:
 
 
 class Tail:
-    """See the head of the file.
+    """Newest frames and their followers.
 
-    :param at: the newest commit there is; all up to it is released
-    :param noticed: hears what a follower's `wake` raised
+    :param at: the newest commit; all up to it is released
+    :param noticed: receives the exceptions of a follower's `wake`
     """
 
     def __init__(self, at: int, noticed: Callable[[BaseException], None]) -> None:
         self.durable_upto = at
         self.released_upto = at
         self.bytes = 0
-        """What the released frames take, as far as they are kept."""
+        """Bytes of released frames that are kept."""
         self._noticed = noticed
         self.first = at + 1
         """The sequence of the first frame kept, or of the next one."""
@@ -120,11 +119,11 @@ class Tail:
     # --- for whoever follows --------------------------------------------------------------------
 
     def follow(self, after: int, wake: Callable[[], None], *, unreleased: bool = False) -> Follower:
-        """Follow from behind a frame.
+        """Return a follower that begins behind a frame.
 
         :param after: the newest frame already known
         :param wake: called on the loop when there is more, after `take` has given nothing; short
-        :param unreleased: give what is durable here before that is released: for replicas
+        :param unreleased: give synced frames before their release: for replicas
         :raises FellBehind: the tail begins later
         """
         if after + 1 < self.first:
@@ -149,7 +148,7 @@ class Tail:
         return found
 
     def left(self, follower: Follower) -> None:
-        """Somebody follows no more."""
+        """Remove a follower."""
         if follower in self._followers:
             self._followers.remove(follower)
 
@@ -172,7 +171,7 @@ class Tail:
             self._look(follower)
 
     def withdraw(self, upto: int) -> None:
-        """What is behind a frame never happened. :param upto: released"""
+        """Drop the frames behind a sequence: they were rolled back. :param upto: commit index"""
         self.durable_upto = upto
         for follower in [one for one in self._followers if one.position > upto]:
             follower.leave()

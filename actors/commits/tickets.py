@@ -18,18 +18,18 @@ Told = Callable[[BaseException | None], None]
 
 
 class Stall(NamedTuple):
-    """Nothing of what is committed is released for now, for want of followers, say."""
+    """State of a leader that releases nothing for now: too few replicas, or etcd is silent."""
 
     shows_all: bool
-    """Whether what is released here is all that was released anywhere: who has just taken the lead
-    doesn't know that yet."""
+    """True if this commit index is the newest anywhere; a leader that was just elected doesn't know
+    yet."""
 
 
 class Bounded:
-    """Somebody who asked and waits, though by no `Waiter`: hears in the end that what was promised
-    was not released in time, where the node itself would wait on.
+    """Release callback on behalf of a client that is no `Waiter`. Fails with UnknownOutcome after
+    the time-out; internal callbacks wait for ever.
 
-    :param began_us: when the wait began, on the monotonic clock
+    :param began_us: start of the wait, on the monotonic clock
     """
 
     __slots__ = ("_told", "began_us")
@@ -51,7 +51,7 @@ class CommitTickets:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.released_upto = 0
-        """The newest sequence that may be shown: what probes and answers show."""
+        """Commit index: the newest sequence that probes and answers may show."""
         self._waiters: dict[int, list[Told]] = {}
         self._lost: BaseException | None = None
         """Why nothing is released any more."""
@@ -62,8 +62,8 @@ class CommitTickets:
         return self.ledger.roll_backs.generation
 
     def ticket(self, sequence: int) -> CommitTicket:
-        """Return the ticket of a commit that is there now. What a transaction has read or made has
-        a ticket already."""
+        """Return the ticket of a pending or released commit. What a transaction has read or made
+        has a ticket already."""
         return CommitTicket(sequence, self.generation)
 
     def merge(self, one: CommitTicket, other: CommitTicket) -> CommitTicket:
@@ -95,18 +95,20 @@ class CommitTickets:
         return future
 
     def released_in_time(self, ticket: CommitTicket) -> asyncio.Future[None]:
-        """As `released`, for somebody who asked: see `end_waits`. :raises UnknownOutcome: also when
-        it takes too long"""
+        """Wait for a release on behalf of a client, as `released` does, within a time-out
+        (`end_waits`).
+
+        :raises UnknownOutcome: also on time-out
+        """
         future: asyncio.Future[None] = self._runtime.loop.create_future()
         self.when_released(ticket, Bounded(partial(_settle, future), self.monotonic_us()))
         return future
 
     def when_released(self, ticket: CommitTicket, told: Told) -> None:
-        """Call `told` once all that was promised may be shown, with what `released` would raise,
-        or None; at once when that is known. For answers by the thousand, which need no turn of the
-        loop each: those of one batch are told in one. An answer that waits for as long as the disk
-        takes is a `Waiter`, which others can see and end.
-        """
+        """Call `told` once a commit is released, with the error that `released` would raise, or
+        None; at once if that is known. Thousands of answers of a group are notified in one turn of
+        the loop. An answer that may wait as long as the disk takes is a `Waiter`, which can be
+        listed and ended."""
         sequence = ticket.sequence
         if (why := self._why_taken_back(ticket)) is not None:
             told(why(sequence))
@@ -118,7 +120,7 @@ class CommitTickets:
             self._waiters.setdefault(sequence, []).append(told)
 
     def stop_waiting(self, ticket: CommitTicket, told: Told) -> bool:
-        """Tell `told` nothing of what was promised. False: it has been told already."""
+        """Cancel a callback. False: it was called already."""
         waiters = self._waiters.get(ticket.sequence, [])
         if told not in waiters:
             return False
@@ -126,11 +128,11 @@ class CommitTickets:
         return True
 
     def end_waits(self, upto: int, began_us: int, why: Refusal) -> None:
-        """Nobody who asked waits any longer for what was committed up to a sequence; the node
-        itself does, and what is on its way stays so.
+        """End the waits of clients for commits up to a sequence. The commits stay pending, and the
+        node itself waits on.
 
-        :param began_us: since when they have waited, at least, on the monotonic clock
-        :param why: what those hear who wrote nothing; the others hear UnknownOutcome
+        :param began_us: only waits that began before, on the monotonic clock
+        :param why: for those that wrote nothing; others get UnknownOutcome
         """
         for sequence in [each for each in self._waiters if each <= upto]:
             for told in list(self._waiters[sequence]):
@@ -141,11 +143,11 @@ class CommitTickets:
                     self._tell(told, late(sequence, why))
 
     def end_reads(self, began_us: int, why: Refusal) -> None:
-        """Nobody waits any longer who has only read what is on its way, or is refused for what it
-        has read there.
+        """End the waits of clients that have only read pending commits, refusals that rest on them
+        included.
 
-        :param began_us: since when they have waited, at least, on the monotonic clock
-        :param why: what they hear
+        :param began_us: only waits that began before, on the monotonic clock
+        :param why: for the clients
         """
         for waiter in list(self.waiters):
             if self.is_released(waiter.written) and waiter.began_us <= began_us:
@@ -169,7 +171,7 @@ class CommitTickets:
         return self._runtime.loop.call_later(max(wait_us, 0) / 1_000_000, act)
 
     def was_taken_back(self, ticket: CommitTicket) -> bool:
-        """Whether a commit that was promised was undone."""
+        """True if the commit was rolled back."""
         return self._why_taken_back(ticket) is not None
 
     def _why_taken_back(self, ticket: CommitTicket) -> Why | None:
@@ -203,7 +205,7 @@ def _settle(future: asyncio.Future[None], lost: BaseException | None) -> None:
 
 
 def late(sequence: int, why: Refusal) -> UnknownOutcome:
-    """What whoever waits for a commit hears that was not released in time."""
+    """Return the refusal of waiters when a commit was not released in time."""
     return UnknownOutcome(
         f"{why.message}, while commit {sequence} was on its way: it may have happened",
         sequence=sequence,
@@ -211,7 +213,7 @@ def late(sequence: int, why: Refusal) -> UnknownOutcome:
 
 
 def unknown(sequence: int) -> UnknownOutcome:
-    """What whoever waits for a commit hears when the log has failed."""
+    """Return the refusal of waiters when the log has failed."""
     return UnknownOutcome(
         f"the log failed while commit {sequence} was on its way: it may have happened",
         sequence=sequence,
@@ -219,7 +221,8 @@ def unknown(sequence: int) -> UnknownOutcome:
 
 
 def left_over(sequence: int) -> UnknownOutcome:
-    """What whoever waits for a commit hears when a full disk took it and does not let go of it."""
+    """Return the refusal of waiters when a full disk holds an unsynced commit that could not be cut
+    off."""
     return UnknownOutcome(
         f"the disk is full, and commit {sequence} can't be taken back before there is room: if the"
         " node ends until then, it may have happened",

@@ -1,10 +1,9 @@
-"""Answers that wait until what they show may be shown, each of which can be seen and ended.
+"""Waiters: answers that wait for a release, each of which can be listed and ended.
 
-A commit is on its way to the disk for as long as the disk takes, and one that stalls takes minutes.
-Whoever waits meanwhile can be ended: when the time that it was given is over, by KILL, by a client
-that goes away. An answer that waits for a commit of its own is `UnknownOutcome` then: the commit
-may still become durable, or not. One that has only read what another commits hears why it was
-ended, and is told nothing of what it read.
+A stalled disk may take minutes. A waiter ends earlier by its deadline, by KILL, or when its client
+goes away. An answer that waits for its own commit is UnknownOutcome then: the commit may still
+become durable, or not. An answer that has only read another's pending commit gets the reason of its
+end, and nothing of what it read.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Waiter(ABC):
-    """One of them; told by the committer, which calls it.
+    """An answer that waits for a release; called by the committer.
 
-    :param began_us: when its request began to be worked on, on the monotonic clock
+    :param began_us: start of its request, on the monotonic clock
     """
 
     __slots__ = ("_committer", "_ended", "_timer", "_waits", "began_us", "ends_us", "ticket")
@@ -38,9 +37,9 @@ class Waiter(ABC):
         """Why it is ended, while it has the moment that `end_soon` gives."""
         self.began_us = began_us
         self.ends_us: int | None = None
-        """When it waits no more, on the monotonic clock; None: when it is told or ended."""
+        """Deadline of the wait, on the monotonic clock; None: it has none."""
         self.ticket: CommitTicket
-        """What it waits for."""
+        """Ticket that it waits for."""
 
     # --- what it is -----------------------------------------------------------------------------
 
@@ -56,13 +55,13 @@ class Waiter(ABC):
 
     @abstractmethod
     def info(self, now_us: int) -> dict[str, Value]:
-        """What INFO FOR RUNNING says of it."""
+        """Return its row of INFO FOR RUNNING."""
 
     @abstractmethod
     def settle(self, lost: BaseException | None) -> None:
         """Answer; or `wait` for something else.
 
-        :param lost: why it may not show what it waited for, None when it may
+        :param lost: the reason why nothing may be shown; None: it may
         """
 
     def out_of_time(self) -> Refusal:
@@ -84,7 +83,7 @@ class Waiter(ABC):
 
     @property
     def waits(self) -> bool:
-        """Whether it has not been told yet."""
+        """True until it was notified."""
         return self._waits
 
     def wait_at_most(self, for_us: int) -> None:
@@ -101,13 +100,12 @@ class Waiter(ABC):
         self._timer = self._committer.at(ends_us, self._time_is_over)
 
     def end(self, why: Refusal) -> bool:
-        """Somebody wants it to wait no more. False: it does not anyway."""
+        """End the wait. False: it has ended already."""
         return self._give_up(why)
 
     def end_soon(self, why: Refusal) -> None:
-        """Somebody ends it while it waits. Nothing can be called back, and on a disk that works the
-        answer is there in a moment, with messages in it perhaps that would lie handed out to
-        nobody: it gets that moment."""
+        """End the wait after a grace period. A working disk brings the answer meanwhile, with
+        messages in it, perhaps, that would stay delivered to no consumer."""
         self._ended = self._ended or why
         self.wait_at_most(limits.ENDED_SECONDS * 1_000_000)
 
@@ -118,7 +116,8 @@ class Waiter(ABC):
         return True
 
     def why_ended(self, why: Refusal) -> Refusal:
-        """What it is told: why it was ended, or that a commit of its own may have happened."""
+        """Return the refusal of an ended wait: the reason, or UnknownOutcome if a commit of its own
+        is pending."""
         written, committer = self.written, self._committer
         if committer.is_released(written):
             return why
@@ -133,11 +132,11 @@ class Waiter(ABC):
         )
 
     def tell_ended(self, why: Refusal) -> None:
-        """It waits no more, and is told why."""
+        """Answer with the reason of its end."""
         self(why)
 
     def __call__(self, lost: BaseException | None) -> None:
-        """What was promised is released, or lost: called once for each `wait`."""
+        """Handle the release, or its failure: called once for each `wait`."""
         self._waits = False
         self.settle(lost)
         if self._timer is not None and not self._waits:
