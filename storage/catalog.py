@@ -1,9 +1,8 @@
-"""The rules of places and tables: declared, looked up, dropped.
+"""Catalog: declares, looks up and drops namespaces, databases, tables, fields and cache spaces.
 
-Look-ups are remembered for as long as what they rest on does not change (`lookups.py`), so finding
-a table costs a dictionary, not a read. What is declared keeps its id when it is overwritten; what
-is dropped takes its id with it, so nothing written under the old one can ever be seen under a new
-one.
+Look-ups are cached until a declaration they depend on changes (`lookups.py`), so finding a table
+costs a dictionary access, not a read. Replacing a declaration keeps its id. A drop retires the id
+for ever, so data written under an old id never appears under a new one.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from storage.transactions import Transaction
 
 
 class Taken(Enum):
-    """What declaring does when the name is taken."""
+    """Behaviour of a declaration if the name already exists."""
 
     REFUSE = "refuse"
     SKIP = "skip"
-    """What is there stays as it is."""
+    """Keep the existing declaration unchanged."""
     OVERWRITE = "overwrite"
-    """What is there is declared anew and keeps its content."""
+    """Replace the declaration, but keep the id and the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Namespace:
 
     @property
     def path(self) -> str:
-        """How people write it."""
+        """Name in statements and messages."""
         return self.name
 
 
@@ -62,7 +61,7 @@ class Database:
 
     @property
     def path(self) -> str:
-        """How people write it: `ns.db`."""
+        """Qualified name: `ns.db`."""
         return f"{self.namespace.name}.{self.name}"
 
 
@@ -76,20 +75,20 @@ class Table:
     schemafull: bool = False
     comment: str | None = None
     on_change: OnChange | None = None
-    """Where it tells of its changes; None: nowhere."""
+    """Change notifications of the table; None: it sends none."""
     prefix: bytes = field(default=b"", repr=False, compare=False)
-    """What the keys of its records begin with."""
+    """Key prefix of its records."""
     count_key: bytes = field(default=b"", repr=False, compare=False)
-    """The counter of its records."""
+    """Key of its record counter."""
     fields: tuple[Field, ...] = ()
-    """What is defined of its records' fields."""
+    """Definitions of its records' fields."""
     indexes: tuple[Index, ...] = field(default=(), compare=False)
     keeper: Keeper | None = field(default=None, repr=False, compare=False)
-    """What keeps its indexes exact; None when it has none."""
+    """Maintains its indexes; None if it has none."""
 
     @property
     def path(self) -> str:
-        """How people write it: `ns.db.table`."""
+        """Qualified name: `ns.db.table`."""
         return f"{self.database.path}.{self.name}"
 
 
@@ -101,20 +100,20 @@ class Space:
     database: Database
     name: str
     expire_us: int | None = None
-    """What a key lives that is written without an expiry; None: for ever."""
+    """Default time to live of a key written without an expiry, in µs; None: no expiry."""
     comment: str | None = None
     entries: bytes = field(default=b"", repr=False, compare=False)
-    """What the keys of its entries begin with."""
+    """Key prefix of its entries."""
     contents: bytes = field(default=b"", repr=False, compare=False)
-    """The same, of its large values."""
+    """Key prefix of its large values, stored apart from their entries."""
     expiries: bytes = field(default=b"", repr=False, compare=False)
-    """The same, of its expiry index."""
+    """Key prefix of its expiry index."""
     count_key: bytes = field(default=b"", repr=False, compare=False)
-    """The counter of its entries."""
+    """Key of its entry counter."""
 
     @property
     def path(self) -> str:
-        """How people write it: `ns.db.space`."""
+        """Qualified name: `ns.db.space`."""
         return f"{self.database.path}.{self.name}"
 
 
@@ -122,16 +121,16 @@ class Space:
 
 
 def absent(kind: str, path: str, meant: str | None = None) -> Unknown:
-    """The refusal of a name that stands for nothing, or for nothing that the caller may see.
+    """Return the error for a name that does not exist, or that the caller may not see.
 
-    :param meant: a name that it may stand for
+    :param meant: a similar name to suggest
     """
     hint = "" if meant is None else f"; did you mean {meant}?"
     return Unknown(f"there is no {kind} {path}{hint}", kind=kind, name=path)
 
 
 def namespace(tx: Transaction, name: str) -> Namespace:
-    """The namespace of that name. :raises Unknown:"""
+    """Return a namespace by name. :raises Unknown: it does not exist"""
     found = find_namespace(tx, name)
     if found is None:
         raise absent("namespace", name)
@@ -139,7 +138,7 @@ def namespace(tx: Transaction, name: str) -> Namespace:
 
 
 def find_namespace(tx: Transaction, name: str) -> Namespace | None:
-    """The namespace of that name, if there is one."""
+    """Return a namespace by name, or None."""
     found: Namespace | None = tx.known(name)
     if found is None:
         key = keys.namespace(name)
@@ -150,7 +149,7 @@ def find_namespace(tx: Transaction, name: str) -> Namespace | None:
 
 
 def database(tx: Transaction, namespace: Namespace, name: str) -> Database:
-    """The database of that name in a namespace. :raises Unknown:"""
+    """Return a database by name. :raises Unknown: it does not exist"""
     found = find_database(tx, namespace, name)
     if found is None:
         raise absent("database", f"{namespace.name}.{name}")
@@ -158,7 +157,7 @@ def database(tx: Transaction, namespace: Namespace, name: str) -> Database:
 
 
 def find_database(tx: Transaction, namespace: Namespace, name: str) -> Database | None:
-    """The database of that name in a namespace, if there is one."""
+    """Return a database by name, or None."""
     at = (0, namespace.id, name)
     found: Database | None = tx.known(at)
     if found is None:
@@ -170,7 +169,7 @@ def find_database(tx: Transaction, namespace: Namespace, name: str) -> Database 
 
 
 def table(tx: Transaction, database: Database, name: str) -> Table:
-    """The table of that name in a database. :raises Unknown:"""
+    """Return a table by name. :raises Unknown: it does not exist"""
     found = find_table(tx, database, name)
     if found is None:
         raise absent("table", f"{database.path}.{name}")
@@ -178,7 +177,7 @@ def table(tx: Transaction, database: Database, name: str) -> Table:
 
 
 def find_table(tx: Transaction, database: Database, name: str) -> Table | None:
-    """The table of that name in a database, if there is one."""
+    """Return a table by name, or None."""
     at = (database.id, name)
     found: Table | None = tx.known(at)
     if found is None:
@@ -190,7 +189,7 @@ def find_table(tx: Transaction, database: Database, name: str) -> Table | None:
 
 
 def space(tx: Transaction, database: Database, name: str) -> Space:
-    """The cache space of that name in a database. :raises Unknown:"""
+    """Return a cache space by name. :raises Unknown: it does not exist"""
     found = find_space(tx, database, name)
     if found is None:
         raise absent("space", f"{database.path}.{name}")
@@ -198,7 +197,7 @@ def space(tx: Transaction, database: Database, name: str) -> Space:
 
 
 def find_space(tx: Transaction, database: Database, name: str) -> Space | None:
-    """The cache space of that name in a database, if there is one."""
+    """Return a cache space by name, or None."""
     at = ("space", database.id, name)
     found: Space | None = tx.known(at)
     if found is None:
@@ -210,13 +209,13 @@ def find_space(tx: Transaction, database: Database, name: str) -> Space | None:
 
 
 def declared_of(database: Database) -> tuple[bytes, ...]:
-    """What a database rests on, and with it all that is looked up in it; see `lookups.py`."""
+    """Return the dependency keys of a database, shared by every look-up in it; see `lookups.py`."""
     namespace = database.namespace
     return keys.database(namespace.id, database.name), keys.namespace(namespace.name)
 
 
 def declared_of_table(table: Table) -> tuple[bytes, ...]:
-    """What a table rests on, its fields and indexes among it."""
+    """Return the dependency keys of a table, including its fields and indexes."""
     numbers = (table.database.namespace.id, table.database.id)
     return (
         keys.table(*numbers, table.name),
@@ -227,24 +226,23 @@ def declared_of_table(table: Table) -> tuple[bytes, ...]:
 
 
 def declared_of_space(space: Space) -> tuple[bytes, ...]:
-    """What a cache space rests on."""
+    """Return the dependency keys of a cache space."""
     database = space.database
     key = keys.space(database.namespace.id, database.id, space.name)
     return key, *declared_of(database)
 
 
-# There may be very many of each: they are read as they are asked for, and `tick` is called for
-# each row.
+# There may be very many of each, so these are lazy generators that call `tick` for each row.
 
 
 def namespaces(tx: Transaction, tick: Tick) -> Iterator[Namespace]:
-    """All namespaces, by name."""
+    """Yield all namespaces, ordered by name."""
     for name, value in each_named(tx, *keys.namespaces(), tick):
         yield _namespace(name, value)
 
 
 def databases(tx: Transaction, namespace: Namespace, tick: Tick) -> Iterator[Database]:
-    """The databases of a namespace, by name."""
+    """Yield the databases of a namespace, ordered by name."""
     for name, value in each_named(tx, *keys.databases(namespace.id), tick):
         yield _database(namespace, name, value)
 
@@ -254,24 +252,24 @@ def every_database(
     tick: Tick,
     sees: Callable[[Namespace | Database], bool] = lambda _place: True,
 ) -> Iterator[Database]:
-    """The databases of all namespaces, by name.
+    """Yield the databases of all namespaces, ordered by name.
 
-    :param sees: whether a place is among what is looked for; nothing in another one is
+    :param sees: filter of namespaces and databases; a filtered namespace hides all its databases
     """
     for namespace in filter(sees, namespaces(tx, tick)):
         yield from filter(sees, databases(tx, namespace, tick))
 
 
 def table_names(tx: Transaction, database: Database, most: int) -> list[str]:
-    """The names of the tables of a database, the first of them in order where there are more."""
+    """Return the names of a database's first `most` tables, in order."""
     named = each_named(tx, *keys.tables(database.namespace.id, database.id), unpaced)
     return [name for name, _ in islice(named, most)]
 
 
 def tables(tx: Transaction, database: Database, tick: Tick) -> Iterator[Table]:
-    """The tables of a database, by name."""
+    """Yield the tables of a database, ordered by name."""
     numbers = (database.namespace.id, database.id)
-    # One scan for those of all tables: one a table would take longer than all else.
+    # One scan for the fields of all tables: one scan per table would dominate the cost.
     defined = fields.load(tx, *keys.of_all(keys.FIELD, *numbers), tick)
     indexes = index_rows.load(tx, *keys.of_all(keys.INDEX, *numbers), tick)
     for name, value in each_named(tx, *keys.tables(*numbers), tick):
@@ -279,7 +277,7 @@ def tables(tx: Transaction, database: Database, tick: Tick) -> Iterator[Table]:
 
 
 def spaces(tx: Transaction, database: Database, tick: Tick) -> Iterator[Space]:
-    """The cache spaces of a database, by name."""
+    """Yield the cache spaces of a database, ordered by name."""
     for name, value in each_named(tx, *keys.spaces(database.namespace.id, database.id), tick):
         yield _space(database, name, value)
 
@@ -290,10 +288,11 @@ def spaces(tx: Transaction, database: Database, tick: Tick) -> Iterator[Space]:
 def define_namespace(
     tx: Transaction, name: str, comment: str | None = None, taken: Taken = Taken.REFUSE
 ) -> Namespace:
-    """Declare a namespace, or with `taken` another than REFUSE keep or change the one there is.
+    """Declare a namespace. If it exists, `taken` decides: refuse, keep or replace it.
 
-    :raises AlreadyExists: the name is taken
-    :raises NameRefused, TooLarge: of the name, of the comment
+    :raises AlreadyExists: the name is taken and `taken` is REFUSE
+    :raises NameRefused: the name is not valid
+    :raises TooLarge: the comment is too long
     """
     check_name(name, "namespace")
     check_comment(comment)
@@ -316,7 +315,7 @@ def define_database(
     comment: str | None = None,
     taken: Taken = Taken.REFUSE,
 ) -> Database:
-    """Declare a database, as `define_namespace` does."""
+    """Declare a database. Parameters and errors as for `define_namespace`."""
     check_name(name, "database")
     check_comment(comment)
     present = find_database(tx, namespace, name)
@@ -342,7 +341,7 @@ def define_table(
     on_change: OnChange | None = None,
     taken: Taken = Taken.REFUSE,
 ) -> Table:
-    """Declare a table, as `define_namespace` does. One that is overwritten keeps its records."""
+    """Declare a table, as `define_namespace` does. Replacing a declaration keeps its records."""
     check_name(name, "table")
     check_comment(comment)
     present = find_table(tx, database, name)
@@ -363,8 +362,8 @@ def define_table(
 
 
 def declared_at(tx: Transaction, table: Table) -> int:
-    """The sequence of the commit that declared a table; 0 of one that this transaction has
-    declared, and 1 in a store whose version did not keep it."""
+    """Return the sequence of the commit that declared a table. 0: this transaction declares it. 1:
+    an older version, which did not record the sequence, declared it."""
     value = tx.get(_declared_key(table))
     return 1 if value is None else int.from_bytes(value[:SEQUENCE_BYTES], "big")
 
@@ -374,7 +373,7 @@ def _declared_key(table: Table) -> bytes:
 
 
 def define_field(tx: Transaction, table: Table, made: Field, taken: Taken = Taken.REFUSE) -> bool:
-    """Define a field of a table, as `define_namespace` does. Answers whether anything changed.
+    """Define a field of a table, as `define_namespace` does. Return True if anything was written.
 
     :raises TooLarge: its path, its texts or the number of fields
     """
@@ -392,7 +391,7 @@ def define_field(tx: Transaction, table: Table, made: Field, taken: Taken = Take
 
 
 def find_field(table: Table, name: str) -> Field:
-    """The field of that path in a table. :raises Unknown:"""
+    """Return a table's field by path. :raises Unknown: it is not defined"""
     for present in table.fields:
         if present.name == name:
             return present
@@ -409,8 +408,8 @@ def define_space(
     comment: str | None = None,
     taken: Taken = Taken.REFUSE,
 ) -> Space:
-    """Declare a cache space, as `define_namespace` does. One that is overwritten keeps its keys,
-    each with the expiry it has."""
+    """Declare a cache space, as `define_namespace` does. Replacing a declaration keeps its keys and
+    the expiry of each."""
     check_name(name, "space")
     check_comment(comment)
     present = find_space(tx, database, name)
@@ -431,10 +430,10 @@ def define_space(
 
 
 def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = unpaced) -> list[str]:
-    """Drop a namespace with all that is in it, the users whose space it is among them.
+    """Drop a namespace with all its content and the users that belong to it or its databases.
 
-    :param tick: called for each database in it and each user there is
-    :returns: the names of these users
+    :param tick: called for each database in it and each user of the store
+    :returns: the names of the dropped users
     """
     inside = {one.path for one in databases(tx, namespace, tick)}
     gone = users.drop_of_spaces(tx, {namespace.path, *inside}, tick)
@@ -445,10 +444,10 @@ def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = unpaced) 
 
 
 def drop_database(tx: Transaction, database: Database, tick: Tick = unpaced) -> list[str]:
-    """Drop a database with all that is in it, the users whose space it is among them.
+    """Drop a database with all its content and the users that belong to it.
 
-    :param tick: as for a namespace
-    :returns: as for a namespace
+    :param tick: called for each user of the store
+    :returns: the names of the dropped users
     """
     gone = users.drop_of_spaces(tx, {database.path}, tick)
     for start, end in keys.in_database(database.namespace.id, database.id):
@@ -458,7 +457,7 @@ def drop_database(tx: Transaction, database: Database, tick: Tick = unpaced) -> 
 
 
 def drop_table(tx: Transaction, table: Table) -> None:
-    """Drop a table with its records."""
+    """Drop a table with its records and indexes."""
     tx.delete_range(*keys.within(table.prefix))
     tx.delete(table.count_key)
     tx.delete_range(*keys.within(_declared_key(table)))
@@ -471,7 +470,7 @@ def drop_table(tx: Transaction, table: Table) -> None:
 
 
 def drop_field(tx: Transaction, table: Table, name: str) -> None:
-    """Drop the definition of a field; records keep what they hold. :raises Unknown:"""
+    """Drop the definition of a field; records keep their values. :raises Unknown: not defined"""
     tx.delete(_field_key(table, find_field(table, name).name))
 
 
@@ -495,9 +494,10 @@ def drop_space(tx: Transaction, space: Space) -> None:
 def each_named(
     tx: Transaction, start: bytes, end: bytes, tick: Tick
 ) -> Iterator[tuple[str, bytes]]:
-    """The names that follow the start of a range in its keys, with the values there.
+    """Yield the name at the end of each key of a range, and the value.
 
-    :param tick: called for each
+    :param start: a key prefix; the names follow it
+    :param tick: called for each row
     """
     for key, value in tx.rows(start, end, tick):
         yield key[len(start) :].decode(), value
@@ -536,8 +536,10 @@ def _table(
     defined: Mapping[int, tuple[Field, ...]],
     indexes: Mapping[int, tuple[Index, ...]],
 ) -> Table:
-    """:param defined: the fields of tables, this one's among them, by the table's id
-    :param indexes: the same, of indexes
+    """Decode a table's declaration.
+
+    :param defined: fields by table id; may hold other tables'
+    :param indexes: indexes by table id; may hold other tables'
     """
     row = _unpacked(value)
     on_change = read_kept(row.get("on_change"))
@@ -577,7 +579,7 @@ def _made_space(
 
 
 def index(table: Table, name: str) -> Index:
-    """The index of that name of a table. :raises Unknown:"""
+    """Return a table's index by name. :raises Unknown: it does not exist"""
     for found in table.indexes:
         if found.name == name:
             return found
@@ -585,7 +587,7 @@ def index(table: Table, name: str) -> Index:
 
 
 def check_comment(comment: str | None) -> None:
-    """:raises TooLarge: a comment is too long"""
+    """Check the length of a comment. :raises TooLarge: it is too long"""
     if comment is not None and len(comment) > limits.COMMENT_CHARACTERS:
         raise TooLarge(
             f"a comment has at most {limits.COMMENT_CHARACTERS} characters",

@@ -1,4 +1,4 @@
-"""The bytes of the log: segment headers and frames. Pure functions; the files are log.py's.
+"""Frames: the byte format of the write-ahead log. Pure functions; log.py owns the files.
 
 All integers are big-endian and unsigned.
 
@@ -21,45 +21,44 @@ All integers are big-endian and unsigned.
     │     96 │  8 │ checksum of the 96 above │
     └────────┴────┴──────────────────────────┘
 
-In a sealed store the header goes on behind these, its format is 5, and each body is sealed:
+In a sealed (encrypted) store the format is 5, the header is longer, and each body is sealed:
 
     segment header, on from 104                    body of a frame
     ┌────────┬────┬──────────────────────────┐     ┌────────┬────┬─────────────────────────────┐
     │ offset │ n  │                          │     │ offset │ n  │                             │
     ├────────┼────┼──────────────────────────┤     ├────────┼────┼─────────────────────────────┤
     │    104 │ 16 │ key id                   │     │      0 │  8 │ count of the seal, from 1   │
-    │    120 │ 32 │ salt of the key          │     │      8 │  … │ what was sealed             │
+    │    120 │ 32 │ salt of the key          │     │      8 │  … │ ciphertext                  │
     │    152 │ 16 │ tag of the 152 above     │     │      … │ 16 │ tag                         │
     └────────┴────┴──────────────────────────┘     └────────┴────┴─────────────────────────────┘
 
-Key, nonce and tag are AES-256-GCM's (`sealing.FrameSealer`); the tag of the header is that of seal
-0. With a body are sealed store id and first sequence of its segment, its length, and bytes 16–60 of
-its frame. The counts of a segment have no gaps. Marks have a body then too, of a seal alone. Length
-and checks are those of what stands there, so torn bytes are told from whole ones without the key;
-what is whole and does not open was not written by this store, and no crash makes it.
+Key, nonce and tag are those of AES-256-GCM (`sealing.FrameSealer`); the tag of the header is seal
+0's. Associated data of a body: store id and first sequence of its segment, its length, and bytes
+16–60 of its frame. Seal counts within a segment have no gaps. A mark has a body then too: an empty
+seal. Length and checks are over the ciphertext, so a torn write is recognized without the key. An
+intact frame that fails to decrypt was not written by this store; no crash produces one.
 
-The salt is random and new for each segment, and both checks of a frame depend on it: what a user
-stores can't pass for a frame, nor can a frame of another segment, nor one left in a disk block
-that this segment was given later.
+The salt is random and new for each segment, and both checks of a frame depend on it. User data can
+therefore not pass for a frame, nor can a frame of another segment or a stale disk block.
 
-- checksum: blake2b, 8 bytes, keyed with the salt, over bytes 16 to the end of the body. It settles
-  the length too: with another length other bytes would have been summed.
+- checksum: blake2b, 8 bytes, keyed with the salt, over bytes 16 to the end of the body. It covers
+  the length implicitly: another length would have summed other bytes.
 - head check: CRC-32 of bytes 16–60 and the length, started from the salt. It proves nothing; it
-  lets a search for frames in damaged bytes drop an impostor without summing a body of megabytes.
+  lets a search for frames in damaged bytes reject a candidate without hashing a large body.
 
-`durable up to` is the highest sequence that was known to be on the disk when the frame was
-encoded. Found behind a damaged frame s with a value ≥ s, it proves that s had been acknowledged.
-It is this disk's own number. `released up to` is the leader's: the highest sequence that anybody
-had been shown then. A node that runs alone has shown no more than what was durable.
+`durable up to` is this disk's own synced sequence: the highest known to be durable when the frame
+was encoded. Found after a damaged frame s with a value ≥ s, it proves that s was acknowledged.
+`released up to` is the leader's commit index: the highest sequence visible to any client then. On a
+standalone node it is at most the synced sequence.
 
-The digest of a frame names the history that ends with it: blake2b, 16 bytes, over sequence, epoch,
-time, flags and body. Neither the salt nor the two numbers above are in it, so a frame keeps it when
-a recovery copies it to another segment. Each segment carries the digest of the frame before its
-first (zeros when there is none), and the state that of the last frame it holds (lineage.py).
+The digest of a frame identifies the history that ends with it: blake2b, 16 bytes, over sequence,
+epoch, time, flags and body. It covers neither the salt nor the two numbers above, so it survives a
+recovery that copies the frame to another segment. Each segment stores the digest of the frame
+before its first (zeros if there is none), and the state that of its last frame (lineage.py).
 
-A mark is a frame without a body and without a sequence of its own: it carries the last sequence
-before it, and says that all up to there is durable. One is written when the log falls idle, and
-one, flagged CLEAN, at a clean close.
+A mark is a frame without a body and without a sequence of its own. It carries the last sequence
+before it and says that everything up to there is durable. One is written when the log becomes idle,
+and one with the flag CLEAN at a clean close.
 """
 
 from __future__ import annotations
@@ -80,32 +79,33 @@ from storage.sealing import SALT_BYTES as KEY_SALT_BYTES
 
 MAGIC: Final = b"STORELOG"
 FORMAT: Final = 4
-"""1 had neither digest nor `released up to`; it is refused, never read as this one."""
+"""Log format of a store in clear. Format 1 had neither digest nor `released up to`; it is refused,
+never read as this one."""
 SEALED_FORMAT: Final = 5
-"""The same, sealed."""
+"""Log format of a sealed (encrypted) store."""
 READ: Final = frozenset({2, 3, FORMAT, SEALED_FORMAT})
-"""Formats that are read. The frames of 2 have no entries for the statement log; those of 2 and 3
-say what indexes hold, which those of 4 leave to whoever reads them (derived.py)."""
+"""Formats that this version reads. Frames of format 2 have no entries for the statement log. Frames
+of 2 and 3 contain index entries; from 4 on the reader derives them from records (derived.py)."""
 SALT_BYTES: Final = 8
 STORE_RANGE: Final = 1
-"""The one range of today, named `store`."""
+"""Id of the only range, named `store`."""
 
 COPIED: Final = 1
-"""Segment flag: begins with frames copied from the end of the segment before it, by a recovery."""
+"""Segment flag: begins with frames that a recovery copied from the end of the previous segment."""
 NEW_EPOCH: Final = 2
-"""Segment flag: its first frame is of a new epoch, the next one. A restore ended before it."""
+"""Segment flag: its first frame begins the next epoch. A restore ended before it."""
 
 MARK: Final = 1
 """Frame flag: a mark."""
 CLEAN: Final = 2
-"""Frame flag of a mark: the log was closed here."""
+"""Frame flag of a mark: the log was closed cleanly here."""
 LOG_FLAGS: Final = 0xFF
-"""Flags that belong to the log. The others are the writer's, and come back as they were given."""
+"""Flags reserved for the log. The writer may use the others; they are returned unchanged."""
 
 BODY_BYTES_MAX: Final = TRANSACTION_BYTES + 16 * MIB
-"""A transaction's effects and what their encoding adds."""
+"""Limit of a transaction's effects, plus the overhead of their encoding."""
 LENGTH_MAX: Final = BODY_BYTES_MAX + FRAME_SEAL_BYTES
-"""A longer length field is damage."""
+"""Upper bound of a valid length field. A larger one is damage."""
 
 _SEGMENT: Final = Struct(">8sHHI16s8sQQQ")
 _JOINED: Final = Struct(">16sQ")
@@ -119,12 +119,13 @@ _NAMED: Final = Struct(">16sQ")
 CHECKSUM_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
-"""Where the log begins there is no frame before."""
+"""Placeholder for the digest before the first frame of the log."""
 SEGMENT_HEADER_BYTES: Final = 104
 SEALED_HEADER_BYTES: Final = 168
 FRAME_HEADER_BYTES: Final = 60
 _LASTING_BYTES: Final = 72
-"""What every format begins with: so damage is not taken for the past or the future."""
+"""Size of the header part that all formats share. With its own checksum, it tells a damaged header
+from one of another format."""
 _PREFIX_BYTES: Final = 16
 _SEQUENCE_AT: Final = 16
 
@@ -135,14 +136,14 @@ assert _PREFIX.size == _PREFIX_BYTES == _SEQUENCE_AT
 assert _PREFIX.size + _COVERED.size == FRAME_HEADER_BYTES
 
 _WINDOW_BYTES: Final = MIB
-"""Read from a segment at a time, at most …"""
+"""Largest read from a segment at a time."""
 _FIRST_BYTES: Final = 4 * KIB
-"""… and at first: whoever wants one frame must not pay for a megabyte."""
+"""Size of the first read, so that reading a single frame does not cost a megabyte."""
 _GROWTH: Final = 4
 
 
 class Frame(NamedTuple):
-    """One durable entry of the log."""
+    """Log entry: the effects of a commit, or a mark."""
 
     sequence: int
     epoch: int
@@ -152,7 +153,8 @@ class Frame(NamedTuple):
     body: bytes
 
     def digest(self) -> bytes:
-        """What names the history that ends with this frame; the same on every node that has it."""
+        """Return the digest that identifies the log history ending with this frame; equal on all
+        replicas."""
         sequence, epoch, time, flags, body = self
         found = blake2b(_DIGESTED.pack(sequence, epoch, time, flags), digest_size=DIGEST_BYTES)
         found.update(body)
@@ -160,7 +162,7 @@ class Frame(NamedTuple):
 
 
 class HeaderSeal(NamedTuple):
-    """What the header of a sealed segment says of its key."""
+    """Key fields in the header of a sealed segment."""
 
     key_id: bytes
     salt: bytes
@@ -168,13 +170,13 @@ class HeaderSeal(NamedTuple):
 
 
 class BadHeader(ValueError):
-    """Not the header of a segment; the text says why."""
+    """The bytes are not a valid segment header; the message says why."""
 
 
 class OtherFormat(ValueError):
-    """The header of a segment in a format that another version wrote.
+    """The segment is in a format that this version does not read.
 
-    :param form: its number
+    :param form: the number of that format
     """
 
     def __init__(self, form: int) -> None:
@@ -184,7 +186,7 @@ class OtherFormat(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What stands at the beginning of a segment."""
+    """Header of a segment."""
 
     store_id: bytes
     """16 bytes."""
@@ -192,32 +194,32 @@ class SegmentHeader:
     first: int
     """Sequence of the first frame, written or still to come."""
     epoch: int
-    """Epoch of the frame before the first, or of the first when there is none before."""
+    """Epoch of the frame before the first; if there is none, of the first."""
     time: int
-    """Log time when the segment was begun: no frame before it is later."""
+    """Log time at the creation of the segment, in µs: no earlier frame has a later time."""
     range: int = STORE_RANGE
     flags: int = 0
     joins: bytes = NO_DIGEST
     """Digest of the frame before the first."""
     released: int = 0
-    """The highest sequence known to have been released when the segment was begun."""
+    """Commit index known when the segment was created."""
     form: int = field(default_factory=lambda: FORMAT)
-    """The format of its frames."""
+    """Log format of its frames."""
     seal: HeaderSeal | None = None
-    """None: it is not sealed."""
+    """Key fields of a sealed segment; None: it is in clear."""
 
     @property
     def size(self) -> int:
-        """Bytes of it in its file."""
+        """Size of the encoded header in bytes."""
         return SEGMENT_HEADER_BYTES if self.seal is None else SEALED_HEADER_BYTES
 
     @property
     def is_of_this_format(self) -> bool:
-        """Whether frames may follow those that it has: older readers know no others."""
+        """True if frames may be appended: older readers know only their own format."""
         return self.form in (FORMAT, SEALED_FORMAT)
 
     def encode(self) -> bytes:
-        """Its bytes, `size` of them."""
+        """Return the encoded header, `size` bytes."""
         head = _SEGMENT.pack(
             MAGIC,
             self.form,
@@ -236,10 +238,10 @@ class SegmentHeader:
 
     @classmethod
     def decode(cls, data: bytes) -> SegmentHeader:
-        """Read a header back.
+        """Parse a header.
 
-        :raises BadHeader: cut, damaged, or not a segment at all
-        :raises OtherFormat: a segment, in a format this version does not read
+        :raises BadHeader: truncated, damaged, or not a segment
+        :raises OtherFormat: a segment in a format that this version does not read
         """
         if len(data) < _LASTING_BYTES:
             raise BadHeader(f"a segment header has {SEGMENT_HEADER_BYTES} bytes, not {len(data)}")
@@ -268,10 +270,10 @@ def _sum(data: bytes) -> bytes:
 
 
 def begin(header: SegmentHeader, key: Key | None, rng: Rng) -> tuple[SegmentHeader, FrameCodec]:
-    """A new segment: its header, and what encodes its frames.
+    """Create the header and the frame codec of a new segment.
 
-    :param header: as it is in clear
-    :param key: what it is sealed with; None: it is not
+    :param header: in clear
+    :param key: to seal the segment with; None: it stays in clear
     """
     if key is None:
         return header, FrameCodec(header.salt)
@@ -285,11 +287,11 @@ def begin(header: SegmentHeader, key: Key | None, rng: Rng) -> tuple[SegmentHead
 
 
 def opened(header: SegmentHeader, key: Key | None) -> FrameCodec:
-    """What reads the frames of a segment.
+    """Return the codec for the frames of an existing segment.
 
-    :param key: what the store is sealed with; None: it is not
-    :raises WrongKey: it is sealed, and not with this key
-    :raises BadHeader: its tag does not match, or it is not sealed and the store is
+    :param key: of the store; None: the store is not sealed
+    :raises WrongKey: the segment is sealed with another key
+    :raises BadHeader: its tag does not match, or it is in clear in a sealed store
     """
     seal = header.seal
     if seal is None:
@@ -311,14 +313,14 @@ def _named(header: SegmentHeader) -> bytes:
 
 
 def _covered(header: SegmentHeader) -> bytes:
-    """What the tag of a header is of."""
+    """Return the header bytes that the tag authenticates."""
     return header.encode()[: SEALED_HEADER_BYTES - TAG_BYTES]
 
 
 class FrameCodec:
     """Encodes and checks the frames of one segment.
 
-    :param sealer: seals and opens their bodies; None: they are in clear
+    :param sealer: encrypts and decrypts their bodies; None: they are in clear
     """
 
     __slots__ = ("_crc_start", "_seeded", "sealer")
@@ -330,7 +332,7 @@ class FrameCodec:
         self.sealer = sealer
 
     def encode(self, frame: Frame, durable_upto: int, released: int) -> bytes:
-        """The bytes of a frame."""
+        """Encode a frame with its header."""
         sequence, epoch, time, flags, body = frame
         covered = _COVERED.pack(sequence, epoch, durable_upto, released, time, flags)
         if self.sealer is not None:
@@ -343,12 +345,12 @@ class FrameCodec:
         return _PREFIX.pack(length, check, digest.digest()) + covered + body
 
     def head_holds(self, data: bytes, at: int) -> bool:
-        """Whether the 60 bytes of `data` from `at` pass the head check."""
+        """Return True if the 60 bytes of `data` from `at` pass the head check."""
         check = crc32(data[at + _PREFIX_BYTES : at + FRAME_HEADER_BYTES], self._crc_start)
         return data[at + 4 : at + 8] == _WORD.pack(crc32(data[at : at + 4], check))
 
     def body_holds(self, covered: bytes, body: bytes, checksum: bytes) -> bool:
-        """Whether the checksum is that of these bytes."""
+        """Return True if the checksum matches these bytes."""
         digest = self._seeded.copy()
         digest.update(covered)
         digest.update(body)
@@ -356,30 +358,30 @@ class FrameCodec:
 
 
 class Placed(NamedTuple):
-    """A frame as it was found in a segment."""
+    """A frame with its position in a segment."""
 
     frame: Frame
     durable_upto: int
     released: int
     offset: int
-    """Byte offset of its header."""
+    """Byte offset of its header in the segment."""
 
 
 class Source(Protocol):
-    """What frames are read from: a file, or what can be read like one."""
+    """Source of frames: a file, or an object that is read like one."""
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` bytes from `offset`; fewer at the end."""
+        """Read up to `count` bytes from `offset`; fewer at the end."""
 
 
 class Walk:
-    """Reads the frames of a segment in order, checking every byte of each.
+    """Sequential reader of a segment's frames that verifies every byte of each.
 
-    Iteration ends at `end`, or at the first bad frame; then `bad` says what is wrong with it.
-    `offset` is where the next frame begins, or the bad one; `forged`, that it is whole and was not
-    written by this store.
+    Iteration stops at `end` or at the first bad frame; `bad` then holds the reason. `offset` is the
+    start of the next or the bad frame. `forged` is True if that frame is intact but was not written
+    by this store.
 
-    :param end: byte offset where the frames end
+    :param end: byte offset of the end of the frames
     """
 
     def __init__(self, file: Source, codec: FrameCodec, offset: int, end: int) -> None:
@@ -394,8 +396,8 @@ class Walk:
         self.forged = False
 
     def heads(self, sequence: int) -> Iterator[tuple[int, int, int]]:
-        """Walk to the frame of a sequence by the heads of those before it: sequence, flags and
-        offset of each. Of their bodies nothing is read, or said."""
+        """Seek to the frame of a sequence, reading only frame headers. Yield sequence, flags and
+        offset of each frame before it. Bodies are neither read nor verified."""
         end, codec = self._end, self._codec
         while self.offset < end:
             offset = self.offset
@@ -418,7 +420,7 @@ class Walk:
                 return
             self.offset = offset + size
             if size >= _FIRST_BYTES:
-                self._step = _FIRST_BYTES  # what is read behind a head is mostly body
+                self._step = _FIRST_BYTES  # large frame: a longer read would be mostly body
             yield found, flags, offset
 
     def __iter__(self) -> Iterator[Placed]:
@@ -449,7 +451,7 @@ class Walk:
             covered_at, body_at = at + _PREFIX_BYTES, at + FRAME_HEADER_BYTES
             if size <= _WINDOW_BYTES:
                 body = window[body_at : at + size]
-            else:  # by itself: to copy megabytes out of a window holds up every other thread
+            else:  # read apart: slicing megabytes would block every other thread (GIL)
                 body = file.read(offset + FRAME_HEADER_BYTES, length)
                 if len(body) < length:
                     self.bad = "the file ends inside the frame"
@@ -473,7 +475,7 @@ class Walk:
             yield Placed(Frame(sequence, epoch, time, flags, body), durable, released, offset)
 
     def _read(self, offset: int, least: int) -> bytes:
-        """Read on, each time more."""
+        """Refill the window, with a larger read each time."""
         count = max(least, min(self._step, self._end - offset))
         self._step = min(self._step * _GROWTH, _WINDOW_BYTES)
         self._window, self._start = self._file.read(offset, count), offset
@@ -481,7 +483,7 @@ class Walk:
 
 
 def end_of_content(file: File, offset: int, end: int) -> int:
-    """Where zeros begin that reach to `end`: `offset` when there is nothing else behind it."""
+    """Return the offset after the last non-zero byte before `end`; `offset` if there is none."""
     while end > offset:
         start = max(offset, end - _WINDOW_BYTES)
         content = file.read(start, end - start).rstrip(b"\0")
@@ -492,13 +494,14 @@ def end_of_content(file: File, offset: int, end: int) -> int:
 
 
 def find_proof(file: File, codec: FrameCodec, offset: int, end: int, sequence: int) -> int | None:
-    """Look for a valid frame, at any byte from `offset` on, that says `sequence` was durable.
+    """Search, at every byte from `offset` on, for a valid frame that proves `sequence` was durable.
+    This tells damage from a torn write at the end of the log.
 
-    :returns: the offset of the first one, or None when nothing here shows that `sequence` had been
+    :returns: the offset of the first such frame; None: nothing here shows that `sequence` had been
         acknowledged
     """
     most = sequence + (end - offset) // FRAME_HEADER_BYTES + 1
-    # Both numbers of a frame that matters lie in sequence..most, so their leading bytes are known.
+    # In a frame that proves it, both numbers lie in sequence..most: their leading bytes are known.
     low, high = sequence.to_bytes(8, "big"), most.to_bytes(8, "big")
     shared = next((i for i in range(8) if low[i] != high[i]), 8)
     lead = re.escape(low[:shared]) + b".{%d}" % (8 - shared)
