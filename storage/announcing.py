@@ -1,9 +1,9 @@
-"""What tables tell of their changes: noted as records are written, told by whoever runs the
-statement (`actors/scripts/announcing.py`), into a topic and in the same commit.
+"""Change notifications: a table may publish its changes to a topic (change data capture).
 
-`records.py` and `changes.py` note every record that they make, change or remove in a table that
-tells of it, and nothing else writes records: no statement can forget to. Dropping the table tells
-nothing.
+Changes are noted as records are written. The executor of the statement
+(`actors/scripts/announcing.py`) publishes them to the topic in the same commit. `records.py` and
+`changes.py` note every record that they create, change or delete in such a table. Nothing else
+writes records, so no statement can miss one. Dropping a table publishes nothing.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OnChange:
-    """Where a table tells of its changes."""
+    """Destination and filter of a table's change notifications."""
 
     topic: str
-    """Its name, in the database of the table."""
+    """Name of the topic, in the database of the table."""
     fields: tuple[str, ...] = ()
-    """Told is a change of one of these, and of them alone; none: of any, with the whole record."""
+    """Fields to watch: only changes of these are published. Empty: every change is, with the whole
+    record."""
 
 
 class Noted(NamedTuple):
-    """A record as it was and as it is now, packed; None: it was not there, or is not any more."""
+    """A record before and after a change, packed; None: it is absent."""
 
     table: Table
     key: bytes
@@ -38,19 +39,19 @@ class Noted(NamedTuple):
 def note(
     tx: Transaction, table: Table, key: bytes, before: bytes | None, after: bytes | None
 ) -> None:
-    """Note what became of a record, if its table tells of that, and it is not what it was.
+    """Note a change of a record if its table publishes changes and the record differs.
 
-    :raises TooLarge: the transaction has noted more than it may change
+    :raises TooLarge: the notes of the transaction exceed its size limit
     """
     if table.on_change is not None and before != after:
         tx.note(Noted(table, key, before, after))
 
 
 def kept(on_change: OnChange | None) -> list[str] | None:
-    """As the catalog keeps it."""
+    """Encode for the catalog."""
     return None if on_change is None else [on_change.topic, *on_change.fields]
 
 
 def read_kept(value: Any) -> OnChange | None:
-    """What `kept` has made."""
+    """Decode the result of `kept`."""
     return None if value is None else OnChange(value[0], tuple(value[1:]))

@@ -1,16 +1,16 @@
-"""Values that are put under the next numbers of a counter, whatever others append meanwhile.
+"""Appends: values stored under consecutive numbers of a counter, without conflicts.
 
-Which number is next is known at the commit. A transaction numbers what it appends on from what it
-sees, and that is right unless it pauses and another commits first: then the ledger moves its
-values on (`Append.settle`). So transactions that append to one counter don't conflict.
+The next number is known only at commit. A transaction numbers its values from the counter it sees.
+If it pauses and another transaction commits first, the ledger renumbers its values
+(`Append.settle`). So concurrent appends to one counter do not conflict.
 
 A value begins with
 
-    0   8  when it was committed, microseconds since 1970 of log time
-    8   8  total: what all values ever appended under the counter take, this one included
+    0   8  log time of its commit, microseconds since 1970
+    8   8  running total: bytes of all values ever appended under the counter, up to this one
 
-and the counter holds the last number given and the total there. Neither time nor total falls from
-one number to the next, so both can be searched, and what any row of values takes is a subtraction.
+and the counter holds the last number and the running total there. Time and total never decrease
+with the number, so both can be binary searched. The size of any run of values is a subtraction.
 """
 
 from __future__ import annotations
@@ -22,31 +22,36 @@ from typing import Final
 from storage.layers import Layer
 
 HEAD: Final = Struct(">QQ")
-"""Time and total; of a counter: number and total."""
+"""Head of a value: time and total. Row of a counter: number and total."""
 NUMBER: Final = Struct(">Q")
 _NUMBER_AT: Final = -NUMBER.size
 
 Rows = dict[bytes, bytes]
 Mark = Callable[[int, int], Rows]
-"""The rows that say where a value went, of its number and the time."""
+"""Function that maps a value's number and time to extra rows that point to it."""
 
 
 class Append:
-    """What one transaction has appended under one counter."""
+    """The values that one transaction has appended under one counter."""
 
     __slots__ = ("_keys", "_marks", "_prefix", "_seen_total", "_time_us", "count", "counter",
                  "seen", "shift", "total")  # fmt: skip
 
     def __init__(self, counter: bytes, prefix: bytes, seen: bytes | None, time_us: int) -> None:
-        """:param seen: what the counter holds; :param prefix: what the keys of values begin with"""
+        """Start from the counter as the transaction sees it.
+
+        :param prefix: key prefix of the values
+        :param seen: row of the counter; None: absent
+        """
         self.counter = counter
         self.seen: int
         self.seen, self._seen_total = unpack_counter(seen)
-        """The last number before this transaction's own, as far as it can see."""
+        """Last number before this transaction's own, as it sees the counter."""
         self.count = 0
         self.total = self._seen_total
         self.shift = 0
-        """How far the commit has moved the numbers on: other transactions' are in between."""
+        """Offset added to the numbers at commit, for values that other transactions appended first.
+        """
         self._prefix = prefix
         self._time_us = time_us
         self._keys: list[bytes] = []
@@ -54,16 +59,16 @@ class Append:
 
     @property
     def last(self) -> int:
-        """The last number, as far as it is known."""
+        """Last number, provisional until commit."""
         return self.seen + self.count + self.shift
 
     @property
     def row(self) -> bytes:
-        """What the counter is to hold."""
+        """Row to store for the counter."""
         return HEAD.pack(self.last, self.total)
 
     def add(self, bodies: Sequence[bytes]) -> Rows:
-        """Rows for values without their heads, under the next numbers."""
+        """Return the rows for `bodies`, values without heads, under the next numbers."""
         prefix, number, total, time_us = self._prefix, self.last, self.total, self._time_us
         head, pack = HEAD.pack, NUMBER.pack
         rows: Rows = {}
@@ -77,20 +82,20 @@ class Append:
         return rows
 
     def mark(self, number: int, mark: Mark) -> Rows:
-        """Rows that name where the value of a number went. They move with it."""
+        """Return extra rows that point to the value of a number; renumbering rebuilds them."""
         rows = mark(number, self._time_us)
         self._marks.append((number, mark, rows))
         return rows
 
     def late_keys(self, layer: Layer) -> list[bytes]:
-        """The keys whose rows may change at the commit."""
+        """Return the keys whose rows may change at commit."""
         marked = [key for _, _, rows in self._marks for key in rows]
         return [key for key in (*self._keys, *marked, self.counter) if key in layer.writes]
 
     def settle(self, layer: Layer, present: bytes | None, time_us: int) -> None:
-        """Move everything behind what others have appended, and note the time of the commit.
+        """Renumber everything to follow the values of other commits, and set the commit time.
 
-        :param present: what the counter holds now
+        :param present: row of the counter at commit
         """
         number, total = unpack_counter(present)
         shift, more = number - self.seen, total - self._seen_total
@@ -101,7 +106,7 @@ class Append:
         rows: Rows = {}
         for key in self._keys:
             value = writes.get(key)
-            if value is not None:  # else the transaction itself has removed it again
+            if value is not None:  # else the transaction itself deleted it again
                 (number,) = NUMBER.unpack(key[_NUMBER_AT:])
                 _, total = HEAD.unpack_from(value)
                 head = HEAD.pack(time_us, total + more)
@@ -112,13 +117,13 @@ class Append:
             gone += before
             if all(key in writes for key in before):
                 rows.update(self.mark(number + shift, mark))
-        if self.counter in writes:  # else its topic was dropped since
+        if self.counter in writes:  # else this transaction has dropped the topic since
             rows[self.counter] = self.row
         layer.replace(gone, rows)
 
 
 def unpack_counter(row: bytes | None) -> tuple[int, int]:
-    """The number and the total that a counter says; an absent one says 0."""
+    """Decode a counter into its number and total; an absent counter is (0, 0)."""
     if row is None:
         return 0, 0
     number, total = HEAD.unpack(row)

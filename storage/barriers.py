@@ -1,17 +1,17 @@
-"""A barrier: what keeps others from changing what a transaction reads that has lost too often.
+"""Barriers: priority locks for transactions that keep failing validation.
 
-A long transaction beside short ones loses every race: something it has read is changed before it
-commits, each time. While its barrier stands, a commit that would make it lose is not let through:
-that transaction is `barred`, nothing of it has happened, and it is run again once the barrier has
-gone. `actors/commits/barriers.py` says who may have one, and for how long.
+A long transaction beside short ones fails validation every time: some commit changes its read set
+before it commits. While its barrier stands, a commit that would invalidate it is refused. That
+transaction is `barred`; nothing of it has been applied, and it is retried once the barrier has
+gone. `actors/commits/barriers.py` decides which transactions get a barrier, and for how long.
 
-- Only what the transaction reads is kept still: what it has read in the attempt that lost last, so
-  that nothing slips in before it comes to read it again, and what it has read since.
-- Reading is never held back, and neither is a commit that would change nothing of that.
-- What takes somebody's rights away is never held back either, or else a user who is to be shut out
-  could put that off with a statement of their own. So no change of a user counts, whoever has read
-  it; what else its transaction changes counts as ever. `Transaction.passes` is for the few others
-  that have nobody who could run them again.
+- A barrier protects only the read set: that of the last failed attempt, so nothing slips in before
+  the holder reads it again, and that of the current attempt.
+- Reads are never blocked, nor are commits that do not touch the read set.
+- Revoking rights is never blocked; otherwise a user could postpone losing access with a statement
+  of their own. So changes of users are ignored here, even if the holder has read them; the other
+  changes of the same transaction count. `Transaction.passes` exempts the few others that no caller
+  could retry.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NOTHING: Final = ReadSet()
 
 
 class Barrier:
-    """The barrier of one transaction, through all of its attempts.
+    """The barrier of one transaction across all its attempts.
 
-    :param before: what it read when it lost last
+    :param before: read set of its last failed attempt
     """
 
     __slots__ = ("_before", "_holder", "held_back")
@@ -40,16 +40,16 @@ class Barrier:
         self._before = before
         self._holder: Transaction | None = None
         self.held_back = 0
-        """Commits that were not let through."""
+        """Number of commits refused because of it."""
 
     def holds_for(self, holder: Transaction) -> None:
-        """The transaction begins anew. What an attempt before it has read it may read again."""
+        """Start protecting a new attempt, and keep the read set of the previous one."""
         if self._holder is not None:
             self._before = self._holder.reads
         self._holder = holder
 
     def holds_back(self, tx: Transaction) -> bool:
-        """Whether to commit `tx` now would make the holder lose."""
+        """Return True, and count it, if committing `tx` would make the holder fail validation."""
         if tx is self._holder or tx.passes:
             return False
         if not self._would_lose_to(tx):
@@ -62,7 +62,7 @@ class Barrier:
         writes: AbstractSet[bytes] = own.writes.keys()
         ordered, declared = own.ordered(), own.declared
         if own.catalog and (access := set(filter(keys.is_of_access, declared))):
-            # That alone disturbs nobody; what it brings along does, as if it came by itself.
+            # A change of rights alone never counts; the other changes of the transaction do.
             writes, declared = writes - access, declared - access
             ordered = [key for key in ordered if key not in access]
         for reads in (self._before, self._holder.reads if self._holder else NOTHING):

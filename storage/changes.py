@@ -1,13 +1,13 @@
-"""What one statement makes of the records of a table: collected first, then written.
+"""Changes: the record writes of one statement, collected first and then applied.
 
-A statement reads the state as it was when it began. So whatever writes more than one record
-computes all of them before it writes the first: until `Changes.write` nothing that it reads shows a
-change.
+A statement reads the state as of its start. Therefore a statement that writes several records
+computes all of them before it writes the first. Until `Changes.write`, its own reads see none of
+its changes.
 
-UNIQUE is asked of the state after the statement. All records that change give up what they have in
-the indexes before the first takes what it will have: one may take what another leaves, whatever the
-order. So what is refused in `write` may have been written in part: the transaction ends with it, as
-every transaction does in which a statement was refused.
+UNIQUE is checked against the state after the statement. All changed records leave their index
+entries before the first one enters its new ones. So one record may take over a value that another
+gives up, in any order. A `write` that fails may have been applied in part; the transaction ends
+then, as after any refused statement.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from storage.transactions import Transaction, too_large
 
 
 class _Change(NamedTuple):
-    """A record as it will be; `before` None: it is new."""
+    """A record to write; `before` None: it is new."""
 
     number: int
     key: bytes
@@ -36,7 +36,7 @@ class _Change(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    """A new record that does not fit, unless it turns out that it is there already."""
+    """An invalid new record. Its refusal is reported unless the record exists already."""
 
     id: Any
     fields: dict[str, Any]
@@ -44,25 +44,25 @@ class _Refused(NamedTuple):
 
 
 IsPassed = Callable[[AlreadyExists | Duplicate], bool]
-"""Whether a new record that is refused so is passed over."""
+"""Predicate: skip a new record that was refused with this error."""
 
 
 def _is_same(
     before: bytes, known: dict[str, Any], after: bytes, fields: dict[str, Any], tick: Tick | None
 ) -> bool:
-    """True if a record keeps its fields, in whatever order, to the bit: 0.0 is not -0.0."""
+    """True if the fields are bitwise equal in any order; 0.0 differs from -0.0."""
     if before == after:
         return True
-    # Most changes are told here, quickly. What Python takes for equal may not be: 1 and True.
+    # Fast path for most changes. Values equal in Python may still differ, as 1 and True do.
     if len(before) != len(after) or known != fields:
         return False
-    # `known` may share what it holds with `fields`.
+    # Decode again: `known` may share nested objects with `fields`, which hides a change.
     kept = _ordered(binary.unpack(before), tick)
     return binary.pack(kept) == binary.pack(_ordered(fields, tick))
 
 
 def _ordered(value: Any, tick: Tick | None) -> Any:
-    """A value with the fields of all its objects in the order of their names."""
+    """Return a value with the fields of all nested objects sorted by name."""
     if type(value) is dict:
         names = ticking(sorted(value), len(value), tick)
         return {name: _ordered(value[name], tick) for name in names}
@@ -72,10 +72,10 @@ def _ordered(value: Any, tick: Tick | None) -> Any:
 
 
 class Changes:
-    """The records of one table that a statement makes and changes, each at most once.
+    """The records of one table that a statement creates and changes, each at most once.
 
-    :param skips_same: leave out records whose fields stay the same: for a caller who may read
-        them, since the absence of a commit tells what they hold
+    :param skips_same: skip records whose fields do not change. Only for callers that may read them:
+        the absence of a commit reveals their values
     """
 
     def __init__(self, tx: Transaction, table: Table, *, skips_same: bool = False) -> None:
@@ -95,13 +95,13 @@ class Changes:
         known: dict[str, Any] | None = None,
         tick: Tick | None = None,
     ) -> int:
-        """Replace or make a record.
+        """Collect a record to create or replace.
 
         :param fields: checked values, without the id
-        :param before: what `records.stored` said of it
-        :param known: the fields in there, which are compared where `skips_same` is set
-        :returns: bytes that are held for it until they are written
-        :raises TooLarge: the record, or all of them together, are over their limit
+        :param before: result of `records.stored`; None: the record is new
+        :param known: decoded fields of `before`, compared if `skips_same` is set
+        :returns: bytes held in memory for it until `write`
+        :raises TooLarge: the record, or all of them together, exceed their limit
         """
         packed = records.packed(fields)
         if (
@@ -115,7 +115,7 @@ class Changes:
         key = keys.record(self._table.prefix, id)
         size = len(key) + len(packed)
         self._bytes += size
-        # Each is another record: no transaction takes more of them, whatever it holds already.
+        # Fail early: each is a different record, so the transaction could not take them all.
         if self._bytes > limits.TRANSACTION_BYTES:
             raise too_large()
         self._collected.append(_Change(self._count, key, packed, before))
@@ -123,18 +123,20 @@ class Changes:
         return size if before is None else size + len(before.raw)
 
     def refuse(self, id: Any, fields: dict[str, Any], refusal: Refusal) -> None:
-        """A new record that is refused when its turn comes, if nothing is in its way by then."""
+        """Collect a refused new record; `write` raises the refusal unless the record exists by
+        then."""
         self._collected.append(_Refused(id, fields, refusal))
 
     def write(self, tick: Tick, is_passed: IsPassed = lambda taken: False) -> set[int]:
-        """Write them in the order in which they came.
+        """Write the collected records in order.
 
-        :param is_passed: asked of new records that are there by now, or whose values another has
-        :returns: which were passed over, of those that were `put`, counted from 0
-        :raises AlreadyExists, Duplicate: a record that was to be new is there, or its values are
-        :raises Duplicate: two records would have the same values
-        :raises Refusal: what was given to `refuse`
-        :raises TooLarge: the transaction is over its limit
+        :param is_passed: decides about a new record that exists already, or whose UNIQUE values are
+            taken
+        :returns: the indexes of the skipped records among those that were `put`, from 0
+        :raises AlreadyExists, Duplicate: a new record exists, or its UNIQUE values are taken
+        :raises Duplicate: two records would have the same UNIQUE values
+        :raises Refusal: a refusal given to `refuse`
+        :raises TooLarge: the transaction exceeds its limit
         """
         self._leave(tick)
         passed: set[int] = set()
@@ -142,7 +144,7 @@ class Changes:
         collected.reverse()
         while collected:
             tick()
-            change = collected.pop()  # a million of them freed at once would hold the loop
+            change = collected.pop()  # freeing a million at once would block the loop
             if isinstance(change, _Refused):
                 self._refuse(change, is_passed, tick)
             elif change.before is not None:
@@ -152,7 +154,7 @@ class Changes:
         return passed
 
     def _leave(self, tick: Tick) -> None:
-        """Take from the indexes what the records that change will not have any more."""
+        """Remove the index entries that the changed records lose."""
         keeper = self._table.keeper
         if keeper is None:
             return

@@ -1,7 +1,7 @@
-"""The file CLUSTER: what a node keeps for itself of the cluster that it is in.
+"""The file CLUSTER: a node's local cluster metadata.
 
-It stands beside NODE, is no part of the store, and is replaced whole. That it is there says that
-the node is in a cluster: a start brings the state no further than the log says was released.
+It lies beside NODE, is not part of the store, and is replaced whole. Its presence means that the
+node is in a cluster. On start such a node applies the log only up to the commit index it records.
 """
 
 from __future__ import annotations
@@ -15,57 +15,57 @@ from storage.faults import StoreDamaged
 
 
 class Upstream(NamedTuple):
-    """Whom a node attaches to as long as nobody was agreed on."""
+    """The node to attach to as long as no leader was agreed on."""
 
     node: str
-    """The id made with its directory."""
+    """Node id, created with its directory."""
     peers: tuple[str, ...]
     """Addresses at which other nodes reach it."""
     fingerprint: str
-    """Of the certificate that it shows them, 64 hexadecimal digits."""
+    """Fingerprint of the certificate it presents, 64 hexadecimal digits."""
 
 
 class Founding(NamedTuple):
-    """What a node has to go on with that was to found the set, and has not heard that it is."""
+    """State of a node that bootstraps the first in-sync replicas (ISR)."""
 
     members: frozenset[str]
-    """Of the first set, itself among them: they hold all that was released when this was written,
-    and nothing is released since. None: it was founded."""
+    """The first in-sync replicas, this node included. They hold all that was visible when this was
+    written, and nothing was released since. Empty: the bootstrap succeeded."""
     policy: Policy
-    """That comes into force with it, …"""
+    """Failover policy that takes effect with the bootstrap."""
     sequence: int
-    """… which is in this frame: a start may not show it yet."""
+    """Sequence of the frame that contains the policy; a start may not apply it yet."""
 
 
 class Cluster(NamedTuple):
-    """What one node has to remember."""
+    """Persistent cluster state of one node."""
 
     agreement: str | None = None
-    """Names the agreement that it has heard of last; None: there was none yet."""
+    """Id of the agreement service (etcd) last heard from; None: none yet."""
     revision: int = 0
-    """The highest revision that it has heard from there: a lower one was set back."""
+    """Highest revision seen there; a lower one means it was set back."""
     promised: int = 0
-    """The highest epoch that it follows or has led in: nobody of an older one is listened to."""
+    """Highest leader epoch that the node followed or led; leaders of older epochs are rejected."""
     coordinating: bool = False
-    """Whether it was ever declared to be: else it never leads, and takes no changes."""
+    """True if the node was ever declared coordinating; otherwise it never leads or takes writes."""
     upstream: Upstream | None = None
     """None: it has none, or needs none any more."""
     founding: Founding | None = None
-    """None: it founds none."""
+    """None: this node does not bootstrap."""
     doubts: bool = False
-    """Whether that agreement was found set back: whatever it says since may be what was long gone
-    by, until an operator has named who leads."""
+    """True if the agreement service was found set back, as by a restore from a backup. Its answers
+    may be stale until an operator names the leader."""
 
     @property
     def founds(self) -> bool:
-        """Whether it has not heard yet that the set is founded which it was to found."""
+        """True if this node bootstraps the in-sync replicas and has no confirmation yet."""
         return self.founding is not None and bool(self.founding.members)
 
     def policy(self, shown: Policy | None) -> Policy | None:
-        """The one that the node goes by: what it founds with, until that is founded and the state
-        shows a policy.
+        """Return the failover policy in force. That is the bootstrap policy until the bootstrap is
+        confirmed and the state holds a policy.
 
-        :param shown: that this state shows for its store; None: none
+        :param shown: policy in the state for this store; None: none
         """
         if self.founding is not None and (self.founds or shown is None):
             return self.founding.policy
@@ -73,9 +73,9 @@ class Cluster(NamedTuple):
 
 
 def load(directory: StoreDirectory) -> Cluster | None:
-    """What a node remembers; None: it is in no cluster.
+    """Read the file; None: the node is in no cluster.
 
-    :raises StoreDamaged: the file is not what was written
+    :raises StoreDamaged: the file is corrupt
     :raises StoreTooNew: a later version wrote it
     """
     path = _path(directory)
@@ -101,7 +101,7 @@ def load(directory: StoreDirectory) -> Cluster | None:
 
 
 def save(directory: StoreDirectory, cluster: Cluster) -> None:
-    """Replace it; durable on return. :raises OSError: the old one is still there"""
+    """Replace the file; durable on return. :raises OSError: the old file is still there"""
     upstream, founding = cluster.upstream, cluster.founding
     stored: dict[str, object] = {
         **cluster._asdict(),
@@ -119,7 +119,7 @@ def _upstream(stored: object) -> Upstream:
 
 
 def _described(founding: Founding) -> dict[str, object]:
-    """The policy is written as the store has it."""
+    """Encode; the policy is encoded as in the store."""
     policy = failover.packed(founding.policy).hex()
     return {**founding._asdict(), "members": sorted(founding.members), "policy": policy}
 

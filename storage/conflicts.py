@@ -1,15 +1,15 @@
-"""Conflicts: what was committed beside transactions that paused, compared with what they read.
+"""Conflicts: validation for optimistic concurrency control.
 
-While any transaction is paused, each commit of another is remembered with the keys that it changed.
-A paused transaction that changes something is compared with all that came after its state: in
-steps before its commit (`compare`), and in the commit itself with what came since the last of them
-(`validate`). `ReadSet.compared` says how far that has come.
+While any transaction is paused, the write set of every other commit is remembered. A paused
+transaction that writes is validated against all commits after its snapshot. Most of that happens in
+steps before its commit (`compare`); the commit itself checks only the commits since (`validate`).
+`ReadSet.compared` records the progress.
 
-Bounded: `limits.REMEMBERED_KEYS`, the oldest are forgotten first. Who is older than what was
-forgotten has lost.
+Memory is bounded by `limits.REMEMBERED_KEYS`; the oldest commits are forgotten first. A transaction
+whose snapshot is older than a forgotten commit fails validation.
 
-Invariant: `_newest` has, of each key that a remembered commit changed, the newest of those commits;
-but for large commits, which stay by themselves: to put 600 000 keys in there holds the loop.
+Invariant: `_newest` maps each key of a remembered commit to the newest commit that changed it.
+Large commits are excluded and checked separately: adding 600 000 keys would block the loop.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ if TYPE_CHECKING:
     from storage.transactions import Transaction
 
 COMPARE_LOOKS: Final = 1_024
-"""Looks at a key or a range in one step of `compare`: about half a millisecond of the loop."""
+"""Key and range look-ups in one step of `compare`: about half a millisecond of the event loop."""
 COMPARE_KEYS: Final = 2_048
-"""Keys that are put in order in one step."""
+"""Keys that one step sorts."""
 LARGE: Final = 4_096
-"""Keys of a commit that is looked at by itself."""
+"""Number of keys above which a commit is checked separately."""
 
 
 @dataclass(slots=True)
 class _Change:
-    """Which keys a commit changed."""
+    """Write set of one commit."""
 
     sequence: int
     keys: frozenset[bytes]
     ordered: list[bytes]
     ranges: list[Range]
     catalog: bool
-    """Whether a declaration is among them."""
+    """True if it changes the catalog."""
     declared: Collection[bytes]
 
 
 class Conflicts:
-    """What transactions that pause are compared with."""
+    """Write sets of recent commits, to validate paused transactions against."""
 
     def __init__(self) -> None:
         self._changes: dict[int, _Change] = {}
-        """By their sequences, the oldest first."""
+        """Keyed by sequence, oldest first."""
         self._first = 1
-        """No older one is remembered."""
+        """Oldest sequence that may be remembered."""
         self._last = 0
-        """The newest that is, or was."""
+        """Newest sequence remembered so far."""
         self._forgotten = 0
-        """The newest that was forgotten though somebody might ask for it."""
+        """Newest sequence evicted while a transaction might still need it."""
         self._newest: dict[bytes, int] = {}
         self._large: dict[int, frozenset[bytes]] = {}
         self._ranged: deque[int] = deque()
-        """Those that have deleted ranges."""
+        """Commits that deleted ranges."""
         self._declaring: deque[int] = deque()
-        """Those that have changed declarations."""
+        """Commits that changed the catalog."""
         self.keys = 0
-        """Changed by all of them, each commit's counted by itself."""
+        """Total number of keys in all write sets; duplicates count."""
 
     def __len__(self) -> int:
         return len(self._changes)
 
-    # --- what is remembered ---------------------------------------------------------------------
+    # --- remembered commits ---------------------------------------------------------------------
 
     def remember(self, layer: Layer) -> None:
-        """A commit was made beside somebody who has paused."""
+        """Remember the write set of a commit while some transaction is paused."""
         sequence, writes = layer.sequence, layer.writes
         if not self._changes:
             self._first = sequence
@@ -103,7 +103,7 @@ class Conflicts:
             self.forget(self._first)
 
     def forget(self, upto: int) -> None:
-        """Nobody asks any more for commits up to this one."""
+        """Forget commits up to `upto`; no transaction needs them any more."""
         if upto >= self._last:
             self._changes = {}
             self._newest = {}
@@ -128,7 +128,7 @@ class Conflicts:
                     del newest[key]
 
     def withdraw(self, upto: int) -> None:
-        """Commits after this one never happened."""
+        """Remove the commits after `upto`, which were rolled back."""
         gone: set[bytes] = set()
         while self._last > upto and self._changes:
             change = self._changes.pop(self._last, None)
@@ -146,13 +146,13 @@ class Conflicts:
                 if sequence not in self._large:
                     self._newest.update(dict.fromkeys(change.keys & gone, sequence))
 
-    # --- who has lost ---------------------------------------------------------------------------
+    # --- validation -----------------------------------------------------------------------------
 
     def compare(self, tx: Transaction) -> Iterator[None]:
-        """Compare what a transaction has read with what was committed since it paused, in steps of
-        about half a millisecond. Between them control may be given away.
+        """Validate a transaction against the commits since its snapshot, in steps of about half a
+        millisecond. The caller may yield to other tasks between the steps.
 
-        :raises Conflict: it has lost; in one of the steps
+        :raises Conflict: from any step; validation failed
         """
         reads, looks = tx.reads, 0
         if self._ranged and self._ranged[-1] > _compared(tx):
@@ -169,7 +169,10 @@ class Conflicts:
                 yield
 
     def validate(self, tx: Transaction) -> None:
-        """:raises Conflict: a transaction that paused can't be committed"""
+        """Complete the validation of a paused transaction at its commit.
+
+        :raises Conflict: validation failed
+        """
         if tx.withdrawn:
             raise Conflict("a commit that this transaction had seen was taken back")
         if tx.sequence < self._forgotten:
@@ -187,7 +190,7 @@ class Conflicts:
                 _require_unread(reads, found)
 
     def is_untouched(self, tx: Transaction, wanted: Collection[bytes]) -> bool:
-        """Whether it is sure that no commit has changed any of some keys since `tx` paused."""
+        """Return True if certainly no commit changed any of `wanted` since the snapshot of `tx`."""
         since = tx.sequence
         if tx.withdrawn or since < self._forgotten:
             return False
@@ -204,12 +207,12 @@ class Conflicts:
 
 
 def _compared(tx: Transaction) -> int:
-    """All that a transaction has read was left alone by the commits up to this one."""
+    """Return the newest commit that a transaction's read set is valid for."""
     return max(tx.sequence, tx.reads.compared)
 
 
 def _require_unread(reads: ReadSet, change: _Change) -> None:
-    """:raises Conflict: what a commit has changed was read"""
+    """Check that a commit did not change the read set. :raises Conflict: it did"""
     if reads.touch(change.keys, change.ordered) or any(
         reads.touch_range(start, end) for start, end in change.ranges
     ):

@@ -1,4 +1,4 @@
-"""What a DEFINE keeps as text: of fields and of functions."""
+"""Encoding of definitions that the catalog stores as text: fields and functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.values import Value
 
 
 def pack_definition(kept: Mapping[str, Value]) -> bytes:
-    """The value under which it stands. :raises TooLarge: over `limits.DEFINITION_BYTES`"""
+    """Encode the value of a definition. :raises TooLarge: over `limits.DEFINITION_BYTES`"""
     packed = binary.pack(dict(kept))
     if len(packed) > limits.DEFINITION_BYTES:
         raise TooLarge(

@@ -1,19 +1,19 @@
-"""What indexes hold, made of the records where frames are replayed.
+"""Derived index entries: rebuilt from the records when frames are replayed.
 
-A frame says nothing of index entries. They follow from the records, so whoever reads the log makes
-them: a log is a third as long where a table has three indexes, and what an entry looks like is the
-business of the version that reads it. Where the frame was made they are changes like others, which
-transactions see and are compared by, and which go to the engine with the records; the ledger leaves
-them out of the frame, and nothing else.
+A frame contains no index entries; every reader of the log derives them from the records. This makes
+a log a third as long for a table with three indexes, and leaves the entry format to the reader's
+version. Where a frame is made, entries are writes like others: transactions see them, validation
+compares them, and the engine stores them with the records. Only the frame omits them.
 
-A record that changes leaves the entries of what it was, as the engine has it, and enters those of
-what it is. All that is left goes before anything enters. A claim is only left by the record that
-holds it: another one may have taken it in the same frame, of which the engine may hold a part
-already (`Ledger.settle`), and while an index is being built a record may have values that another
-one has claimed. A record that the engine shows as it is after the frame has its entries there: of a
-large commit all of them go to the engine before the first record does.
+A changed record leaves the entries of its old version, read from the engine, and enters those of
+its new version. All leaving entries are deleted before any is entered. A claim (an entry of a
+UNIQUE index) is deleted only by the record that holds it. Another record may have taken it in the
+same frame, of which the engine may already hold a part (`Ledger.settle`). While an index is being
+built, a record may also have values that another one has claimed. If the engine already shows the
+new version of a record, its entries are there: a large commit writes all entries before the first
+record.
 
-Ranges that are deleted stand in the frame, those of entries too.
+Range deletes are part of the frame, also those of entries.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from storage.layers import Layer
 from storage.transactions import Transaction
 
 Get = Callable[[bytes], bytes | None]
-"""The value of a key as it was."""
+"""Point read from the state before the frame."""
 
 
 Answer = TypeVar("Answer")
 
 
 class Followed(NamedTuple):
-    """A record before and after, with the stamps of its values; None: it is not there."""
+    """A record before and after, as stored with its stamp; None: it is absent."""
 
     key: bytes
     before: bytes | None
@@ -44,7 +44,7 @@ class Followed(NamedTuple):
 
 
 class Kept:
-    """The indexes of a table that are kept."""
+    """The maintained indexes of one table, during replay."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self._rows = Rows(indexes)
@@ -53,8 +53,8 @@ class Kept:
     def follow(
         self, changed: Sequence[Followed], get: Get
     ) -> Generator[None, None, dict[bytes, bytes | None]]:
-        """Answers the entries that change with some records, in the order in which they are to be
-        written; None: it goes. In steps, of one index each."""
+        """Return the index entries that change with some records, in the order to write them; None:
+        delete. Runs in steps of one index each."""
         before = [(one.key, one.before) for one in changed if one.before is not None]
         after = [(one.key, one.after) for one in changed if one.after is not None]
         old_columns, old_ids = self._columns(before)
@@ -66,7 +66,7 @@ class Kept:
             old, old_count = entries.of_many(old_columns, old_ids)
             new, new_count = entries.of_many(new_columns, new_ids)
             if len(old) < old_count or len(new) < new_count:
-                # Two of them have the same claim: one of them holds it, or neither.
+                # Two records have the same claim, which at most one of them holds.
                 for one in changed:
                     self._one(entries, one, left, entered)
                 continue
@@ -76,8 +76,8 @@ class Kept:
         return {**dict.fromkeys(gone), **entered}
 
     def of_range(self, tx: Transaction, derive: Derive) -> Iterator[None]:
-        """Put what the build of an index had put: the entries of a range of records as they are
-        after the frame. In steps, as the build does."""
+        """Write the entries that an index build wrote: those of a range of records as they are
+        after the frame. Runs in steps, as the build does."""
         for entries in self._all:
             if entries.index.entries == derive.prefix:
                 for pairs in tx.scan(derive.start, derive.end):
@@ -87,12 +87,13 @@ class Kept:
     def of_loaded(
         self, pairs: Sequence[tuple[bytes, bytes]], reached: Mapping[bytes, bytes]
     ) -> dict[bytes, bytes]:
-        """The entries of records that are put into an empty state.
+        """Return the entries of records that are loaded into an empty state.
 
-        Of an index that is being built, those that its build has visited: it visits the others.
+        For an index under construction, only of the records that its build has visited; it visits
+        the others later.
 
-        :param pairs: records in the order of their keys
-        :param reached: by where builds note how far they are: the id of the last record visited
+        :param pairs: records in key order
+        :param reached: by progress key of a build, the encoded id of the last record visited
         """
         found: dict[bytes, bytes] = {}
         for entries in self._all:
@@ -109,7 +110,7 @@ class Kept:
     def _columns(
         self, pairs: Sequence[tuple[bytes, bytes]]
     ) -> tuple[list[list[object]], list[bytes]]:
-        """What `Entries.of_many` asks for."""
+        """Decode the arguments of `Entries.of_many`."""
         columns = self._rows.of_stored([value for _, value in pairs])
         return columns, [key[keys.RECORD_PREFIX_BYTES :] for key, _ in pairs]
 
@@ -135,7 +136,7 @@ class Kept:
 
 
 def at_once(steps: Generator[None, None, Answer]) -> Answer:
-    """What steps answer where nobody waits meanwhile."""
+    """Run a generator to its end and return its result; for use where no task waits."""
     while True:
         try:
             next(steps)
@@ -154,13 +155,13 @@ def _put(
 
 
 def _holds(get: Get, entry: bytes, holder: bytes) -> bool:
-    """Whether an entry is the record's own: all are that have its id in their key."""
+    """Return True if an entry is the record's own. Entries with the record id in their key always
+    are."""
     return len(holder) <= 1 or get(entry) == holder
 
 
 def kept(tx: Transaction, prefix: bytes) -> Kept | None:
-    """The indexes that are kept of the table whose records have keys with this prefix; None: it has
-    none."""
+    """Return the maintained indexes of the table with this record prefix; None: it has none."""
     declared = index_rows.each(tx, *keys.table_of(prefix))
     coming = [one for index in declared if (one := index_rows.successor(index)) is not None]
     found = [index for index in (*declared, *coming) if index.state != FAILED]

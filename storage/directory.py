@@ -1,33 +1,32 @@
-"""The data directory: who holds it, what it is, and what may be in it.
+"""Data directory: its layout, its lock, and the rules for creating, restoring and copying a store.
 
     <data_dir>/
-      LOCK      shows the process id of whoever has the store open, or had it last
-      STORE     store id, format, when created
-      DAMAGED   why the state is made anew, while it must be (rebuilding.py)
-      NODE      what this node is told about itself (node_file.py); no backup carries it
-      PEER      what it shows to other nodes, and the key (peer_identity.py); no backup carries it
+      LOCK      process id of the process that has the store open, or had it last; informational
+      STORE     store id, format, creation time
+      DAMAGED   reason for a rebuild of the state, while one is needed (rebuilding.py)
+      NODE      this node's own settings (node_file.py); no backup contains it
+      PEER      certificate and key shown to other nodes (peer_identity.py); no backup contains it
       RESTORING while a backup is restored into it: see below
       JOINING   while a store of other nodes is copied into it (joining.py)
       log/      segments (log.py)
       state/    the state engine's files
-      tmp/      files on their way to a final name; emptied at open
+      tmp/      files to be renamed into place; emptied at open
 
-The lock is a flock on the directory itself. It is taken before anything in it is changed, and LOCK
-has no part in it: whoever removes or replaces that file lets nobody in.
+The lock is a flock on the directory itself, taken before anything in it is changed. The file LOCK
+has no part in it, so removing or replacing that file lets no second process in.
 
-First start, in this order, each step durable before the next: the directory, `tmp/` `log/`
-`state/`, the first segment of the log with nothing in it, STORE. So
+The first start creates, in this order and each step durable before the next: the directory, `tmp/`
+`log/` `state/`, the first and empty segment of the log, STORE. Therefore
 
-- STORE is there: the store is whole. An empty `log/` is then a loss, never a beginning.
-- STORE is not there, and only what the steps above leave: a first start that was cut short. It is
-  done again from the beginning.
-- STORE is not there, and anything else is: somebody's files, or a store that lost its STORE.
-  Nothing is touched.
+- STORE exists: the store is complete. An empty `log/` is then a loss, never a first start.
+- No STORE, and only results of the steps above: an interrupted first start. It is repeated from the
+  beginning.
+- No STORE, and anything else: foreign files, or a store that lost its STORE. Nothing is touched.
 
-A restore makes a store as well, of another's files. RESTORING is durable before anything else of it
-is there, and goes when all of it is. A directory with RESTORING is no store, whatever else it
-holds: nobody opens it but another restore, which begins anew or goes on. The same goes for JOINING
-and whoever copies a store into a directory.
+A restore creates a store from a backup. RESTORING is durable before any other file of it exists,
+and is removed once all of them are durable. A directory with RESTORING is not a store, whatever
+else it holds: only another restore may open it, to start over or to continue. The same holds for
+JOINING and the process that copies a store into a directory.
 """
 
 from __future__ import annotations
@@ -66,37 +65,38 @@ from storage.sealing import Key
 SEGMENT_SUFFIX: Final = ".storelog"
 FIRST_EPOCH: Final = 1
 _EMPTY_STORE: Final = frozenset({"LOCK", "log", "state", "tmp", "lost+found"})
-"""What may stand in a directory that is no store yet; the last is any ext4 mount point's own."""
+"""Names allowed in a directory that is not a store yet; `lost+found` belongs to any ext4 mount
+point."""
 _RESTORING: Final = "RESTORING"
 _OF_A_RESTORE: Final = _EMPTY_STORE | {_RESTORING, "STORE", "NODE", "PEER", "DAMAGED"}
-"""What a restore may have left that did not come to its end."""
+"""Names that an interrupted restore may leave."""
 JOINING: Final = "JOINING"
 COPIED: Final = "COPY"
-"""In `tmp`: the snapshot that a store is copied as, as far as it has come."""
+"""Name in `tmp` of the snapshot being copied, possibly partial."""
 _OF_A_COPY: Final = frozenset({"log", "state", "STORE", "DAMAGED"})
-"""What a copy makes anew. The others are the node's own, and stay."""
+"""Names that a copy replaces. All others belong to the node and stay."""
 _SEALED_BEGINS: Final = MAGIC + SEALED_FORMAT.to_bytes(2, "big")
-"""The first bytes of a segment that is sealed."""
+"""First bytes of a sealed segment."""
 
 
 def segment_name(first: int) -> str:
-    """Name of the segment whose first sequence is `first`."""
+    """Return the file name of the segment whose first sequence is `first`."""
     return f"{first:020d}{SEGMENT_SUFFIX}"
 
 
 _BEGUN: Final = frozenset(
     f"{name}{TEMPORARY}" for name in (segment_name(1), "STORE", _RESTORING, JOINING, "NODE", "PEER")
 )
-"""What may be on its way in `tmp` of a directory that is no store yet."""
+"""Names that `tmp` may hold in a directory that is not a store yet."""
 
 
 def new_uuid(rng: Rng) -> UUID:
-    """A random UUID (version 4)."""
+    """Return a random UUID (version 4)."""
     return UUID(bytes=rng.bytes(16), version=4)
 
 
 class StoreDirectory:
-    """An open data directory. It is this process's alone until `close`."""
+    """An open data directory, locked by this process until `close`."""
 
     def __init__(
         self, path: str, fs: Fs, clock: Clock, rng: Rng, lock: Lock, key: Key | None = None
@@ -107,16 +107,16 @@ class StoreDirectory:
         self.clock = clock
         self.rng = rng
         self.key = key
-        """What all that is in it is sealed with; None: nothing is."""
+        """Encryption key of everything in it; None: the store is in clear."""
         self.log_path = f"{path}/log"
         self.state_path = f"{path}/state"
         self.tmp_path = f"{path}/tmp"
         self.store_id = UUID(int=0)
         self.created = ""
         self.origin: Origin | None = None
-        """Where the store was restored from; None: it was not."""
+        """Source of the restore that made this store; None: it was not restored."""
         self.was_open_to_others = False
-        """Whether other users could get in when it was opened; it is closed to them."""
+        """True if other users had access when it was opened; opening removed it."""
         self._store_file = f"{path}/STORE"
         self._marker = f"{path}/{_RESTORING}"
         self._joining = f"{path}/{JOINING}"
@@ -133,20 +133,20 @@ class StoreDirectory:
         create: bool = False,
         key: Key | None = None,
     ) -> StoreDirectory:
-        """Take the directory.
+        """Lock and open the directory.
 
-        :param create: make a store when there is none
-        :param key: what it is sealed with, from its first start on; None: it is not
-        :raises WrongKey: it is sealed, and not with this key
+        :param create: create a store if there is none
+        :param key: encryption key, the same from the first start on; None: the store is in clear
+        :raises WrongKey: it is sealed with another key
         :raises StoreNotSealed: it is not sealed, and a key was given
-        :raises StoreMissing: no store there, and not asked to make one
+        :raises StoreMissing: there is no store, and `create` is False
         :raises StoreForeign: the directory holds something else
-        :raises StoreUnfinished: a restore into it did not come to its end
+        :raises StoreUnfinished: a restore or copy into it was interrupted
         :raises StoreTooNew: a later version wrote it
         :raises StoreDamaged: STORE is unreadable
-        :raises StoreLocked: another process has it. Nothing was changed
-        :raises StoreOpenToOthers: other users may get in, and that can't be changed
-        :raises OSError: as the disk says
+        :raises StoreLocked: another process has it open. Nothing was changed
+        :raises StoreOpenToOthers: other users have access, and that can't be changed
+        :raises OSError: an operation on the disk failed
         """
         path = path.rstrip("/") or "/"
         lock = _locked(fs, path, partial(_refuse_unless_ours, fs, path, create, key))
@@ -156,11 +156,11 @@ class StoreDirectory:
     def begin_restore(
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> StoreDirectory:
-        """Take a directory to restore a store into: an empty one, or one with what is left of a
-        restore that did not come to its end, of which nothing stays. From now on it is no store
-        until `found` and `end_restore`; its id is a new one.
+        """Lock a directory to restore a store into: an empty one, or one with the remains of an
+        interrupted restore, which are removed. It is not a store until `found` and `end_restore`;
+        its id is new.
 
-        :param key: what the store is sealed with; None: it is not
+        :param key: encryption key of the new store; None: in clear
         :raises NotRestored: it holds anything else. Nothing was changed
         :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
         """
@@ -172,8 +172,8 @@ class StoreDirectory:
     def begin_filling(
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> StoreDirectory:
-        """Take a directory as `begin_restore`, and make an empty store of it that is to be filled;
-        it is none until `end_restore`. Raises as `begin_restore`."""
+        """Lock a directory as `begin_restore` does, and create an empty store in it to be filled.
+        It is not a store until `end_restore`. Raises as `begin_restore`."""
         directory = cls.begin_restore(path, fs, clock, rng, key)
         return cls._settled(directory, cls._settle)
 
@@ -181,8 +181,8 @@ class StoreDirectory:
     def reopen_restored(
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> StoreDirectory:
-        """Take a store that was restored, to restore more on top of it, also where that was begun
-        and did not come to its end.
+        """Open a restored store to restore more on top of it, even if such a restore was
+        interrupted.
 
         :param key: as `open`
         :raises NotRestored: there is no such store
@@ -197,8 +197,8 @@ class StoreDirectory:
     def begin_copy(
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> StoreDirectory:
-        """Take a directory to copy a store of other nodes into: one that is empty, or JOINING. What
-        it holds stays until `make_way`.
+        """Lock a directory to copy a store of other nodes into: an empty one, or one with JOINING.
+        Its content stays until `make_way`.
 
         :raises NotJoined: it holds anything else. Nothing was changed
         :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
@@ -219,23 +219,23 @@ class StoreDirectory:
         return directory
 
     def close(self) -> None:
-        """Let other processes have it."""
+        """Release the lock."""
         self._lock.release()
 
     # --- small files ----------------------------------------------------------------------------
 
     def write(self, path: str, facts: Mapping[str, object]) -> None:
-        """Replace a file of facts, sealed where the store is. :raises OSError: as the disk says"""
+        """Replace a metadata file, sealed if the store is. :raises OSError: the disk refused"""
         seal = None if self.key is None else Seal(self.key, self.rng, self._bound(path))
         write_facts(self.fs, self.tmp_path, path, facts, seal)
 
     def read(self, path: str) -> dict[str, object]:
-        """What a file of facts says. Raises as `facts.read_facts`."""
+        """Read a metadata file. Raises as `facts.read_facts`."""
         return read_facts(self.fs, path, self.key, self._bound(path))
 
     def _bound(self, path: str) -> bytes:
-        """The id that a sealed file is bound to. STORE is what names it; the markers of a restore
-        and a copy, and the certificate that a node joins with, stand before there is one."""
+        """Return the store id that a sealed file is bound to, or b"". STORE defines the id. The
+        markers of a restore and a copy, and the certificate of a joining node, exist before it."""
         unbound = (self._store_file, self._marker, self._joining, self.peer_file)
         return b"" if path in unbound else self.store_id.bytes
 
@@ -243,26 +243,26 @@ class StoreDirectory:
 
     @property
     def is_restoring(self) -> bool:
-        """Whether a restore was begun that has not come to its end."""
+        """True if a restore was started and has not finished."""
         return self.fs.exists(self._marker)
 
     def mark_restoring(self) -> None:
-        """From now on this is no store until `end_restore`: more is restored on top of it."""
+        """Mark the store as being restored on top of. It is not a store until `end_restore`."""
         self.write(self._marker, {"onto": True})
 
     def found(self, origin: Origin) -> None:
-        """Make it a store, or the store that it is one of another origin; durable on return.
+        """Write STORE: make this a store, or update the origin of one; durable on return.
 
-        :raises OSError: as the disk says
+        :raises OSError: the disk refused
         """
         self.origin = origin
         facts = {"store": str(self.store_id), "created": self.created, "from": origin.facts()}
         self.write(self._store_file, facts)
 
     def end_restore(self) -> None:
-        """All that was restored is durable: from now on it is a store that may be served.
+        """Finish a restore whose data is durable: from now on the store may be served.
 
-        :raises OSError: as the disk says
+        :raises OSError: the disk refused
         """
         self.fs.unlink(self._marker)
         self.fs.sync_directory(self.path)
@@ -296,16 +296,16 @@ class StoreDirectory:
         self.fs.sync_directory(self.path)
 
     def read_joining(self, *, in_clear: bool = False) -> dict[str, object] | None:
-        """What JOINING says; None: it is not there. Raises as `facts.read_facts`."""
+        """Read JOINING; None: it does not exist. Raises as `facts.read_facts`."""
         if not self.fs.exists(self._joining):
             return None
         return read_facts(self.fs, self._joining, None if in_clear else self.key)
 
     def seal_joining(self) -> None:
-        """Seal what was begun without the key: JOINING, and the certificate; durable on return.
+        """Seal JOINING and the certificate, which were begun without the key; durable on return.
 
         :raises WrongKey, StoreDamaged, StoreTooNew: one of them can't be read
-        :raises OSError: as the disk says; done again it goes on
+        :raises OSError: the disk refused; a retry continues
         """
         for path in (self.peer_file, self._joining):
             if self.fs.exists(path):
@@ -315,17 +315,17 @@ class StoreDirectory:
                     self.write(path, read_facts(self.fs, path))
 
     def mark_joining(self, facts: Mapping[str, object]) -> None:
-        """From now on this is no store until `end_copy`; durable on return.
+        """Write JOINING: this is not a store until `end_copy`; durable on return.
 
-        :raises OSError: as the disk says
+        :raises OSError: the disk refused
         """
         self.write(self._joining, facts)
 
     def give_up_copy(self) -> None:
-        """Nobody knows the node that was to be here: the directory is an empty one again; durable
-        on return.
+        """Make the directory empty again, because no cluster member knows its node; durable on
+        return.
 
-        :raises OSError: as the disk says; done again it goes on
+        :raises OSError: the disk refused; a retry continues
         """
         for path in (self.peer_file, self._joining):  # no PEER without JOINING
             if self.fs.exists(path):
@@ -333,9 +333,9 @@ class StoreDirectory:
                 self.fs.sync_directory(self.path)
 
     def make_way(self, store_id: UUID) -> None:
-        """Remove the store that it holds, or what is left of a copy, for one that is made now.
+        """Remove the present store, or the remains of a copy, to make room for a new copy.
 
-        :raises OSError: as the disk says
+        :raises OSError: the disk refused
         """
         for name in _OF_A_COPY.intersection(self.fs.names(self.path)):
             self._remove(f"{self.path}/{name}")
@@ -345,18 +345,18 @@ class StoreDirectory:
         self.store_id = store_id
 
     def copied(self, created: str) -> None:
-        """Make it the store that others have; durable on return.
+        """Write STORE for the copied store; durable on return.
 
-        :param created: when that was made, as ISO 8601
-        :raises OSError: as the disk says
+        :param created: creation time of the original store, ISO 8601
+        :raises OSError: the disk refused
         """
         self.created = created
         self.write(self._store_file, {"store": str(self.store_id), "created": created})
 
     def end_copy(self) -> None:
-        """All that was copied is durable: from now on it is a store that may be served.
+        """Finish a copy whose data is durable: from now on the store may be served.
 
-        :raises OSError: as the disk says
+        :raises OSError: the disk refused
         """
         self.fs.unlink(self._joining)
         self.fs.sync_directory(self.path)
@@ -383,8 +383,8 @@ class StoreDirectory:
             raise StoreDamaged(f"{self._store_file} names no store") from None
 
     def _close_to_others(self) -> None:
-        # The files in it may be open to others too, where a copy was made carelessly: nobody gets
-        # to them through a closed directory.
+        # A careless copy may have left the files accessible too; mode 0700 on the directory
+        # suffices, since it keeps other users from reaching them.
         try:
             self.was_open_to_others = self.fs.close_to_others(self.path)
         except PermissionError:
@@ -416,10 +416,10 @@ class StoreDirectory:
 
 
 def _locked(fs: Fs, path: str, look: Callable[[], object]) -> Lock:
-    """Lock a directory, which is made if there is none.
+    """Lock a directory, creating it if needed.
 
-    :param look: refuses one that is not what it has to be, without touching it
-    :raises StoreLocked: another process has it
+    :param look: read-only check that raises for an unsuitable directory
+    :raises StoreLocked: another process has it open
     """
     look()
     _make_directories(fs, path)
@@ -427,7 +427,7 @@ def _locked(fs: Fs, path: str, look: Callable[[], object]) -> Lock:
     if lock is None:
         raise StoreLocked(f"{path} is open in another process{_owner(fs, path)}")
     try:
-        look()  # again: another first start may have come and gone before the lock was ours
+        look()  # again: another first start may have run before this process got the lock
     except BaseException:
         lock.release()
         raise
@@ -435,7 +435,7 @@ def _locked(fs: Fs, path: str, look: Callable[[], object]) -> Lock:
 
 
 def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> None:
-    """Look without touching."""
+    """Check, without changing anything, that the directory holds a store or may become one."""
     if not fs.exists(path):
         if create:
             return
@@ -461,8 +461,8 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> Non
         raise StoreForeign(f"{path} is not a store and holds {others[0]!r}: nothing was touched")
     if not _only_begun(fs, path):
         if fs.exists(f"{path}/STORE"):
-            return  # another's first start came to its end meanwhile: what is there now is
-            # looked at once the lock is ours, if it can be had
+            return  # another process completed a first start meanwhile; `_locked` checks the
+            # result again once it holds the lock
         raise StoreForeign(
             f"{path} holds data but no file STORE: nothing was touched. In the data directory that"
             " was copied it stands beside log/, and is copied with it"
@@ -472,7 +472,7 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> Non
 
 
 def refuse_unless_empty(fs: Fs, path: str) -> None:
-    """Look, without touching anything, whether a store can be restored into a directory.
+    """Check, without changing anything, that a store can be restored into a directory.
 
     :raises NotRestored: it holds something
     """
@@ -492,7 +492,7 @@ def refuse_unless_empty(fs: Fs, path: str) -> None:
 
 
 def refuse_unless_joins(fs: Fs, path: str) -> None:
-    """Look, without touching anything, whether a store can be copied into a directory.
+    """Check, without changing anything, that a store can be copied into a directory.
 
     :raises NotJoined: it holds something
     """
@@ -510,7 +510,7 @@ def refuse_unless_joins(fs: Fs, path: str) -> None:
 
 
 def is_joining(fs: Fs, path: str) -> bool:
-    """Whether a store is being copied into a directory, or is to be."""
+    """Return True if a store is being copied into a directory, or will be."""
     return fs.exists(f"{path}/{JOINING}")
 
 
@@ -520,10 +520,10 @@ def _refuse_unless_restored(fs: Fs, path: str, key: Key | None) -> None:
 
 
 def restored_from(fs: Fs, path: str, key: Key | None = None) -> Origin | None:
-    """Where the store in a directory was restored from, if more can be restored on top of it as far
-    as its files tell. Looks without touching anything.
+    """Return the origin of a restored store if more can be restored on top of it, judging by its
+    files. Changes nothing.
 
-    :param key: what it is sealed with; None: it is not
+    :param key: encryption key of the store; None: it is in clear
     :raises WrongKey, StoreNotSealed, StoreTooNew, StoreDamaged: its files can't be read
     """
     if not fs.is_directory(path) or not fs.exists(f"{path}/STORE"):
@@ -538,9 +538,9 @@ def restored_from(fs: Fs, path: str, key: Key | None = None) -> Origin | None:
 
 
 def origin_in(facts: Mapping[str, object]) -> Origin | None:
-    """What a file STORE says of where its store was restored from.
+    """Decode the origin of a restored store from the content of STORE; None: it was not restored.
 
-    :raises KeyError, ValueError: it says something else than was written
+    :raises KeyError, ValueError: the content is invalid
     """
     found = facts.get("from")
     if found is None:
@@ -551,8 +551,8 @@ def origin_in(facts: Mapping[str, object]) -> Origin | None:
 
 
 def _only_begun(fs: Fs, path: str) -> bool:
-    """Whether `log`, `state` and `tmp` hold no more than a first start leaves before it writes
-    STORE, or a restore before it writes RESTORING."""
+    """Return True if `log`, `state` and `tmp` hold no more than an interrupted first start leaves
+    before STORE, or a restore before RESTORING."""
     state, log, tmp = f"{path}/state", f"{path}/log", f"{path}/tmp"
     if fs.exists(state) and fs.names(state):
         return False
@@ -572,7 +572,7 @@ def _only_begun(fs: Fs, path: str) -> bool:
 
 
 def _make_directories(fs: Fs, path: str) -> None:
-    """Make `path` and what is missing above it, each made durable in the directory above."""
+    """Create `path` and its missing parents, each made durable by an fsync of its parent."""
     if fs.exists(path):
         return
     parent = _parent(path)
@@ -580,7 +580,7 @@ def _make_directories(fs: Fs, path: str) -> None:
     try:
         fs.make_directory(path)
     except FileExistsError:
-        return  # another first start was quicker; the lock decides between the two
+        return  # a concurrent first start created it; the lock decides between the two
     fs.sync_directory(parent)
 
 

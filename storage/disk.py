@@ -1,7 +1,7 @@
-"""The real disk: the production side of the `Fs` door.
+"""The real disk: the production implementation of `protocol.doors.Fs`.
 
-Every call is one or two system calls and blocks; whoever must not block calls from a thread. Files
-are made with mode 0600 and directories with 0700.
+Every method blocks for one or two system calls; a caller that must not block uses a thread. Files
+get mode 0600 and directories 0700.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from storage.reserve import NO_ROOM
 
 OTHERS: Final = 0o077
 CAN_NOT_ALLOCATE: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES)
-"""No courtesy: what else is refused, a full or failing disk above all, has to be heard of."""
+"""Errors that mean fallocate is unavailable. All others are reported: a full or failing disk above
+all."""
 _KEEP_SIZE: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 class DiskLock:
-    """A held flock; the kernel gives it up when the process ends, however it ends."""
+    """A held flock; the kernel releases it when the process ends, however it ends."""
 
     __slots__ = ("_descriptor",)
 
@@ -37,7 +38,7 @@ class DiskLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
@@ -49,7 +50,7 @@ class Disk:
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> DiskFile:
-        """Open for reading and appending. `exclusive`: create, and fail when it exists."""
+        """Open for reading and appending. `exclusive`: create, and fail if it exists."""
         flags = os.O_RDWR | os.O_CLOEXEC
         if create or exclusive:
             flags |= os.O_CREAT
@@ -60,40 +61,40 @@ class Disk:
         return DiskFile(descriptor)
 
     def open_read(self, path: str) -> DiskFile:
-        """Open for reading only. :raises IsADirectoryError: a directory, which opens as well"""
+        """Open for reading only. :raises IsADirectoryError: checked, as the kernel would open it"""
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return DiskFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, path: str) -> bool:
-        """Whether anything is at `path`, a dangling link included."""
+        """Return True if anything is at `path`, a dangling symbolic link included."""
         return os.path.lexists(path)
 
     def is_directory(self, path: str) -> bool:
-        """Whether a directory is at `path`."""
+        """Return True if a directory is at `path`."""
         return os.path.isdir(path)
 
     def names(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         return sorted(os.listdir(path))
 
     def make_directory(self, path: str) -> None:
-        """Create one directory, for its owner only."""
+        """Create one directory, accessible to its owner only."""
         os.mkdir(path, DIRECTORY_MODE)
 
     def close_to_others(self, path: str) -> bool:
-        """Mode 0700 for a directory. Answers whether it let others in before."""
+        """Set mode 0700 on a directory. Return True if others had access before."""
         if not os.stat(path).st_mode & OTHERS:
             return False
         os.chmod(path, DIRECTORY_MODE)
         return True
 
     def open_folder(self, path: str) -> DiskFolder:
-        """Hold a directory open, to work in it alone. Links on the way to it are followed."""
+        """Open a directory to work only within it. Links on the way to it are followed."""
         return DiskFolder.open(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Give `source` the name `target`, replacing what had it, in one step."""
+        """Rename `source` to `target` atomically, replacing an existing file."""
         os.rename(source, target)
 
     def unlink(self, path: str) -> None:
@@ -101,7 +102,7 @@ class Disk:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all it holds; links are removed, not followed."""
+        """Remove a directory with all its content; links are removed, not followed."""
         shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
@@ -113,10 +114,12 @@ class Disk:
             os.close(descriptor)
 
     def lock(self, path: str, sign: str) -> DiskLock | None:
-        """Take the flock on the directory `path`; None when another open file holds it.
+        """Take the flock on the directory `path`; return None if another open file holds it.
 
-        On the directory itself: a lock on a file in it would hold nobody off once that file is
-        removed or replaced, since the next start locks the new one.
+        The lock is on the directory itself. A lock on a file in it would be lost once that file is
+        removed or replaced, because the next start would lock the new one.
+
+        :param sign: file to record the owner in
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -131,11 +134,11 @@ class Disk:
         return DiskLock(descriptor)
 
     def room(self, path: str) -> Room:
-        """What this process may still write and make below `path`; quotas are not seen."""
+        """Return the free space and inodes for this process at `path`, ignoring quotas."""
         return room_of(path)
 
     def takes(self, folder: str, size: int) -> bool:
-        """Whether a new file of so many bytes would be taken in a directory, quotas included."""
+        """Return True if a directory would accept a new file of `size` bytes, quotas included."""
         try:
             descriptor, path = _new_file(f"{folder}/.takes")
             try:
@@ -151,8 +154,8 @@ class Disk:
 
 
 def _new_file(path: str) -> tuple[int, str]:
-    """A file that nobody else has, under that name or one beside it: the log's thread may ask at
-    the same moment as the state's."""
+    """Create a file under a unique name, `path` or one derived from it: the log thread and the
+    state may ask at the same time."""
     for number in count():
         name = f"{path}-{number}" if number else path
         with suppress(FileExistsError):
@@ -162,9 +165,9 @@ def _new_file(path: str) -> tuple[int, str]:
 
 
 def _allocate(descriptor: int, count: int) -> None:
-    """Take so many bytes of the disk for a file, and leave its size. Nothing happens where a file
-    system or a filter of system calls does not allow it: what `room` says is all there is to know
-    then. (`os.posix_fallocate` would write every block instead.)"""
+    """Reserve `count` bytes for a file without changing its size. Does nothing where the file
+    system or a system call filter does not support it; then only `room` can tell.
+    (`os.posix_fallocate` would write every block instead.)"""
     while count and _LIBC.fallocate(descriptor, _KEEP_SIZE, 0, count):
         number = ctypes.get_errno()
         if number in CAN_NOT_ALLOCATE:
@@ -174,7 +177,7 @@ def _allocate(descriptor: int, count: int) -> None:
 
 
 def _show_owner(sign: str) -> None:
-    """Write down who holds the lock. It is for people only: no room for it is no reason to stop."""
+    """Record the lock's owner for people to read. A full disk is ignored."""
     try:
         descriptor = os.open(sign, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:

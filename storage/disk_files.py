@@ -1,5 +1,4 @@
-"""Open files of this machine, and what its file systems have left: what the real disk and a folder
-of it have in common."""
+"""Open files and free space, shared by the real disk and by folders of it."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from protocol.doors import COURTESY, Room
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 UNCOUNTED: Final = 1 << 62
-"""Files that may still be made where nobody counts them."""
+"""Number of free inodes reported for file systems that do not count them."""
 
 
 class DiskFile:
@@ -24,12 +23,12 @@ class DiskFile:
 
     @property
     def descriptor(self) -> int:
-        """For what only the system knows of it."""
+        """File descriptor, for system calls that this class does not wrap."""
         return self._descriptor
 
     def append(self, data: bytes, ahead: int = 0) -> None:
-        """Write all of `data` at the end, finishing short writes. The end is where the descriptor
-        stands: behind it there is nothing but what was put ahead."""
+        """Append all of `data`, finishing short writes, then `ahead` zero bytes that the next
+        append overwrites. The descriptor's position is the end of the data."""
         if ahead:
             data += bytes(ahead)
         written = os.write(self._descriptor, data)
@@ -41,7 +40,7 @@ class DiskFile:
             os.lseek(self._descriptor, -ahead, os.SEEK_CUR)
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` bytes from `offset`; fewer only at the end of the file."""
+        """Read up to `count` bytes from `offset`; fewer only at the end of the file."""
         data = os.pread(self._descriptor, count, offset)
         if len(data) == count or not data:
             return data
@@ -56,7 +55,7 @@ class DiskFile:
         return b"".join(parts)
 
     def sync(self) -> None:
-        """fdatasync: data and size are on the disk on return."""
+        """Call fdatasync: data and size are durable on return."""
         os.fdatasync(self._descriptor)
 
     def truncate(self, size: int) -> None:
@@ -65,32 +64,32 @@ class DiskFile:
         os.lseek(self._descriptor, size, os.SEEK_SET)
 
     def size(self) -> int:
-        """Current size in bytes."""
+        """Return the current size in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def forget_cache(self) -> None:
-        """Drop cached pages that are not waiting to be written.
+        """Drop clean pages from the page cache.
 
-        After a failed sync those pages hold what the disk does not; dropped, the next read tells
-        the truth.
+        After a failed fdatasync those pages may hold data that the disk does not have. Once they
+        are dropped, the next read shows the disk's content.
         """
         with COURTESY:
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Close without syncing. Closing twice does nothing."""
+        """Close without syncing. A second call has no effect."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
 
 def room_of(where: str | int) -> Room:
-    """What this process may still write and make there; quotas are not seen.
+    """Return the free space and inodes for this process, ignoring quotas.
 
     :param where: a path, or an open descriptor
     """
     figures = os.statvfs(where)
-    # Some file systems make inodes as they are asked for, and count none.
+    # Some file systems allocate inodes dynamically and report a count of 0.
     files = figures.f_favail if figures.f_files else UNCOUNTED
     size = figures.f_frsize
     return Room(figures.f_bavail * size, files, figures.f_blocks * size)

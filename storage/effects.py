@@ -1,7 +1,7 @@
-"""What a commit did, as the bytes of a frame's body.
+"""Effects: the changes of a commit, encoded as the body of a frame.
 
-A body is one msgpack array: by · how · statement · reason · effects, and behind them an entry where
-the statement log or the audit trail keeps one (`statements.py`). An effect is an array as well:
+A body is one msgpack array: by · how · statement · reason · effects. An entry for the statement log
+or the audit trail follows if one is kept (`statements.py`). An effect is an array too:
 
 | op | then | means |
 |---|---|---|
@@ -10,14 +10,14 @@ the statement log or the audit trail keeps one (`statements.py`). An effect is a
 | 3 | start, end | delete every key with start <= key < end |
 | 4 | key, fields, previous | put a record: the state holds this frame's sequence · fields |
 | 5 | key, previous | delete a record |
-| 6 | prefix, start, end | entries with this prefix were made of the records from start to end |
+| 6 | prefix, start, end | entries with this prefix were built from records start to end |
 
-`previous` is the sequence of the commit that changed the record before this one, 0 when it did not
-exist: following it backwards is the record's history. Effects are absolute. Replaying them decides
-nothing, and replaying a frame twice gives what replaying it once does.
+`previous` is the sequence of the commit that changed the record before, or 0 if it did not exist.
+Following it backwards yields the record's history. Effects are absolute values, so replay makes no
+decisions and is idempotent.
 
-What indexes hold of records is no effect: it follows from the records, and `derived.py` makes it of
-them where frames are replayed. Op 6 tells it which records the build of an index had visited.
+Index entries are not effects: replay derives them from the records (`derived.py`). Op 6 says which
+records an index build had visited.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ _SHAPES: Final[dict[int, tuple[type, ...]]] = {
 }
 
 Effect = tuple[Any, ...]
-"""The op and what follows it in the table above."""
+"""The op and its arguments, as in the table above."""
 
 
 class Derive(NamedTuple):
-    """Of which records the build of an index has put the entries."""
+    """Range of records whose entries an index build has written."""
 
     prefix: bytes
-    """What the keys of the entries begin with."""
+    """Key prefix of the entries."""
     start: bytes
-    """The key of the first record."""
+    """Key of the first record."""
     end: bytes
-    """Behind the last."""
+    """End of the range, exclusive."""
 
 
 SEQUENCE_BYTES: Final = 8
@@ -71,27 +71,27 @@ _DELETIONS: Final = frozenset({DELETE, DELETE_RANGE, DELETE_RECORD})
 
 
 class EffectsDamaged(Exception):
-    """A frame whose checksum holds has a body that no commit of ours would write."""
+    """A frame with a valid checksum has a body that no commit writes."""
 
 
 class Attribution(msgspec.Struct, frozen=True):
-    """Who changed the store and how: the part of the statement log that travels in the commit."""
+    """Author and origin of a commit: the part of the statement log that travels in the frame."""
 
     by: str
-    """The user's name."""
+    """Name of the user."""
     how: str
-    """The surface."""
+    """Surface: the protocol the request came by."""
     statement: str | None = None
-    """The statement's text with secrets taken out; None for what the node does by itself."""
+    """Text of the statement without secrets; None for the node's own changes."""
     reason: str | None = None
-    """What the caller gave as REASON."""
+    """Caller's REASON clause."""
     entry: Entry | None = None
-    """What is kept of it beside that; None: nothing, it stands in the log alone."""
+    """Entry for the statement log or audit trail; None: the commit is only in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A decoded body."""
+    """A decoded frame body."""
 
     attribution: Attribution
     effects: list[Effect]
@@ -102,23 +102,23 @@ _decoder: Final = msgspec.msgpack.Decoder(Body)
 
 
 def encode(attribution: Attribution, effects: list[Effect]) -> bytes:
-    """The body of a frame."""
+    """Encode the body of a frame."""
     who = attribution
     body: tuple[Any, ...] = (who.by, who.how, who.statement, who.reason, effects)
     return _encoder.encode(body if who.entry is None else (*body, who.entry))
 
 
 Chunk = tuple[int, bytes]
-"""How many effects, and their encodings one after the other."""
+"""Number of effects, and their concatenated encodings."""
 
 
 def encode_some(effects: list[Effect]) -> Chunk:
-    """A part of a body, to be joined with others."""
+    """Encode a part of a body, for `join`."""
     return len(effects), _encoder.encode(effects)[len(_array_head(len(effects))) :]
 
 
 def join(attribution: Attribution, chunks: list[Chunk]) -> bytes:
-    """The body of a frame, exactly as `encode` makes it of all the effects at once."""
+    """Join encoded parts into the body of a frame; the result equals that of `encode`."""
     who = attribution
     head = _encoder.encode((who.by, who.how, who.statement, who.reason))[1:]
     count = sum(some for some, _ in chunks)
@@ -136,7 +136,7 @@ def _array_head(count: int) -> bytes:
 
 
 def decode(body: bytes) -> Commit:
-    """What a body says, checked in form. :raises EffectsDamaged:"""
+    """Decode and check a body. :raises EffectsDamaged: no commit writes such a body"""
     try:
         found: Body = _decoder.decode(body)
     except msgspec.MsgspecError as error:
@@ -148,17 +148,19 @@ def decode(body: bytes) -> Commit:
 
 
 LONG_BYTES: Final = 64 * limits.KIB
-"""A longer body is decoded in steps: at once it would hold up the loop, or every other thread."""
+"""Body size above which decoding runs in steps, so that it does not block the loop or other
+threads."""
 BEFORE_EFFECTS: Final = 4
 EFFECTS_A_STEP: Final = 512
 PIECE_BYTES: Final = limits.MIB
 
 
 def read(body: bytes, tick: Tick) -> tuple[Attribution, Iterator[Any]]:
-    """Who a commit was by, and its effects, as whoever looks for a few of them reads them.
+    """Return the attribution and an iterator of effects, for a reader that needs only a few of
+    them.
 
-    :param tick: called now and then while a long one is read
-    :raises EffectsDamaged: it is no commit; while it is read, where it is long
+    :param tick: called now and then while a long body is decoded
+    :raises EffectsDamaged: the body is invalid; for a long one, raised by the iterator
     """
     if len(body) <= LONG_BYTES:
         found = decode(body)
@@ -168,11 +170,11 @@ def read(body: bytes, tick: Tick) -> tuple[Attribution, Iterator[Any]]:
 
 
 def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution]:
-    """As `decode`, for a body of megabytes: its `Attribution`, then its effects one by one.
+    """Decode a body of megabytes incrementally: yield its `Attribution`, then its effects.
 
     :param tick: called now and then
-    :returns: the attribution with what is kept of it, which stands behind the effects
-    :raises EffectsDamaged: at what no commit of ours would write
+    :returns: the attribution with its entry, which follows the effects
+    :raises EffectsDamaged: no commit writes such a body
     """
     reader = msgpack.Unpacker(
         max_buffer_size=max(len(body), 1), use_list=False, strict_map_key=False
@@ -197,7 +199,7 @@ def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution
 
 
 class _Fed:
-    """A reader that is given a body piece by piece, as far as it asks for more."""
+    """Feeds a body to a decoder piece by piece, on demand."""
 
     def __init__(self, reader: msgpack.Unpacker, body: bytes, tick: Tick) -> None:
         self._reader = reader
@@ -206,7 +208,8 @@ class _Fed:
         self._fed = 0
 
     def take(self, read: Callable[[], Any]) -> Any:
-        """What a function of the reader's answers. :raises OutOfData: the body has ended"""
+        """Return the result of a decoder call, feeding as needed. :raises OutOfData: the body has
+        ended"""
         while True:
             try:
                 return read()
@@ -226,14 +229,15 @@ def _check(effect: Effect) -> None:
 
 
 def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
-    """A value of commit `sequence` as the engine is to hold it."""
+    """Return a value of commit `sequence` as the engine stores it: with its stamp if the key has
+    one."""
     if value is None or key[keys.TAG_AT] not in keys.STAMPED:
         return value
     return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
 
 def apply(effects: list[Effect], sequence: int, batch: Batch) -> bool:
-    """Add the effects of commit `sequence` to a batch; whether any touched the catalog."""
+    """Add the effects of commit `sequence` to a batch. Return True if any touched the catalog."""
     stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")
     catalog = False
     for effect in effects:
@@ -254,11 +258,11 @@ def apply(effects: list[Effect], sequence: int, batch: Batch) -> bool:
 
 
 def only_removes(body: bytes) -> bool:
-    """Whether a commit takes away and adds nothing, but for tallies of what is left; False for one
-    that is larger than any reserve, and for one that changes nothing: it makes no room. Decodes it:
-    for a disk that is full.
+    """Return True if a commit only deletes and rewrites counters, so that a full disk may accept
+    it. False if it is larger than the log reserve, or changes nothing and so frees no space.
+    Decodes the body.
 
-    :raises EffectsDamaged: it is no commit
+    :raises EffectsDamaged: the body is invalid
     """
     if len(body) > limits.LOG_RESERVE_BYTES:
         return False

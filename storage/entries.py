@@ -1,7 +1,7 @@
-"""The form of what frames carry for the statement log and the audit trail.
+"""Structure of the entries that frames carry for the statement log and the audit trail.
 
-These are read back by their annotations, which a compiled module does not keep as they are written:
-so they stand in a module of their own, which is not compiled.
+msgspec decodes these classes by their annotations. A compiled module does not keep annotations as
+written, so this module is excluded from compilation.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import msgspec
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """What the statement log or the audit trail keeps of a commit beside its attribution."""
+    """Entry of the statement log or the audit trail, beside the commit's attribution."""
 
     kept: int
-    """Where: a sum of `statements.STATEMENTS` and `statements.AUDIT`."""
+    """Destination: a sum of `statements.STATEMENTS` and `statements.AUDIT`."""
     request: str
-    """The id of the request."""
+    """Request id."""
     address: str
-    """Where the caller came from."""
+    """Network address of the caller."""
     namespace: str | None
     database: str | None
-    """The place that the statement stood in, by its names."""
+    """Names of the place in which the statement ran."""
     places: tuple[tuple[int, ...], ...]
-    """All that it touched, by the ids of namespace and database; (): the store itself."""
+    """All places touched, by ids of namespace and database; (): the store itself."""
     action: str | None = None
-    """What was done, where no statement says it."""
+    """Description of an operation that has no statement."""
     refused: str | None = None
-    """The name of the error that it was refused with; None: it was done."""
+    """Name of the error that refused it; None: it succeeded."""
     needs: str | None = None
-    """What was missing, of a right that was refused."""
+    """Missing right, if it was refused for one."""
     more: int = 0
-    """How many others like it have come since the one before, none of which has an entry."""
+    """Number of similar requests since the previous entry that have no entry of their own."""
 
 
 class Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The body of a frame, as `effects.py` says it."""
+    """Body of a frame, as `effects.py` defines it."""
 
     by: str
     how: str

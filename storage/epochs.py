@@ -1,14 +1,14 @@
-"""The epochs of a log: of which it holds frames, and where each of them ends.
+"""Leader epochs of a log: the end of each epoch, as in Kafka KIP-101.
 
     {"first": 1042, "reigns": [[1, 17, "9c…"], [58, 1041, "04…"]]}     log/HISTORY
 
-An epoch has one leader, and a leader takes no frame back that it has written. So where two nodes
-name the last frame that they have of an epoch, and its digest, they know how far their logs are
-the same (`actors/cluster/following.py`).
+An epoch has one leader, and a leader never takes back a frame it has written. So two nodes that
+compare the last frame of an epoch and its digest know how far their logs agree
+(`actors/cluster/following.py`).
 
-HISTORY holds the reigns that have ended, also of what was pruned. It is durable before the first
-frame of the next epoch is written. What the log itself says of the epoch it ends in goes over what
-stands there: after a crash in between, and after a cut, nothing has to be put right.
+HISTORY holds the ended epochs (`Reign`), also those whose frames were pruned. It is durable before
+the first frame of the next epoch is written. For the current epoch the log itself takes precedence
+over HISTORY. Hence a crash in between, or a truncation, needs no repair.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from typing import Final, NamedTuple
 from storage.frames import Frame
 
 KEPT: Final = 4_096
-"""The newest reigns. Two logs that have none of these in common are copied, not compared."""
+"""Maximum number of epochs kept, newest first. Two logs with none of them in common are copied, not
+compared."""
 
 
 class Reign(NamedTuple):
-    """What a log has of one epoch."""
+    """The end of one epoch in a log."""
 
     epoch: int
     last: int
-    """The last frame of it, and …"""
+    """Sequence of its last frame."""
     digest: bytes
-    """… that frame's digest."""
+    """Digest of that frame."""
 
 
 History = Sequence[Reign]
-"""The reigns of a log, oldest first. It survives pruning, so it may begin before the log does."""
+"""The epochs of a log, oldest first. It survives pruning, so it may begin before the log does."""
 
 
 def whole(ended: History, present: Reign) -> History:
-    """The history of a log.
+    """Return the epoch history of a log, current epoch included.
 
-    :param ended: the reigns that HISTORY has
-    :param present: where the log ends
+    :param ended: epochs in HISTORY
+    :param present: end of the log
     """
     if not present.last:
         return ()
@@ -49,9 +50,9 @@ def whole(ended: History, present: Reign) -> History:
 
 
 def ending(present: Reign, frames: Sequence[Frame]) -> list[Reign]:
-    """The reigns that end because frames follow.
+    """Return the epochs that end when frames are appended.
 
-    :param present: where the log ends before them
+    :param present: end of the log before them
     """
     found: list[Reign] = []
     if present.last and frames[0].epoch > present.epoch:
@@ -63,18 +64,18 @@ def ending(present: Reign, frames: Sequence[Frame]) -> list[Reign]:
 
 
 def facts(ended: History, first: int) -> dict[str, object]:
-    """What HISTORY is to say.
+    """Encode HISTORY.
 
-    :param first: the first frame of the epoch that follows
+    :param first: sequence of the first frame of the next epoch
     """
     rows = [[one.epoch, one.last, one.digest.hex()] for one in ended]
     return {"first": first, "reigns": rows}
 
 
 def read(told: Mapping[str, object] | None) -> History:
-    """What HISTORY says; None: there is none, and no reign has ended.
+    """Decode HISTORY; None: the file is absent, and no epoch has ended.
 
-    :raises KeyError, TypeError, ValueError: it says something else
+    :raises KeyError, TypeError, ValueError: the content is invalid
     """
     if told is None:
         return ()

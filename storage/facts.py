@@ -1,14 +1,15 @@
-"""Small files of facts: one JSON object on a line, its checksum on the next.
+"""Metadata files: one JSON object on a line, its checksum on the next.
 
     {"created": "2026-11-20T10:00:00+00:00", "format": 2, "store": "6f1c…"}
     5d1f0c9be2a7746d
 
-They are replaced whole: written below `tmp/`, synced, renamed, and the directory synced. A crash
-leaves the old facts or the new ones, so a file that does not match its checksum is damage and
-never the trace of a crash.
+Each is replaced atomically: written below `tmp/`, synced, renamed, and the directory synced. A
+crash leaves the old or the new content. A file that does not match its checksum is therefore
+damaged and never the result of a crash.
 
-In a sealed store the line is another, and the facts are in it. They open only under the name of
-their file and, but for STORE and what stands beside it before there is one, in their own store:
+In a sealed store the line has another form and holds the content encrypted. It decrypts only under
+the name of its file and in its own store. STORE, and files that exist before it, are not bound to a
+store:
 
     {"format": 2, "key": "5177a968…", "sealed": "kM0g…"}
 """
@@ -28,8 +29,8 @@ from storage.faults import StoreDamaged, StoreNotSealed, StoreTooNew, StoreTooOl
 from storage.sealing import Key, close_up, open_up
 
 FORMAT: Final = 2
-"""Version of the directory's layout and of every file in it but RocksDB's. Format 1 had frames of
-another size (frames.py): a store of it is refused, and was never anybody's but a beta's."""
+"""Version of the directory layout and of every file in it except RocksDB's. Format 1, of beta
+versions only, had frames of another size (frames.py); such a store is refused."""
 _FACTS_BYTES_MAX: Final = 1 << 20
 
 
@@ -38,15 +39,14 @@ def _checksum(line: bytes) -> bytes:
 
 
 TEMPORARY: Final = ".new"
-"""Ends the name of a file below `tmp/` that is on its way to its own."""
+"""Suffix of a file below `tmp/` that will be renamed into place."""
 
 
 def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
-    """Put `data` at `target` so that a crash leaves either the old file or the new one.
+    """Write `data` to `target` atomically: a crash leaves either the old file or the new one.
 
     :param tmp: directory for the temporary name, on the same file system as `target`
-    :raises OSError: the old file is still there, unless the very last step, the sync of the
-        directory, is what failed
+    :raises OSError: the old file is still there, unless the last step failed, the directory sync
     """
     folder, _, name = target.rpartition("/")
     temporary = f"{tmp}/{name}{TEMPORARY}"
@@ -62,18 +62,18 @@ def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
 
 
 class Seal(NamedTuple):
-    """What facts are sealed with."""
+    """Encryption of a metadata file."""
 
     key: Key
     rng: Rng
     store: bytes = b""
-    """Id of the store that they are of; empty: of any, as far as the seal says."""
+    """Id of the store it is bound to; empty: not bound."""
 
 
 def write_facts(
     fs: Fs, tmp: str, path: str, facts: Mapping[str, object], seal: Seal | None = None
 ) -> None:
-    """Replace the facts at `path`; the format version is added. :param seal: None: in clear"""
+    """Replace the metadata at `path`; adds the format version. :param seal: None: in clear"""
     line = json.dumps({**facts, "format": FORMAT}, sort_keys=True).encode()
     if seal is not None:
         sealed = close_up(seal.key, seal.rng, line, seal.store + _name(path))
@@ -84,15 +84,15 @@ def write_facts(
 
 
 def read_facts(fs: Fs, path: str, key: Key | None = None, store: bytes = b"") -> dict[str, object]:
-    """The facts at `path`.
+    """Read the metadata at `path`.
 
-    :param key: what they are sealed with; None: they are in clear
-    :param store: as that of their seal
-    :raises WrongKey: they are sealed, and not with this key
-    :raises StoreNotSealed: they are in clear, and a key was given
-    :raises StoreTooNew: written by a newer version
-    :raises StoreTooOld: by an earlier one
-    :raises StoreDamaged: they do not match their checksum
+    :param key: encryption key; None: the file is in clear
+    :param store: id of the store it is bound to; empty: not bound
+    :raises WrongKey: it is sealed with another key
+    :raises StoreNotSealed: it is in clear, and a key was given
+    :raises StoreTooNew: a later version wrote it
+    :raises StoreTooOld: an earlier version wrote it
+    :raises StoreDamaged: it does not match its checksum
     :raises FileNotFoundError: no such file
     """
     file = fs.open_read(path)
@@ -101,7 +101,7 @@ def read_facts(fs: Fs, path: str, key: Key | None = None, store: bytes = b"") ->
     finally:
         file.close()
     line, _, rest = data.partition(b"\n")
-    # Every format keeps to the two lines, so damage is not taken for the future.
+    # All formats have these two lines, so damage is not mistaken for a newer format.
     if rest != _checksum(line) + b"\n":
         raise StoreDamaged(f"{path} is damaged: it does not match its checksum")
     facts = _parsed(path, line)
@@ -128,7 +128,7 @@ def read_facts(fs: Fs, path: str, key: Key | None = None, store: bytes = b"") ->
 def _opened(
     path: str, facts: dict[str, object], key: Key | None, store: bytes
 ) -> dict[str, object]:
-    """The facts that are sealed in others."""
+    """Decrypt the sealed content of a metadata file."""
     if key is None or key.id.hex() != facts.get("key"):
         given = "no key was given: --key-file" if key is None else f"this is key {key.id.hex()}"
         raise WrongKey(f"{path} is sealed with key {facts.get('key')}, and {given}")
@@ -142,7 +142,7 @@ def _opened(
 
 
 def _parsed(path: str, line: bytes) -> dict[str, Any]:
-    """The object of a line. :raises StoreDamaged: it holds none"""
+    """Parse a line as a JSON object. :raises StoreDamaged: it is none"""
     try:
         facts = json.loads(line)
     except (ValueError, RecursionError):  # no UTF-8 among them

@@ -1,8 +1,7 @@
-"""The failover policy: how the nodes of the store agree, and who takes over from whom.
+"""Failover policy: how the nodes agree on a leader, and which nodes may take over.
 
-It is one record. Followers have it as they have all that is committed; so does every backup, which
-is why it names the store that it is for: what is restored from one is another, and is bound by no
-policy of the store that it came from.
+It is a single row, replicated to followers like all committed data. Backups contain it too, so it
+names the store it applies to: a restored store is another one, and is not bound by it.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ class Kept:
 
     policy: Policy
     store: str
-    """The id of the store that it was declared in."""
+    """Id of the store in which it was declared."""
     since: datetime
-    """Log time."""
+    """Log time of the declaration."""
 
 
 def find(tx: Transaction) -> Kept | None:
-    """The policy, if there is one."""
+    """Return the stored policy, if there is one."""
     value = tx.get(_KEY)
     return None if value is None else _read(value)
 
 
 def define(tx: Transaction, store: str, policy: Policy) -> None:
-    """Keep a policy, in place of one that was there. Its clauses have been looked at before."""
+    """Store a policy, replacing any other. The caller has checked its clauses."""
     tx.put(_KEY, _packed(Kept(policy, store, tx.now)))
 
 
 def drop(tx: Transaction) -> bool:
-    """Keep none. Whether there was one."""
+    """Delete the policy. Return True if there was one."""
     if tx.get(_KEY) is None:
         return False
     tx.delete(_KEY)
@@ -52,12 +51,12 @@ def drop(tx: Transaction) -> bool:
 
 
 def packed(policy: Policy) -> bytes:
-    """A policy by itself."""
+    """Encode a policy without store and time."""
     return binary.pack(_clauses(policy))
 
 
 def unpacked(value: bytes) -> Policy:
-    """What `packed` made. :raises ValueError: it did not make this"""
+    """Decode the result of `packed`. :raises ValueError: it is something else"""
     try:
         return _policy(binary.unpack_object(value))
     except (KeyError, TypeError, Refusal) as error:

@@ -1,44 +1,43 @@
-"""Why a store does not open, or stops: what is wrong with the directory, its files or the disk.
+"""Faults: reasons why a store does not open or has to stop, in its directory, files or disk.
 
-None of these is an answer to a caller (those are in `protocol/errors.py`): they end a start, a
-command or the node, and their text is for whoever runs it.
+None of these answers a request (see `protocol/errors.py` for those). They end a start, a command or
+the node, and their text is for the operator.
 """
 
 from __future__ import annotations
 
 
 class StoreFault(Exception):
-    """Something about a store that only its operator can put right."""
+    """A problem of a store that only its operator can fix."""
 
 
 class StoreMissing(StoreFault):
-    """No store at that path."""
+    """There is no store at that path."""
 
 
 class StoreForeign(StoreFault):
-    """The directory holds what no store made, or data without the file that names its store."""
+    """The directory holds foreign files, or data without the file STORE."""
 
 
 class StoreUnfinished(StoreFault):
-    """A restore or a copy into the directory did not come to its end: what is there is no store
-    yet."""
+    """A restore or a copy into the directory was interrupted; it is not a store yet."""
 
 
 class NotRestored(StoreFault):
-    """A backup does not go into this directory. Nothing was changed."""
+    """This directory is not suitable for a restore. Nothing was changed."""
 
 
 class NotJoined(StoreFault):
-    """A store of other nodes is not copied into this directory. Nothing was changed."""
+    """This directory is not suitable for a copy of a store. Nothing was changed."""
 
 
 class CopyFailed(StoreFault):
-    """What other nodes gave as a copy of their store is not one, or not the one that was asked for.
-    What is there is no store."""
+    """The data that other nodes sent is no copy of a store, or not of the requested one. The
+    directory is not a store."""
 
 
 class StoreNotSealed(StoreFault):
-    """A key was given, and the store, or a file of a sealed one, is in clear."""
+    """A key was given, but the store, or a file of a sealed store, is in clear."""
 
 
 class StoreLocked(StoreFault):
@@ -46,42 +45,42 @@ class StoreLocked(StoreFault):
 
 
 class StoreTooNew(StoreFault):
-    """A newer version wrote the store. It was not touched."""
+    """A later version wrote the store. It was not changed."""
 
 
 class StoreTooOld(StoreFault):
     """An earlier version wrote the store, in a format that this one does not read. It was not
-    touched."""
+    changed."""
 
 
 class StateForeign(StoreFault):
-    """The state is not made of this log: another store's, or of a history that went on otherwise.
-    Nothing of it was served."""
+    """The state was not built from this log: it belongs to another store or a diverged history.
+    None of it was served."""
 
 
 class StateDamaged(StoreFault):
-    """The state can't be read, and can't be made anew from the log here and now."""
+    """The state can't be read, and can't be rebuilt from the log here."""
 
 
 class ClockRefused(StoreFault):
-    """The wall clock is so far ahead of the log that it is more likely to be wrong. Nothing was
-    written by it."""
+    """The wall clock is so far ahead of the log that it is probably wrong. Nothing was written with
+    it."""
 
 
 class StoreOpenToOthers(StoreFault):
-    """The data directory can be read or written by other users, and could not be closed to them."""
+    """Other users can read or write the data directory, and their access could not be removed."""
 
 
 class StoreDamaged(StoreFault):
-    """A file of the store is not what was written to it."""
+    """A file of the store is corrupt."""
 
 
 class LogDamaged(StoreDamaged):
-    """The log lacks, or holds wrongly, something that was or may have been acknowledged.
+    """The log lacks or garbles an entry that was or may have been acknowledged.
 
-    :param file: path of the segment, or of the log's directory when a whole segment is missing
+    :param file: path of the segment, or of the log's directory if a whole segment is missing
     :param offset: byte offset in that file
-    :param sequence: the sequence that should be there
+    :param sequence: the sequence expected there
     """
 
     def __init__(self, file: str, offset: int, sequence: int, what: str) -> None:
@@ -93,8 +92,8 @@ class LogDamaged(StoreDamaged):
 
 
 class LogFailed(StoreFault):
-    """The disk refused to take the log for good.
+    """The disk permanently refused a write to the log.
 
-    Whether the frames under way reached it is unknown. The log takes nothing more; the next open
-    reads what the disk really holds.
+    Frames in flight may or may not be durable. The log accepts no more; the next open reads the
+    disk's actual content.
     """

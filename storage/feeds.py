@@ -1,7 +1,7 @@
-"""What a commit says to those who follow tables: its frame, read for what they want to know.
+"""Change feeds: a frame decoded for the subscribers of tables.
 
-Of records a frame tells what each was made and which commit changed it before; of the catalog, what
-ends a feed: a table that is no more, a user whose row has changed.
+For each record a frame holds the new fields and the commit that changed the record before. From the
+catalog it yields the events that end a feed: a dropped table, or a changed row of a user.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from storage.frames import Frame
 
 
 class Change(NamedTuple):
-    """What became of one record."""
+    """Change of one record."""
 
     key: bytes
     fields: bytes | None
-    """Packed; None: it was deleted."""
+    """Packed fields; None: the record was deleted."""
     previous: int
-    """The commit that changed it before; 0: it did not exist."""
+    """Sequence of the commit that changed it before; 0: it did not exist."""
 
 
 @dataclass(slots=True)
 class Commit:
-    """One frame, as far as somebody follows what it changes."""
+    """A frame, reduced to the changes that feeds subscribe to."""
 
     sequence: int
     epoch: int
-    """In which it was written."""
+    """Leader epoch in which it was written."""
     time: int
     """Log time, microseconds since 1970."""
     size: int
-    """Bytes of its body."""
+    """Size of the body in bytes."""
     by: str
     how: str
-    """The surface that it came by."""
+    """Surface: the protocol the request came by."""
     reason: str | None
     changes: dict[bytes, list[Change]] = field(default_factory=dict)
-    """Of each table asked for, by the prefix of its records, in the order of the commit."""
+    """Changes by record prefix of each subscribed table, in commit order."""
     dropped: list[keys.Range] = field(default_factory=list)
-    """The keys in these ranges were deleted before anything was written."""
+    """Key ranges that were deleted before anything was written."""
     users: dict[str, bytes | None] = field(default_factory=dict)
-    """Rows of users that it wrote, by their names; None: it dropped them."""
+    """Changed rows of users by name; None: the user was dropped."""
 
     def drops(self, prefix: bytes) -> bool:
-        """Whether it dropped the table whose records have this prefix."""
+        """Return True if this commit dropped the table with this record prefix."""
         return any(start <= prefix < end for start, end in self.dropped)
 
 
 def read(frame: Frame, wanted: Container[bytes], tick: Tick) -> Commit:
-    """What a frame says.
+    """Decode a frame.
 
-    :param wanted: the prefixes of the tables whose changes are asked for
-    :param tick: called now and then while a long one is read
-    :raises EffectsDamaged: it is no commit
+    :param wanted: record prefixes of the subscribed tables
+    :param tick: called now and then while a long frame is decoded
+    :raises EffectsDamaged: it is not a valid commit
     """
     who, each = effects.read(frame.body, tick)
     commit = Commit(

@@ -1,6 +1,7 @@
-"""Definitions of fields, as the catalog keeps them: texts, compiled by whoever writes records.
+"""Field definitions in the catalog, stored as text. Code that writes records compiles them.
 
-A table carries its fields: finding it finds them, and one without any costs nothing more.
+A table object carries its fields, so looking up the table loads them. A table without any has no
+extra cost.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ class Field:
     """A defined field of a table."""
 
     path: Path
-    """Its steps: names, and `EACH`."""
+    """Steps of the path: names, and `EACH`."""
     name: str
-    """Its path as people write it."""
+    """Path in the language's notation."""
     type: str
-    """The text of its type."""
+    """Source text of the type."""
     default: str | None = None
-    """The text of its DEFAULT."""
+    """Source text of DEFAULT."""
     value: str | None = None
-    """The text of its VALUE."""
+    """Source text of VALUE."""
     assertion: str | None = None
-    """The text of its ASSERT."""
+    """Source text of ASSERT."""
     readonly: bool = False
     comment: str | None = None
 
 
 def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tuple[Field, ...]]:
-    """The fields in a range of keys by the id of their table: each after the one it is below.
+    """Return the fields in a key range by table id, each after its parent field.
 
-    :param tick: called for each
+    :param tick: called for each field
     """
     found: dict[int, list[Field]] = {}
     for key, value in tx.rows(start, end, tick):
@@ -52,7 +53,8 @@ def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tup
 
 
 def pack(field: Field) -> bytes:
-    """The value that `load` reads. :raises TooLarge: over `limits.DEFINITION_BYTES`"""
+    """Encode a field for `load`. :raises TooLarge: over `limits.DEFINITION_BYTES`, or the path too
+    long"""
     if len(field.name.encode()) > limits.PATH_BYTES:
         raise TooLarge(
             f"a field's path takes at most {limits.PATH_BYTES} bytes", limit=limits.PATH_BYTES

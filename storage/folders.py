@@ -1,13 +1,12 @@
-"""A folder that is held open: the production side of the `Folder` door.
+"""Folder held open by descriptor: the production implementation of `protocol.doors.Folder`.
 
-    enter, open    openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS: the kernel itself refuses
-                   a way out. Where it has no such call (Linux before 5.6, some sandboxes): openat
-                   on the folder's descriptor with O_NOFOLLOW, which comes to the same for a name
-                   of one part
-    rename         renameat2 with RENAME_NOREPLACE. Where kernel, library or file system has none:
-                   a second name that fails when it is taken, and the first one removed
+    enter, open    openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS: the kernel refuses paths
+                   that lead out. Without that call (Linux before 5.6, some sandboxes): openat on
+                   the folder's descriptor with O_NOFOLLOW, equivalent for a single-part name
+    rename         renameat2 with RENAME_NOREPLACE. Without it in kernel, library or file system:
+                   a hard link, which fails if the name exists, then unlink of the old name
 
-Which of them there is shows at each call: file systems differ under one kernel.
+Availability is tested on each call, because file systems differ under one kernel.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from storage.disk_files import DIRECTORY_MODE, FILE_MODE, DiskFile, room_of
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _OPENAT2: Final = 437
-"""The same on every architecture."""
+"""System call number, the same on every architecture."""
 _RESOLVE_NO_SYMLINKS: Final = 0x04
 _RESOLVE_BENEATH: Final = 0x08
 _RENAME_NOREPLACE: Final = 1
 _NOT_THERE: Final = frozenset({errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL})
-"""What a call is answered with that kernel, sandbox or file system doesn't have. One that is
-refused for another reason by the same number is refused by its substitute too."""
+"""Errors of a call that the kernel, sandbox or file system does not support. If such an error has
+another cause, the substitute call fails too."""
 _LOOKED: Final = 8
-"""How often openat2 is asked anew while others rename what is beneath the folder."""
+"""Attempts of openat2 while concurrent renames beneath the folder interrupt it."""
 
 
 class _How(ctypes.Structure):
@@ -50,9 +49,9 @@ assert ctypes.sizeof(_How) == 24
 
 
 class DiskFolder:
-    """A directory of this machine (`protocol.doors.Folder`).
+    """A directory held open (`protocol.doors.Folder`).
 
-    :param newest: whether the calls are tried that not every kernel has
+    :param newest: try the calls that not every kernel has
     """
 
     __slots__ = ("_descriptor", "_newest")
@@ -63,11 +62,11 @@ class DiskFolder:
 
     @classmethod
     def open(cls, path: str, newest: bool = True) -> Self:
-        """Hold the directory at a path open; links on the way to it are followed."""
+        """Open the directory at a path; links on the way to it are followed."""
         return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), newest)
 
     def enter(self, name: str) -> DiskFolder:
-        """The directory of that name in it. :raises NotADirectoryError: a link or file has it"""
+        """Open a subdirectory. :raises NotADirectoryError: the name is a link or a file"""
         try:
             descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -77,25 +76,26 @@ class DiskFolder:
         return DiskFolder(descriptor, self._newest)
 
     def make_folder(self, name: str) -> None:
-        """Create a directory in it, for its owner only."""
+        """Create a subdirectory, accessible to its owner only."""
         os.mkdir(name, DIRECTORY_MODE, dir_fd=self._descriptor)
 
     def remove_folder(self, name: str) -> None:
-        """Remove an empty directory in it."""
+        """Remove an empty subdirectory."""
         os.rmdir(name, dir_fd=self._descriptor)
 
     def create(self, name: str) -> DiskFile:
-        """A new file, locked until it is closed: a process that was killed holds nothing."""
+        """Create a file and hold a flock on it until it is closed. The kernel releases the lock of
+        a killed process."""
         descriptor = self._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:  # somebody else was looking whether it is held
+        except BlockingIOError as error:  # another process is testing the lock in `is_held`
             os.close(descriptor)
             raise _failed(errno.EEXIST, name) from error
         return DiskFile(descriptor)
 
     def open_read(self, name: str) -> DiskFile:
-        """Open a file for reading. What would make its opener wait, as a pipe, is no file."""
+        """Open a regular file for reading. Others, such as pipes that could block, are absent."""
         try:
             descriptor = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
         except OSError as error:
@@ -108,7 +108,7 @@ class DiskFolder:
         return DiskFile(descriptor)
 
     def is_held(self, name: str) -> bool:
-        """Whether some process has created the file of that name and has it open still."""
+        """Return True if some process created the file and still has it open."""
         file = self.open_read(name)
         try:
             fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,11 +119,11 @@ class DiskFolder:
         return False
 
     def names(self) -> list[str]:
-        """Names in it, sorted."""
+        """Return the names in the folder, sorted."""
         return sorted(os.listdir(self._descriptor))
 
     def entry(self, name: str) -> Entry | None:
-        """What has the name; None: nothing."""
+        """Return kind, size and time of a name; None: it does not exist."""
         try:
             found = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -135,7 +135,7 @@ class DiskFolder:
         return Entry("folder" if stat.S_ISDIR(mode) else "other", found.st_size, changed_us)
 
     def is_at(self, file: File, name: str) -> bool:
-        """Whether an open file is what has the name."""
+        """Return True if a name still refers to an open file."""
         assert isinstance(file, DiskFile)
         try:
             there = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
@@ -144,7 +144,7 @@ class DiskFolder:
         return os.path.samestat(os.fstat(file.descriptor), there)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file in it another name. :raises FileExistsError: something has that name"""
+        """Rename a file within the folder. :raises FileExistsError: the target exists"""
         if self._newest and self._renamed(source, target):
             return
         here = self._descriptor
@@ -152,7 +152,7 @@ class DiskFolder:
         os.unlink(source, dir_fd=here)
 
     def _renamed(self, source: str, target: str) -> bool:
-        """Whether there is a call for that here."""
+        """Try renameat2. Return False if it is not supported here."""
         call = getattr(_LIBC, "renameat2", None)
         if call is None:
             return False
@@ -165,25 +165,25 @@ class DiskFolder:
         raise _failed(number, target if number == errno.EEXIST else source)
 
     def unlink(self, name: str) -> None:
-        """Remove a file or a link in it."""
+        """Remove a file or a link."""
         os.unlink(name, dir_fd=self._descriptor)
 
     def sync(self) -> None:
-        """Make its entries durable."""
+        """Make the entries of the folder durable."""
         os.fsync(self._descriptor)
 
     def room(self) -> Room:
-        """What may still be written and made in it, quotas not seen."""
+        """Return the free space and inodes, ignoring quotas."""
         return room_of(self._descriptor)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the folder. A second call has no effect."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
     def _open(self, name: str, flags: int) -> int:
-        """The descriptor of what has a name of one part in this directory."""
+        """Open a single-part name in the folder and return the descriptor."""
         assert "/" not in name and name not in ("", ".", ".."), f"{name!r} is no plain part"
         flags |= os.O_CLOEXEC
         if self._newest:
@@ -192,7 +192,7 @@ class DiskFolder:
         return os.open(name, flags | os.O_NOFOLLOW, FILE_MODE, dir_fd=self._descriptor)
 
     def _open_beneath(self, name: str, flags: int) -> int:
-        """:raises NotImplementedError: there is no such call here"""
+        """Call openat2. :raises NotImplementedError: it is not supported here"""
         mode = FILE_MODE if flags & os.O_CREAT else 0
         how = _How(flags, mode, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
         for _ in range(_LOOKED):

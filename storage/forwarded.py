@@ -1,8 +1,9 @@
-"""Up to where the entries that other nodes forward are kept: each once, however often it comes.
+"""Progress of forwarded entries: each entry that another node forwards is stored once (idempotent).
 
-A node numbers the entries that it could not commit itself, from 1 in each of its lives. A life is
-one run of its process, for what it had not brought ends with that. Whoever commits one notes the
-number in the same commit: so it is known wherever the entry is, also to who leads next.
+A node that can't commit its statement log entries itself numbers them, from 1 in each life. A life
+is one run of its process; entries not yet forwarded are lost when it ends. The node that commits a
+forwarded entry records its number in the same commit. So the number is known wherever the entry is,
+also to the next leader.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from storage import keys, replicas
 from storage.transactions import Transaction
 
 LIFE_BYTES: Final = 16
-"""What names a life."""
+"""Length of the id of a life."""
 _NUMBER_BYTES: Final = 8
 
 
@@ -34,7 +35,7 @@ def note(tx: Transaction, node: str, life: bytes, number: int) -> bool:
 
 
 def _forget_others(tx: Transaction) -> None:
-    """Nodes come and go: of those that no row names any more nothing is known."""
+    """Delete the progress of nodes that are no longer declared in the cluster."""
     named = {_key(row.node) for row in replicas.every(tx) if row.node is not None}
     found = [key for pairs in tx.scan(*keys.tagged(keys.CARRIED)) for key, _ in pairs]
     for key in found:

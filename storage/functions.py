@@ -1,7 +1,6 @@
-"""Functions that a database defines, as the catalog keeps them: texts, compiled by who calls them.
+"""User-defined functions of a database in the catalog, stored as text and compiled by callers.
 
-Nothing belongs to a function, so it has no id: what is defined under its name again takes its
-place.
+A function has no id, because no data belongs to it: a new definition replaces the old one.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ class Function:
     database: Database
     name: str
     parameters: tuple[tuple[str, str], ...]
-    """Of each the name and the text of its type."""
+    """Name and type (source text) of each parameter."""
     returns: str | None
-    """The text of its type; None: any value."""
+    """Source text of the return type; None: any value."""
     body: str
-    """The text of an expression."""
+    """Source text of the expression."""
     comment: str | None = None
 
     @property
     def path(self) -> str:
-        """How people write it: `ns.db.function`."""
+        """Qualified name: `ns.db.function`."""
         return f"{self.database.path}.{self.name}"
 
 
 def find(tx: Transaction, database: Database, name: str) -> Function | None:
-    """The function of that name in a database, if there is one."""
+    """Return a function by name, or None."""
     at = ("function", database.id, name)
     found: Function | None = tx.known(at)
     if found is None:
@@ -53,14 +52,14 @@ def find(tx: Transaction, database: Database, name: str) -> Function | None:
 
 
 def declared_of_function(function: Function) -> tuple[bytes, ...]:
-    """What a function rests on; see `lookups.py`."""
+    """Return the dependency keys of a function; see `lookups.py`."""
     database = function.database
     key = keys.function(database.namespace.id, database.id, function.name)
     return key, *declared_of(database)
 
 
 def each(tx: Transaction, database: Database, tick: Tick) -> Iterator[Function]:
-    """The functions of a database, by name, as they are asked for. :param tick: called for each"""
+    """Yield the functions of a database lazily, ordered by name. :param tick: called for each"""
     for name, value in each_named(tx, *keys.functions(database.namespace.id, database.id), tick):
         yield _function(database, name, value)
 
@@ -69,7 +68,8 @@ def define(tx: Transaction, made: Function, taken: Taken = Taken.REFUSE) -> None
     """Declare a function, as `catalog.define_namespace` does.
 
     :raises AlreadyExists: the name is taken
-    :raises NameRefused, TooLarge: of the name; of the comment, or of all of it
+    :raises NameRefused: the name is not valid
+    :raises TooLarge: the name, the comment, or the definition is too long
     """
     check_name(made.name, "function")
     check_comment(made.comment)

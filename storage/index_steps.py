@@ -1,4 +1,4 @@
-"""How much is made of indexes before it is asked whether others wait."""
+"""Step sizes of index maintenance: the work done before it yields to other tasks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from protocol.values import Tick
 from storage.engine import Pair
 
 TOGETHER_BYTES: Final = 16 * limits.KIB
-"""Of the values of records that are looked at together, between two questions whether it is enough.
-What a record makes for an index takes about as long as it has bytes there."""
+"""Bytes of record values processed in one step. The time to make index entries is roughly
+proportional to the bytes of the record."""
 ENTRIES_A_TURN: Final = 256
-"""That are made of a record without a question whether others wait."""
+"""Entries of a record that may be made without yielding."""
 
 _value: Final = itemgetter(1)
 
 
 def together(pairs: list[Pair]) -> Iterator[list[Pair]]:
-    """The pairs of a step of a scan, as many together as are small enough; at least one."""
+    """Split the pairs of a scan step into groups of up to TOGETHER_BYTES, or of a single pair."""
     ends = list(accumulate(map(len, map(_value, pairs))))
     begun = before = 0
     while begun < len(pairs):
@@ -32,6 +32,6 @@ def together(pairs: list[Pair]) -> Iterator[list[Pair]]:
 
 
 def let_others(tick: Tick | None, *made: dict[bytes, bytes]) -> None:
-    """Let others have a turn, where many entries were made."""
+    """Yield to other tasks if many entries were made."""
     if tick is not None and sum(map(len, made)) > ENTRIES_A_TURN:
         tick()
