@@ -254,7 +254,7 @@ def every_database(
 ) -> Iterator[Database]:
     """Yield the databases of all namespaces, ordered by name.
 
-    :param sees: filter of namespaces and databases; a filtered namespace hides all its databases
+    :param sees: predicate of places to include; an excluded namespace excludes its databases
     """
     for namespace in filter(sees, namespaces(tx, tick)):
         yield from filter(sees, databases(tx, namespace, tick))
@@ -356,6 +356,7 @@ def define_table(
         made = _placed(id, database, name, schemafull, comment, on_change)
     value = _packed(made.id, comment, schemafull=schemafull, on_change=kept(on_change))
     if present is None:
+        # Stamped at commit: the value becomes the sequence of the declaring commit.
         tx.put_record(_declared_key(made), b"", 0)
     tx.put(keys.table(database.namespace.id, database.id, name), value)
     return made

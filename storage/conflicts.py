@@ -104,7 +104,7 @@ class Conflicts:
 
     def forget(self, upto: int) -> None:
         """Forget commits up to `upto`; no transaction needs them any more."""
-        if upto >= self._last:
+        if upto >= self._last:  # the usual case, in constant time
             self._changes = {}
             self._newest = {}
             self._large = {}
@@ -142,6 +142,7 @@ class Conflicts:
             while sequences and sequences[-1] > upto:
                 sequences.pop()
         if gone:
+            # `_newest` lost these keys; older remembered commits may have changed them too.
             for sequence, change in self._changes.items():
                 if sequence not in self._large:
                     self._newest.update(dict.fromkeys(change.keys & gone, sequence))
@@ -178,6 +179,7 @@ class Conflicts:
         if tx.sequence < self._forgotten:
             raise Conflict("the transaction ran for too long beside others that write")
         reads, changes = tx.reads, self._changes
+        # `compare` covers keys and ranges only, so check look-ups against every catalog change.
         for sequence in reversed(self._declaring):
             if sequence <= tx.sequence:
                 break

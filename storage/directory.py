@@ -222,7 +222,7 @@ class StoreDirectory:
         """Release the lock."""
         self._lock.release()
 
-    # --- small files ----------------------------------------------------------------------------
+    # --- metadata files -------------------------------------------------------------------------
 
     def write(self, path: str, facts: Mapping[str, object]) -> None:
         """Replace a metadata file, sealed if the store is. :raises OSError: the disk refused"""
@@ -327,7 +327,7 @@ class StoreDirectory:
 
         :raises OSError: the disk refused; a retry continues
         """
-        for path in (self.peer_file, self._joining):  # no PEER without JOINING
+        for path in (self.peer_file, self._joining):  # PEER must never exist without JOINING
             if self.fs.exists(path):
                 self.fs.unlink(path)
                 self.fs.sync_directory(self.path)

@@ -120,6 +120,7 @@ def encode_some(effects: list[Effect]) -> Chunk:
 def join(attribution: Attribution, chunks: list[Chunk]) -> bytes:
     """Join encoded parts into the body of a frame; the result equals that of `encode`."""
     who = attribution
+    # Without its array head (one byte), which must count effects and entry too.
     head = _encoder.encode((who.by, who.how, who.statement, who.reason))[1:]
     count = sum(some for some, _ in chunks)
     entry = () if who.entry is None else (_encoder.encode(who.entry),)

@@ -145,7 +145,7 @@ def _parsed(path: str, line: bytes) -> dict[str, Any]:
     """Parse a line as a JSON object. :raises StoreDamaged: it is none"""
     try:
         facts = json.loads(line)
-    except (ValueError, RecursionError):  # no UTF-8 among them
+    except (ValueError, RecursionError):  # invalid UTF-8 is a ValueError
         facts = None
     if not isinstance(facts, dict):
         raise StoreDamaged(f"{path} is damaged: it holds no facts")

@@ -22,7 +22,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A policy as it stands in the store."""
+    """A policy as stored."""
 
     policy: Policy
     store: str

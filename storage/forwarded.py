@@ -19,9 +19,9 @@ _NUMBER_BYTES: Final = 8
 
 
 def note(tx: Transaction, node: str, life: bytes, number: int) -> bool:
-    """Note that an entry is kept by the commit of this transaction. False: it was before.
+    """Record that this transaction's commit stores an entry. Return False if it was stored before.
 
-    :param number: no later one of that life was noted, or this one was
+    :param number: each life's numbers must come in order; repetition is allowed
     """
     assert len(life) == LIFE_BYTES, "what names a life has one length"
     key = _key(node)

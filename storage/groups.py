@@ -1,22 +1,18 @@
-"""The rules of groups: consumers that share a topic's messages between them.
+"""Consumer groups: members that share the messages of a topic.
 
-A group hands each message out to one member at a time, until it is acknowledged: see
-`hand_outs/`. Here is how groups are declared, and the row that says where one stands:
+A group delivers each message to one member at a time until it is acknowledged (at-least-once): see
+`hand_outs/`. This module declares groups and defines the row of a group's state:
 
-    0   8  epoch: which begin of the group this is, from 1
-    8   8  cursor: the last position looked at. Every message up to it is done or has a hand-out
-   16   8  the last position handed out
-   24   8  committed: the position before the first that is not done
-   32   8  redelivered
-   40   8  dead lettered
-   48   8  log time before which nothing stands in the index of deadlines
-   56   8  log time before which nothing stands in the index of what waits
-   64   4  hand-outs: how many there are
-   68   4  of them out
-   72   4  of them parked
+    0   8  epoch: number of times the group was positioned, from 1
+    8   8  cursor: last position examined. Every message up to it is done or has a delivery
+16   8  last position delivered 24   8  committed: the position before the first message that is not
+done 32   8  number of redeliveries 40   8  number of dead letters 48   8  log time before which the
+index of ack deadlines has no entries 56   8  log time before which the index of messages to
+redeliver has no entries 64   4  number of deliveries 68   4  of these, in flight (unacknowledged)
+72   4  of these, parked behind an earlier message of their key
 
-The two times are where scans begin: what was answered long ago lies before them, and a million
-tombstones take 35 ms to pass over.
+The two times are where scans start. Before them lie the tombstones of acknowledged deliveries; a
+million tombstones take 35 ms to skip.
 """
 
 from __future__ import annotations
@@ -43,50 +39,50 @@ assert _STATE.size == 76
 _FROM: Final = 48
 _READY: Final = 56
 _COUNTS: Final = 64
-"""Where the two times and the counts stand."""
+"""Byte offsets of the two times and of the counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A declared group. `dataclasses.replace` and `alter_group` change its settings."""
+    """A declared group. Change its settings with `dataclasses.replace` and `alter_group`."""
 
     id: int
     topic: Topic
     name: str
     deadline_us: int
-    """For how long a hand-out may stay without an answer."""
+    """Ack deadline (visibility timeout) of a delivery, in µs."""
     in_flight: int = limits.GROUP_IN_FLIGHT_DEFAULT
-    """Hand-outs that may be out at once."""
+    """Maximum number of unacknowledged deliveries."""
     deliveries: int | None = None
-    """After so many hand-outs without an ACK a message is a dead letter; None: never."""
+    """Deliveries without an ACK after which a message becomes a dead letter; None: unlimited."""
     dead_letter: str | None = None
-    """The topic of the same database that gets dead letters; None: they are dropped."""
+    """Dead letter topic, in the same database; None: dead letters are dropped."""
     backoff_us: tuple[int, ...] = ()
-    """What passes before hand-out 2, 3, … of a message; the last holds for all after it."""
+    """Delays in µs before delivery 2, 3, … of a message; the last one applies to all later ones."""
     ordered: bool = False
-    """Whether a message waits for all earlier ones of its key."""
+    """True if a message waits until all earlier ones of its key are done."""
     state: bytes = field(default=b"", repr=False, compare=False)
-    """Where it stands."""
+    """Key of its state row."""
     hand_outs: bytes = field(default=b"", repr=False, compare=False)
-    """What the keys of its hand-outs begin with."""
+    """Key prefix of its deliveries."""
     deadlines: bytes = field(default=b"", repr=False, compare=False)
-    """The same, of those that are out, by deadline."""
+    """Key prefix of the index of unacknowledged deliveries, by ack deadline."""
     ready: bytes = field(default=b"", repr=False, compare=False)
-    """The same, of those to be handed out again, by when."""
+    """Key prefix of the index of messages to redeliver, by due time."""
     heads: bytes = field(default=b"", repr=False, compare=False)
-    """The same, of the hand-outs that keys wait for."""
+    """Key prefix of the heads: for each ordering key, its first delivery that is not done."""
     parked: bytes = field(default=b"", repr=False, compare=False)
-    """The same, of those that wait for an earlier one of their key."""
+    """Key prefix of the deliveries parked behind an earlier one of their key."""
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:
-        """The ids of namespace, database, topic and group."""
+        """Ids of namespace, database, topic and group."""
         return *self.topic.numbers, self.id
 
 
 @dataclass(slots=True)
 class Standing:
-    """Where a group stands; the head of the file says what the fields mean."""
+    """State of a group; the head of the module defines the fields."""
 
     epoch: int
     cursor: int
@@ -102,16 +98,16 @@ class Standing:
 
     @staticmethod
     def unpack(row: bytes) -> Standing:
-        """What a row says."""
+        """Decode a state row."""
         return Standing(*_STATE.unpack(row))
 
     def pending(self, last: int) -> int:
-        """How many messages it is not done with. :param last: the last position of the topic"""
-        # A row is a message that was looked at and is not done; past the cursor none was.
+        """Return the number of messages not yet done. :param last: last position of the topic"""
+        # Each delivery is an examined message that is not done; add those past the cursor.
         return self.hand_outs + last - max(self.cursor, self.committed)
 
     def pack(self) -> bytes:
-        """The row."""
+        """Encode the state row."""
         return _STATE.pack(
             self.epoch, self.cursor, self.handed_out, self.committed, self.redelivered,
             self.dead_lettered, self.deadlines_from_us, self.ready_from_us, self.hand_outs,
@@ -120,7 +116,7 @@ class Standing:
 
 
 def standing(tx: Transaction, group: Group) -> tuple[Standing, bytes]:
-    """Where a group stands, and the row that says so."""
+    """Return the state of a group, and its row."""
     row = tx.get(group.state)
     assert row is not None, "a group that is declared stands somewhere"
     return Standing.unpack(row), row
@@ -129,21 +125,23 @@ def standing(tx: Transaction, group: Group) -> tuple[Standing, bytes]:
 def standing_of_all(
     tx: Transaction, database: Database, tick: Tick
 ) -> Iterator[tuple[int, int, Standing]]:
-    """Where the groups of a database stand, with the ids of topic and group. :param tick: called
-    for each"""
+    """Yield topic id, group id and state of each group in a database.
+
+    :param tick: called for each
+    """
     numbers = (database.namespace.id, database.id)
     for key, row in tx.rows(*keys.of_all(keys.GROUP_STATE, *numbers), tick):
         yield keys.third(key), keys.fourth(key), Standing.unpack(row)
 
 
 def numbered(database: Database, topic: int, id: int) -> Group:
-    """The group of these ids, for what its rows say: it has no name, and no settings."""
+    """Return a group for access to its rows by ids alone; it has no name and no settings."""
     return _placed(Group(id, topics.numbered(database, topic), "", 0))
 
 
 def differ(before: bytes, row: bytes) -> bool:
-    """Whether a row says what the one before it did not. That nothing stands in an index up to a
-    later time is no reason to write, only what makes scans shorter; an earlier time is."""
+    """Return True if a changed row must be written. A later start time of an index only shortens
+    scans, so it alone is not written; an earlier one is."""
     if before == row:
         return False
     same = before[:_FROM] == row[:_FROM] and before[_COUNTS:] == row[_COUNTS:]
@@ -157,7 +155,7 @@ def differ(before: bytes, row: bytes) -> bool:
 
 
 def group(tx: Transaction, topic: Topic, name: str) -> Group:
-    """The group of that name on a topic. :raises Unknown:"""
+    """Return a group of a topic by name. :raises Unknown: it does not exist"""
     found = find_group(tx, topic, name)
     if found is None:
         path = f"{topic.path}.{name}"
@@ -166,7 +164,7 @@ def group(tx: Transaction, topic: Topic, name: str) -> Group:
 
 
 def find_group(tx: Transaction, topic: Topic, name: str) -> Group | None:
-    """The group of that name on a topic, if there is one."""
+    """Return a group of a topic by name, or None."""
     at = ("group", topic.id, name)
     found: Group | None = tx.known(at)
     if found is None:
@@ -179,7 +177,7 @@ def find_group(tx: Transaction, topic: Topic, name: str) -> Group | None:
 
 
 def groups(tx: Transaction, topic: Topic) -> list[Group]:
-    """The groups of a topic, by name, which are remembered."""
+    """Return the groups of a topic, ordered by name; the look-up is cached."""
     at = ("groups", topic.id)
     found: list[Group] | None = tx.known(at)
     if found is None:
@@ -189,7 +187,7 @@ def groups(tx: Transaction, topic: Topic) -> list[Group]:
 
 
 def each(tx: Transaction, topic: Topic, tick: Tick) -> Iterator[Group]:
-    """The same, as they are asked for: there may be very many. :param tick: called for each"""
+    """Yield the groups of a topic lazily; there may be very many. :param tick: called for each"""
     for name, value in each_named(tx, *keys.within(_key(topic, "")), tick):
         yield _unpacked(topic, name, value)
 
@@ -211,12 +209,12 @@ def define_group(
     place: Place | None = None,
     taken: Taken = Taken.REFUSE,
 ) -> Group:
-    """Declare a group, as `catalog.define_namespace` does. One that is overwritten keeps what it
-    has handed out, unless a place is given or `ordered` changes: then it is moved.
+    """Declare a group, as `catalog.define_namespace` does. Replacing a declaration keeps the
+    deliveries, unless a place is given or `ordered` changes; then the group is repositioned.
 
-    :param place: where it begins; None: at the start of the topic
-    :raises BadRequest: a setting out of its range; a dead letter topic that is its own topic
-    :raises Unknown: no such dead letter topic
+    :param place: start position; None: the start of the topic for a new group
+    :raises BadRequest: a setting is out of range, or the dead letter topic is the group's own
+    :raises Unknown: the dead letter topic does not exist
     """
     check_name(name, "group")
     present = find_group(tx, topic, name)
@@ -246,7 +244,7 @@ def define_group(
 
 
 def _next_id(tx: Transaction, topic: Topic) -> int:
-    """An id that no group of the topic has had. Once they were given out for the whole store."""
+    """Allocate a group id unused in the topic, above the store-wide ids of old versions."""
     return next_id(
         tx,
         keys.of_topic(keys.GROUP_IDS, *topic.numbers),
@@ -255,13 +253,13 @@ def _next_id(tx: Transaction, topic: Topic) -> int:
 
 
 def alter_group(tx: Transaction, changed: Group) -> None:
-    """Declare a group that there is as it is here. :raises BadRequest, Unknown: of its settings"""
+    """Replace the declaration of an existing group. :raises BadRequest, Unknown: bad settings"""
     _check(tx, changed)
     _put(tx, changed)
 
 
 def drop_group(tx: Transaction, group: Group) -> None:
-    """Drop a group with its hand-outs."""
+    """Drop a group with its deliveries."""
     for start, end in keys.in_group(*group.numbers):
         tx.delete_range(start, end)
     tx.delete(group.state)
@@ -269,7 +267,8 @@ def drop_group(tx: Transaction, group: Group) -> None:
 
 
 def begin(tx: Transaction, group: Group, position: int) -> None:
-    """Let a group begin, or begin anew, after a position; what it has handed out is forgotten."""
+    """Position a group after `position` and delete its deliveries; a new epoch makes receipts
+    stale."""
     position = max(position, MessageRows(tx, group.topic).trimmed()[0])
     row = tx.get(group.state)
     if row is None:
@@ -278,6 +277,7 @@ def begin(tx: Transaction, group: Group, position: int) -> None:
         before = Standing.unpack(row)
         for start, end in keys.in_group(*group.numbers):
             tx.delete_range(start, end)
+        # Both time indexes were just deleted: start their scans after the tombstones.
         made = Standing(
             before.epoch + 1, position, position, position,
             before.redelivered, before.dead_lettered, tx.now_us, tx.now_us,
@@ -334,7 +334,7 @@ def _unpacked(topic: Topic, name: str, value: bytes) -> Group:
 
 
 def _placed(group: Group) -> Group:
-    """A group with the keys that follow from where it is declared."""
+    """Return a group with the keys derived from its ids."""
     numbers = group.numbers
     return replace(
         group,

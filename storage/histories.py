@@ -1,4 +1,4 @@
-"""How far a history has come, and which one a restored store goes on with."""
+"""Positions in a log's history, and the origin of a restored store."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from msgspec import Meta, Struct
 from storage.frames import DIGEST_BYTES
 
 MOST: Final = (1 << 53) - 1
-"""No sequence and no epoch goes beyond it: every client's numbers hold them."""
+"""Upper bound of sequences and epochs, so that every client's number type can hold them."""
 LATEST_US: Final = 253_402_300_799_999_999
-"""Microseconds from 1970 to the end of the year 9999, with which the calendar ends."""
+"""End of the year 9999, the last the calendar supports, in µs since 1970."""
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 TimeUs = Annotated[int, Meta(ge=0, le=LATEST_US)]
 
 
 class Standing(Struct, frozen=True):
-    """A frame of a store's log, and so how far a history has come."""
+    """Log position: a frame that identifies the history up to it."""
 
     sequence: Count
     epoch: Count
     time: TimeUs
     """Log time of the frame, microseconds since 1970."""
     digest: Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
-    """`frames.Frame.digest`; zeros where there is no frame before the first."""
+    """Digest of the frame (`frames.Frame.digest`); zeros before the first frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where the log of a store ends."""
+    """End of a store's log."""
 
     sequence: int = 0
     epoch: int = 1
-    """Of the last frame."""
+    """Epoch of the last frame."""
     time: int = 0
     """Log time of the last frame, microseconds since 1970."""
     store_id: bytes = bytes(16)
     next_epoch: int = 1
-    """Of the frames to come: a restore begins another."""
+    """Epoch of the next frames; a restore begins a new one."""
 
 
 class Origin(Struct, frozen=True):
-    """Where a restored store comes from. What it commits itself comes after that."""
+    """Origin of a restored store. The store's own commits follow it."""
 
     store: str
-    """Id of the store that the backup was taken of, a UUID."""
+    """Id (UUID) of the store that was backed up."""
     at: Standing
-    """The last frame of that store that is in this one."""
+    """Last frame of that store that this one contains."""
     place: str | None = None
-    """`ns` or `ns.db`, where no more than that was restored."""
+    """Name of the only namespace or database restored, `ns` or `ns.db`; None: the whole store."""
 
     def facts(self) -> dict[str, object]:
-        """As the file STORE has it."""
+        """Encode for the file STORE."""
         at = self.at
         return {
             "store": self.store,
@@ -67,7 +67,7 @@ class Origin(Struct, frozen=True):
 
     @classmethod
     def of(cls, facts: Mapping[str, object]) -> Self:
-        """What STORE says. :raises KeyError, ValueError: it says something else"""
+        """Decode from the file STORE. :raises KeyError, ValueError: the content is invalid"""
         place = facts["place"]
         return cls(
             str(facts["store"]),

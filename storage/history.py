@@ -1,11 +1,11 @@
-"""The history of a record, read backwards from the log.
+"""Record history, read backwards from the log.
 
-Each change of a record says which commit changed it before: a chain to follow from any change down
-to the one that made the record, at the cost of one frame each, however long the log is. What no
-chain leads to has to be searched for, frame by frame: the deletion of a record that is no more, and
-with it all that there was before another was made in its place.
+Each change of a record names the commit that changed it before. This chain leads from any change
+back to the creation, at one frame per step, whatever the length of the log. No chain leads to the
+deletion of a record, or to versions before a deletion and re-creation. These are found by a search,
+frame by frame.
 
-Both are done in parts, since whoever reads the log reads it for others too.
+Both work in bounded parts, because the log thread also serves other readers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from storage.frames import Frame
 from storage.log_reading import LogReader
 
 PART_BYTES: Final = limits.MIB
-"""Read of the log in one part, of bodies …"""
+"""Limits of one part, some milliseconds of work: bytes of bodies read, …"""
 PART_CHANGES: Final = 64
-"""… and changes followed, …"""
+"""… changes followed, …"""
 PART_FRAMES: Final = 1_024
-"""… or frames searched: some milliseconds."""
+"""… frames searched."""
 STRIDE: Final = 16
-"""Frames searched forwards before the ones before them: as many at first, more while they are
-short."""
+"""Frames in the first step of a backward search; each step reads forwards. Steps grow while frames
+are short."""
 
 
 class Change(NamedTuple):
-    """What one commit did to a record."""
+    """Change of a record by one commit."""
 
     sequence: int
     time: int
@@ -38,38 +38,39 @@ class Change(NamedTuple):
     by: str
     reason: str | None
     fields: bytes | None
-    """Packed, as the commit left them; None: it deleted the record."""
+    """Packed fields after the commit; None: it deleted the record."""
     previous: int
-    """The commit that changed it before; 0: it made the record."""
+    """Sequence of the commit that changed it before; 0: this one created the record."""
 
 
 class Trail(NamedTuple):
-    """Some changes of a record in a row, newest first."""
+    """Consecutive changes of a record, newest first."""
 
     changes: list[Change]
     goes_on: int
-    """The commit that made the next one; 0: the last of these made the record."""
+    """Sequence of the next older change; 0: the last one listed created the record."""
     read: int
-    """Bytes of the log that were read."""
+    """Bytes read from the log."""
 
 
 class Searched(NamedTuple):
-    """What a part of the log has of a record."""
+    """Result of searching a part of the log for a record."""
 
     found: int
-    """The newest commit of it that changed the record; 0: none."""
+    """Sequence of the newest change found; 0: none."""
     reached: int
-    """None from this one on did, but for that."""
+    """Sequence down to which the log was searched; no other commit from here on changed the record.
+    """
     frames: int
-    """How many were read …"""
+    """Number of frames read."""
     read: int
-    """… and the bytes they have."""
+    """Bytes of their bodies."""
 
 
 def change_in(frame: Frame, key: bytes) -> Change | None:
-    """What a commit did to the record with a key; None: nothing.
+    """Return the change that a commit made to a record; None: it made none.
 
-    :raises EffectsDamaged: its body is no commit
+    :raises EffectsDamaged: the body is not a valid commit
     """
     body = frame.body
     if not _holds(body, key):
@@ -86,11 +87,12 @@ def change_in(frame: Frame, key: bytes) -> Change | None:
 
 
 def follow(log: LogReader, key: bytes, at: int, count: int) -> Trail:
-    """Changes of a record from a commit on downwards: some, and at least one where the log holds
-    that commit and it is one.
+    """Follow the chain of a record's changes backwards from a commit. Returns at least one change
+    if the log still holds that commit and it changed the record.
 
-    :param at: at most the newest commit in the log
-    :raises LogDamaged: the first of the frames is not what was written
+    :param at: sequence to start from, at most the newest in the log
+    :param count: maximum number of changes
+    :raises LogDamaged: the first frame is corrupt
     """
     found, read = list[Change](), 0
     while at and len(found) < min(count, PART_CHANGES) and read < PART_BYTES:
@@ -109,12 +111,11 @@ def follow(log: LogReader, key: bytes, at: int, count: int) -> Trail:
 
 
 def search(log: LogReader, key: bytes, below: int) -> Searched:
-    """Look for the newest change of a record before a commit, in a part of what is there.
+    """Search a part of the log backwards for the newest change of a record before a commit. Every
+    frame on the way is read and verified, so damage is not skipped.
 
-    Every frame on the way is read whole, and so checked: what is damaged is not passed over.
-
-    :param below: at most the one that follows the newest in the log
-    :raises LogDamaged: a frame is not what was written
+    :param below: exclusive upper bound, at most the newest sequence plus one
+    :raises LogDamaged: a frame is corrupt
     """
     frames, read, stride = 0, 0, STRIDE
     while below > log.first and frames < PART_FRAMES and read < PART_BYTES:
@@ -137,8 +138,8 @@ def search(log: LogReader, key: bytes, below: int) -> Searched:
 
 
 def _holds(body: bytes, key: bytes) -> bool:
-    """Whether a key stands anywhere in a body; looked for in steps, for a search of megabytes holds
-    up every other thread."""
+    """Return True if a key occurs anywhere in a body. Searches in steps, because one search of
+    megabytes would block every other thread."""
     if len(body) <= PART_BYTES:
         return key in body
     overlap = len(key) - 1
@@ -148,4 +149,4 @@ def _holds(body: bytes, key: bytes) -> bool:
 
 
 def _nothing() -> None:
-    """The log's thread gives way by itself: between the steps others have the interpreter."""
+    """Do nothing: the log thread needs no `tick`, as other threads run between the steps."""

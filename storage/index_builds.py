@@ -1,17 +1,17 @@
-"""Indexes declared, built, rebuilt and dropped.
+"""Index builds: declares, builds, rebuilds and drops indexes.
 
-An index is kept from the commit that declares it: every record written since has its entries. What
-was there before is visited in the order of ids, a bounded number of records a commit, and the
-commit that visits the last one makes the index ready. Each commit also says how far it came, so a
-node that was killed goes on from there.
+An index is maintained from the commit that declares it: every record written since has its entries.
+Older records are visited in id order by a background build, a bounded number per commit. The commit
+that visits the last one makes the index ready. Each commit records the progress, so a killed node
+resumes from there.
 
-A UNIQUE index under construction refuses what it already knows to be taken. When the build meets a
-record whose values another one has claimed, the index fails: its entries go, it is neither kept nor
-read, and it says why until it is rebuilt or dropped.
+A UNIQUE index under construction refuses values that it knows to be taken. If the build meets a
+record whose values another record has claimed, the index fails. Its entries are deleted, it is
+neither maintained nor read, and it reports the reason until it is rebuilt or dropped.
 
-An index that is in force and rebuilt stays in force: another one with a number of its own is built
-beside it, both are kept, and the commit that visits the last record puts the new one in the place
-of the old one. So what UNIQUE promised holds all the while.
+Rebuilding a ready index keeps it in force. A successor with an id of its own is built beside it,
+and both are maintained. The commit that visits the last record replaces the old index with its
+successor. So UNIQUE holds throughout.
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ def define_index(
     tick: Callable[[], None] = lambda: None,
 ) -> Index:
     """Declare an index. On a table of at most `limits.INDEX_AT_ONCE` records it is built here,
-    unless they make too much for that.
+    unless it would have too many entries for one transaction.
 
-    One that is overwritten with the same fields keeps its entries.
+    Replacing an index with the same fields keeps its entries.
 
+    :param tick: called while records are visited
     :raises AlreadyExists: the table has an index of that name
-    :raises BadRequest: no field, a field twice, or the id, which needs no index
-    :raises Duplicate: it is UNIQUE, and built here, and two records have the same values
-    :raises NameRefused, TooLarge:
+    :raises BadRequest: a field twice, or the id, which needs no index
+    :raises Duplicate: it is UNIQUE and built here, and two records have the same values
+    :raises NameRefused: the name is not valid
+    :raises TooLarge: too many fields or none, or the comment is too long
     """
     check_name(name, "index")
     catalog.check_comment(comment)
@@ -84,7 +86,7 @@ def define_index(
 def rebuild_index(
     tx: Transaction, table: Table, index: Index, tick: Callable[[], None] = lambda: None
 ) -> Index:
-    """Begin an index anew. One that is in force stays so until the new one is complete.
+    """Rebuild an index. One that is ready stays in force until its successor is complete.
 
     :raises Duplicate: as `define_index`
     """
@@ -106,7 +108,7 @@ def drop_index(tx: Transaction, index: Index) -> None:
 
 
 def _clear(tx: Transaction, index: Index) -> None:
-    """Its entries and how far it is built, and those of the one that was to take its place."""
+    """Delete the entries and build progress of an index and of its successor."""
     for one in (index, index_rows.successor(index)):
         if one is not None:
             tx.delete_range(*keys.within(one.entries))
@@ -114,7 +116,8 @@ def _clear(tx: Transaction, index: Index) -> None:
 
 
 def _begin(tx: Transaction, table: Table, declared: Index, tick: Callable[[], None]) -> Index:
-    """Build an index that is BUILDING or REBUILDING, or leave that to the builder."""
+    """Declare an index as BUILDING or REBUILDING. Build it here if it is small, or leave it to the
+    builder."""
     index_rows.put(tx, declared)
     index = _to_build(declared)
     assert index is not None
@@ -125,7 +128,7 @@ def _begin(tx: Transaction, table: Table, declared: Index, tick: Callable[[], No
 
 
 def _at_once(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]) -> bool:
-    """Visit all records; False: they make too many entries, and nothing was put."""
+    """Visit all records. Return False if they make too many entries; then none was kept."""
     visit, most = _Visit(tx, index), tx.size + limits.INDEX_AT_ONCE_BYTES
     for pairs in tx.scan(*keys.within(table.prefix)):
         for _ in visit.records(pairs):
@@ -137,7 +140,8 @@ def _at_once(tx: Transaction, table: Table, index: Index, tick: Callable[[], Non
 
 
 def _complete(tx: Transaction, declared: Index, index: Index) -> Index:
-    """All records are visited. :param index: `declared` itself, or what takes its place"""
+    """Make an index ready, since all records were visited. :param index: `declared` or its
+    successor"""
     if index.id != declared.id:
         _clear(tx, replace(declared, anew=None))
     ready = replace(index, state=READY)
@@ -161,7 +165,7 @@ def _check_paths(paths: Sequence[Path]) -> None:
 
 
 class _Visit:
-    """Gives records that were there before an index their entries."""
+    """Writes the index entries of records that are older than the index."""
 
     def __init__(self, tx: Transaction, index: Index) -> None:
         self._tx = tx
@@ -169,10 +173,10 @@ class _Visit:
         self._entries = Entries(index, self._rows.heads)
 
     def records(self, pairs: list[Pair]) -> Iterator[tuple[int, bytes]]:
-        """Visit some, column by column where nothing stands in the way. Says after every few how
-        many they were, and the key of the last.
+        """Visit some records, column by column if all are simple. Yield after every few of them
+        their number and the key of the last.
 
-        :raises Duplicate, TooLarge: the next one can't have its entries
+        :raises Duplicate, TooLarge: the next record can't have its entries
         """
         for some in together(pairs):
             if self._together(some):
@@ -183,7 +187,7 @@ class _Visit:
                 yield 1, key
 
     def _together(self, pairs: list[Pair]) -> bool:
-        """Visit these if all is simple; whether it was."""
+        """Visit these records column by column. Return False, unchanged, if one is not simple."""
         ids = list(map(_id, map(_key, pairs)))
         made = self._entries.of_alike(self._rows.of_stored(list(map(_value, pairs))), ids)
         if made is None:
@@ -197,7 +201,7 @@ class _Visit:
         return True
 
     def _alone(self, key: bytes, value: bytes) -> None:
-        """:raises Duplicate, TooLarge: it can't have its entries"""
+        """Visit one record. :raises Duplicate, TooLarge: it can't have its entries"""
         row, id = self._rows.of_packed(value[SEQUENCE_BYTES:]), key[keys.RECORD_PREFIX_BYTES :]
         found = self._entries.of(row, id)
         if self._entries.index.unique:
@@ -207,7 +211,7 @@ class _Visit:
 
 
 def refusal_of(index: Index) -> Refusal:
-    """Make the refusal again that an index FAILED with."""
+    """Recreate the error with which an index FAILED."""
     assert index.problem is not None, "it has not failed"
     code, _, message = index.problem.partition(": ")
     return CATALOGUE[code](
@@ -218,7 +222,7 @@ def refusal_of(index: Index) -> Refusal:
 
 
 def unfinished(tx: Transaction) -> list[bytes]:
-    """Where indexes are declared that are being built."""
+    """Return the keys of the declarations of all indexes under construction."""
     return [
         key
         for pairs in tx.scan(*keys.all_indexes())
@@ -228,17 +232,17 @@ def unfinished(tx: Transaction) -> list[bytes]:
 
 
 def _to_build(index: Index) -> Index | None:
-    """The one to visit records for: itself, or what is to take its place."""
+    """Return the index to visit records for: this one, its successor, or None."""
     return index if index.state == BUILDING else index_rows.successor(index)
 
 
 def visited(tx: Transaction, index: Index) -> int:
-    """How many records the build of an index has visited."""
+    """Return the number of records that the build of an index has visited."""
     return _progress(tx, _to_build(index) or index)[0]
 
 
 def _progress(tx: Transaction, index: Index) -> tuple[int, bytes]:
-    """How many records were visited, and the id of the last one, encoded."""
+    """Return the number of records visited, and the encoded id of the last one."""
     value = tx.get(index.build)
     if value is None:
         return 0, b""
@@ -247,10 +251,10 @@ def _progress(tx: Transaction, index: Index) -> tuple[int, bytes]:
 
 
 def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool:
-    """Visit some more records of an index that is being built, at least one; whether any remain.
+    """Visit more records of an index under construction, at least one. Return True if any remain.
 
-    :param key: where it is declared
-    :param enough: whether the slice has been at it for long enough
+    :param key: key of its declaration
+    :param enough: returns True when the time slice is used up
     """
     declared = index_rows.find(tx, key)
     index = None if declared is None else _to_build(declared)

@@ -1,6 +1,6 @@
-"""How indexes stand in the catalog: their rows, read and written.
+"""Rows of indexes in the catalog, encoded and decoded.
 
-What may be declared is the business of index_builds.py, how a table finds its own of catalog.py.
+index_builds.py checks and declares indexes; catalog.py attaches them to their table.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from storage.transactions import Transaction
 
 
 def each(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Index, ...]:
-    """The indexes of the table of these numbers, by name; none: there is no such table."""
+    """Return the indexes of a table by its ids, ordered by name; () if there is no such table."""
     scan = tx.scan(*keys.indexes(namespace, database, table))
     return tuple(_read(key, value) for pairs in scan for key, value in pairs)
 
 
 def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tuple[Index, ...]]:
-    """The indexes in a range of keys by the id of their table, those of one table by name.
+    """Return the indexes in a key range by table id, those of a table ordered by name.
 
     :param tick: called for each
     """
@@ -33,13 +33,13 @@ def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tup
 
 
 def find(tx: Transaction, key: bytes) -> Index | None:
-    """The index that is declared at a key, if it still is."""
+    """Return the index declared at a key, or None."""
     value = tx.get(key)
     return None if value is None else _read(key, value)
 
 
 def put(tx: Transaction, index: Index) -> None:
-    """Declare an index as it is here."""
+    """Write the declaration of an index."""
     row = {
         "id": index.id,
         "comment": index.comment,
@@ -54,7 +54,7 @@ def put(tx: Transaction, index: Index) -> None:
 
 
 def placed(key: bytes, index: Index) -> Index:
-    """An index with the keys that follow from where it is declared."""
+    """Return an index with the keys derived from the key of its declaration."""
     numbers = (*keys.index_table(key), index.id)
     return replace(
         index,
@@ -65,7 +65,8 @@ def placed(key: bytes, index: Index) -> Index:
 
 
 def successor(index: Index) -> Index | None:
-    """What is being built to take the place of an index that is built anew."""
+    """Return the index under construction that will replace this one; None if it is not being
+    rebuilt."""
     if index.anew is None:
         return None
     coming = replace(index, id=index.anew, state=BUILDING, anew=None)

@@ -1,23 +1,23 @@
-"""What an index holds of a record, and how that is kept exact.
+"""Secondary indexes: the entries of a record, and their maintenance.
 
-`Keeper.keep` is called by `records.py` for every record that is made, changed or removed, and by
-nothing else; a table without indexes has no keeper. What an index holds of a record depends on the
-record alone, so an entry is put or deleted without looking at what is there, in any order and as
-often as one likes: that is what lets an index be built while records are written.
+`records.py` calls `Keeper.keep` for every record that is created, changed or deleted. Nothing else
+does; a table without indexes has no keeper. The entries of a record depend on that record alone. So
+they can be written or deleted without a read, in any order and repeatedly. This allows building an
+index while records are written.
 
-An entry's key is the prefix of its index, one byte for its side, the values of the indexed fields
-and the record's id; its value says how long the id is. Sides:
+An entry's key is: the prefix of its index, one byte for its side, the values of the indexed fields,
+the record's id. Its value holds the length of the id. Sides:
 
-| side | what it holds of each record |
+| side | entries of each record |
 |---|---|
 | 0 | one entry with the fields' values as they are, absent ones as NONE |
-| 1 | one entry for each different element, where a field is an array |
-| 2 | a mark: a value was too long for a key and was cut short (`order.shortened`) |
+| 1 | one entry for each distinct element, if a field is an array |
+| 2 | a mark: a value was too long for a key and was truncated (`order.shortened`) |
 | 3 | a mark: a path leads over a record link, so the record has no entries |
 
-In a UNIQUE index an entry without NONE, NULL or an empty array among its values, and on side 0
-without any array, is a *claim*: the id stands in its value and not in its key, so no two records
-can have it.
+In a UNIQUE index, an entry is a *claim* if its values include no NONE, NULL or empty array, and on
+side 0 no array at all. A claim has the id in its value instead of its key, so no two records can
+have it.
 """
 
 from __future__ import annotations
@@ -62,40 +62,40 @@ class Index:
     unique: bool = False
     comment: str | None = None
     state: str = READY
-    """All but FAILED ones are kept; READY and REBUILDING ones are read."""
+    """Indexes in any state but FAILED are maintained; READY and REBUILDING ones are read."""
     problem: str | None = None
-    """Why it is FAILED."""
+    """Reason for FAILED: error code and message."""
     anew: int | None = None
-    """The number of the one that is being built to take its place, while it is REBUILDING."""
+    """Id of the successor under construction, while it is REBUILDING."""
     key: bytes = field(default=b"", repr=False, compare=False)
-    """Where it is declared."""
+    """Key of its declaration."""
     entries: bytes = field(default=b"", repr=False, compare=False)
-    """What the keys of its entries begin with."""
+    """Key prefix of its entries."""
     build: bytes = field(default=b"", repr=False, compare=False)
-    """Where it is kept how far it is built."""
+    """Key of its build progress."""
 
     @property
     def most(self) -> int:
-        """The longest encoding of one of its values, see `order.shortened`."""
+        """Maximum encoded size in bytes of one of its values, see `order.shortened`."""
         return limits.INDEX_VALUES_BYTES // len(self.paths)
 
     @property
     def usable(self) -> bool:
-        """Whether it holds what it should of every record."""
+        """True if it is complete for every record and may be read."""
         return self.state in (READY, REBUILDING)
 
     @property
     def follows_links(self) -> bool:
-        """Whether a path of it could lead over a record link."""
+        """True if one of its paths could lead over a record link."""
         return any(len(path) > 1 for path in self.paths)
 
 
 _PARTED: Final = frozenset({list, dict})
 _CLAIMS_NOTHING: Final = frozenset({NoneValue, type(None)})
 _unstamped: Final = itemgetter(slice(SEQUENCE_BYTES, None))
-"""A record's fields, packed, of its value as it is stored."""
+"""Packed fields of a record, from its stored value."""
 _LENGTHS: Final = [b"", *(bytes((length - 1,)) for length in range(1, limits.RECORD_ID_BYTES + 1))]
-"""The value of an entry whose key ends with an id of so many bytes."""
+"""Values of entries whose keys end with an id, indexed by the id's length in bytes."""
 
 
 class _Linked(Exception):
@@ -115,7 +115,7 @@ def _too_many() -> TooLarge:
 
 
 def value_at(value: Any, path: Path) -> Any:
-    """What a path leads to, as an expression of the language says, NONE where that would refuse.
+    """Evaluate a path as the language does, but return NONE if that would be refused.
 
     :raises TooLarge: an array on the way has too many items
     :raises _Linked: an expression would read another record on the way
@@ -149,7 +149,7 @@ def _of_every(items: list[Any], path: Path) -> list[Any]:
 
 
 class Rows:
-    """Reads the indexed fields, and no others, of fields and of packed fields."""
+    """Reads the indexed fields, and no others, of decoded or packed records."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         heads = sorted({str(path[0]) for index in indexes for path in index.paths})
@@ -161,22 +161,22 @@ class Rows:
         self._reads = [attrgetter(slot) for slot in self._slots]
 
     def of_fields(self, fields: dict[str, Any]) -> list[Any]:
-        """The values of `heads`."""
+        """Return the values of `heads` from decoded fields."""
         return [fields.get(name, NONE) for name in self.heads]
 
     def of_many(self, rows: Sequence[dict[str, Any]]) -> list[list[Any]]:
-        """For each of `heads` its value in every row."""
+        """Return columns: for each of `heads` its value in every row of decoded fields."""
         return [[fields.get(name, NONE) for fields in rows] for name in self.heads]
 
     def of_packed(self, raw: bytes) -> list[Any]:
-        """The same of a record as it is stored."""
+        """Return the values of `heads` from packed fields."""
         if self._decode is None:
             return self.of_fields(unpack_object(raw))
         row = self._decode(raw)
         return [getattr(row, slot) for slot in self._slots]
 
     def of_stored(self, values: Sequence[bytes]) -> list[list[Any]]:
-        """For each of `heads` its value in every record, of their values as they are stored."""
+        """Return columns: for each of `heads` its value in every record, from stored values."""
         if self._decode is None:
             return self.of_many([unpack_object(value[SEQUENCE_BYTES:]) for value in values])
         rows = list(map(self._decode, map(_unstamped, values)))
@@ -184,7 +184,7 @@ class Rows:
 
 
 class Entries:
-    """Makes the entries of one index."""
+    """Computes the entries of one index."""
 
     def __init__(self, index: Index, heads: tuple[str, ...]) -> None:
         self.index = index
@@ -195,10 +195,10 @@ class Entries:
         self._elements = index.entries + ELEMENTS
 
     def of(self, row: list[Any], id: bytes) -> dict[bytes, bytes]:
-        """Keys and values of what the index holds of a record.
+        """Return the keys and values of a record's entries.
 
-        :param row: the values that `Rows` reads
-        :param id: the record's id, encoded
+        :param row: values from `Rows`
+        :param id: encoded record id
         :raises TooLarge: its values have too many parts, or its arrays make too many entries
         """
         length = bytes((len(id) - 1,))
@@ -229,10 +229,10 @@ class Entries:
         return found
 
     def of_many(self, columns: list[list[Any]], ids: list[bytes]) -> tuple[dict[bytes, bytes], int]:
-        """What `of` says of each of many records, and how many entries that was: there are fewer
-        when two of the records have the same claim.
+        """Return the entries of many records, and their number with repetition. Fewer distinct ones
+        mean that two of the records have the same claim.
 
-        :param columns: as `Rows.of_many` reads them
+        :param columns: values from `Rows.of_many`
         :raises TooLarge: as `of`
         """
         entries: dict[bytes, bytes] = {}
@@ -245,7 +245,7 @@ class Entries:
     def in_steps(
         self, columns: list[list[Any]], ids: list[bytes]
     ) -> Iterator[tuple[dict[bytes, bytes], int]]:
-        """As `of_many`, all in one go where the records are simple, else one after the other."""
+        """Yield the results of `of_many`: in one step for simple records, else record by record."""
         if not ids:
             return
         alike = self.of_alike(columns, ids)
@@ -259,8 +259,8 @@ class Entries:
     def of_alike(
         self, columns: list[list[Any]], ids: list[bytes]
     ) -> tuple[dict[bytes, bytes], int] | None:
-        """As `of_many`, of records that are simple enough to be looked at column by column; None
-        where one of them has to be looked at by itself, or is refused."""
+        """Compute `of_many` column by column, for simple records. Return None if one of them needs
+        separate treatment or would be refused."""
         try:
             found = [
                 [value_at(value, rest) for value in columns[head]] if rest else columns[head]
@@ -273,7 +273,8 @@ class Entries:
     def _of_plain(
         self, columns: list[list[Any]], ids: list[bytes]
     ) -> tuple[dict[bytes, bytes], int] | None:
-        """As `of_many`, of the fields' values. None when one of them needs a closer look."""
+        """Compute `of_many` from the final field values. Return None if one needs separate
+        treatment."""
         kinds = {kind for column in columns for kind in map(type, column)}
         if dict in kinds:
             return None
@@ -300,7 +301,8 @@ class Entries:
     def _of_arrays(
         self, column: list[Any], ids: list[bytes]
     ) -> tuple[dict[bytes, bytes], int] | None:
-        """As `_of_plain`, of one field with arrays among its values, where nothing is claimed."""
+        """Compute `_of_plain` for a single field with arrays among its values, in an index without
+        claims."""
         whole, elements, encode = self._whole, self._elements, order.encode
         found: dict[bytes, bytes] = {}
         for value, id in zip(column, ids, strict=True):
@@ -323,10 +325,11 @@ class Entries:
         return [value_at(row[head], rest) if rest else row[head] for head, rest in self._parts]
 
     def _combinations(self, values: list[Any]) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
-        """Every choice of one element of each array among the values: its encoding and itself."""
+        """Yield every combination of one element per array, each encoded and decoded."""
         choices, count = [], 1
         for value in values:
-            # An empty array stands for itself, so that the elements beside it have their entries.
+            # An empty array counts as one element, else the product would be empty and the
+            # elements of the other arrays would have no entries.
             items = value if type(value) is list and value else [value]
             different = {order.shortened(order.encode(item), self._most): item for item in items}
             choices.append(list(different.items()))
@@ -344,9 +347,12 @@ class Entries:
     def duplicate(
         self, row: list[Any], claim: bytes, holder: bytes, stored: bytes | None = None
     ) -> Duplicate:
-        """The refusal of a record whose claim another one has.
+        """Return the error for a record whose claim another record holds.
 
-        :param stored: the id of a record that was there before the index, encoded
+        :param claim: key of the entry
+        :param holder: encoded id of the record that holds it
+        :param stored: encoded id of a record older than the index; None: the record is being
+            written
         """
         index, values = self.index, tuple(self._values(row))
         if claim.startswith(self._elements):
@@ -378,23 +384,24 @@ class Entries:
 
 
 def can_claim(value: Any) -> bool:
-    """Whether UNIQUE means this value of a field."""
+    """True if UNIQUE applies to this value of a field."""
     return value is not NONE and value is not None and value != []
 
 
 def holder(tx: Transaction, index: Index, value: Any) -> bytes | None:
-    """The encoded id of the record that holds a value in a UNIQUE index over one field, empty when
-    none does. None: not every record with such a value has an entry that is found by it alone."""
+    """Return the encoded id of the record that holds a value in a UNIQUE index over one field;
+    empty if none does. None: the index can't tell, as not every record with such a value has a
+    claim."""
     if type(value) in _PARTED or not can_claim(value):
         return None
     encoded = order.encode(value)
     if len(encoded) > order.kept_bytes(index.most):
-        return None  # cut short in the index: others may begin alike
+        return None  # truncated in the index: other values may share the prefix
     return tx.get(index.entries + WHOLE + encoded) or b""
 
 
 class Keeper:
-    """Keeps the indexes of one table. Made with the table, for those that are not FAILED."""
+    """Maintains the indexes of one table, except FAILED ones. Created with the table object."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self._rows = Rows(indexes)
@@ -408,16 +415,16 @@ class Keeper:
         after: dict[str, Any] | None,
         tick: Tick | None = None,
     ) -> None:
-        """Follow a record from one state to another; None where there is none.
+        """Update the entries of a record that changes; None for an absent version. Everything is
+        checked before the first entry is written.
 
-        Everything is checked before the first entry is written.
-
-        :param key: the record's own
-        :param before: its fields as they were, packed
-        :param tick: called where it makes many entries, of which each index may hold 10 000; None:
-            nobody else has a turn meanwhile
-        :raises Duplicate: a UNIQUE index holds the new values of another record
-        :raises TooLarge:
+        :param key: key of the record
+        :param before: packed fields before the change
+        :param after: decoded fields after it
+        :param tick: called if there are many entries; each index may hold 10 000 of a record. None:
+            do not yield
+        :raises Duplicate: another record holds the new values in a UNIQUE index
+        :raises TooLarge: a record has too many entries
         """
         id = key[keys.RECORD_PREFIX_BYTES :]
         old_row = None if before is None else self._rows.of_packed(before)
@@ -431,11 +438,13 @@ class Keeper:
     def leave(
         self, tx: Transaction, key: bytes, before: bytes, after: bytes, tick: Tick
     ) -> list[Move]:
-        """The first half of what `keep` does, for records that change together: take away what the
-        record will not have any more. When all of them have left, each `enter`s.
+        """Delete the entries that a record loses: the first half of `keep`, for records that change
+        together. After all of them have left, call `enter` for each.
 
-        :param before: its fields, packed; `after` too
-        :raises TooLarge:
+        :param before: packed fields before the change
+        :param after: packed fields after it
+        :returns: the moves whose new entries `enter` writes
+        :raises TooLarge: a record has too many entries
         """
         rows = self._rows
         moves = self._moves(
@@ -447,11 +456,12 @@ class Keeper:
     def enter(
         self, tx: Transaction, key: bytes, after: bytes, moves: list[Move] | None, tick: Tick
     ) -> None:
-        """The second half: put what the record has now. Checked before the first entry is put.
+        """Write the entries that a record gains: the second half of `keep`. Everything is checked
+        first.
 
-        :param moves: what `leave` answered; None: the record is new
-        :raises Duplicate: a UNIQUE index holds the values of another record, as it is by now
-        :raises TooLarge:
+        :param moves: result of `leave`; None: the record is new
+        :raises Duplicate: another record holds the values in a UNIQUE index by now
+        :raises TooLarge: a record has too many entries
         """
         id, row = key[keys.RECORD_PREFIX_BYTES :], self._rows.of_packed(after)
         if moves is None:
@@ -480,8 +490,8 @@ class Keeper:
         rows: Sequence[dict[str, Any]],
         tick: Tick | None = None,
     ) -> dict[bytes, bytes] | None:
-        """The entries of records that are to be made, all in one go. None when `keep` has to be
-        asked of each: one of them is refused, or its claim may be another one's.
+        """Return the entries of new records, computed together. None if `keep` must handle each:
+        one of them is refused, or its claim may be taken.
 
         :param ids: encoded
         """
@@ -501,8 +511,11 @@ class Keeper:
         return found
 
     def check_new(self, tx: Transaction, key: bytes, fields: dict[str, Any], tick: Tick) -> None:
-        """:param tick: as of `keep`
-        :raises Duplicate: a UNIQUE index holds the values of a record that is to be made"""
+        """Check the claims of a new record without writing.
+
+        :param tick: as of `keep`
+        :raises Duplicate: another record holds its values in a UNIQUE index
+        """
         id = key[keys.RECORD_PREFIX_BYTES :]
         row = self._rows.of_fields(fields)
         for entries in self._all:
@@ -513,7 +526,7 @@ class Keeper:
 
 
 class Move(NamedTuple):
-    """What one index has no more, and has instead, as a record goes from one state to another."""
+    """Entries of one index that a changed record loses and gains."""
 
     entries: Entries
     left: dict[bytes, bytes]
@@ -523,7 +536,7 @@ class Move(NamedTuple):
 def _check_moves(
     tx: Transaction, moves: list[Move], row: list[Any], id: bytes, tick: Tick | None
 ) -> None:
-    """:raises Duplicate: what a record is to have in a UNIQUE index is another one's"""
+    """Check the claims that a record gains. :raises Duplicate: another record holds one"""
     for move in moves:
         let_others(tick, move.entered)
         if move.entries.index.unique:
@@ -554,10 +567,11 @@ def check_claims(
     *,
     stored: bool = False,
 ) -> None:
-    """Look at the claims among the entries of a record.
+    """Check the claims among the entries of a record.
 
-    :param stored: the record was there before the index
-    :raises Duplicate: one is another record's
+    :param found: the entries
+    :param stored: True: the record is older than the index
+    :raises Duplicate: another record holds one
     """
     for entry, value in found.items():
         if len(value) > 1:
@@ -567,14 +581,13 @@ def check_claims(
 
 
 def _may_delete(tx: Transaction, index: Index, entry: bytes, value: bytes) -> bool:
-    """While an index is being built a record may have values that another one has claimed: the
-    build has not come to it, or it would have found them."""
+    """Return True if a record may delete this entry. While an index is being built, another record
+    may hold the claim to its values, because the build has not yet reached the conflict."""
     return index.state != BUILDING or len(value) == 1 or tx.get(entry) == value
 
 
 def keeper(indexes: Sequence[Index]) -> Keeper | None:
-    """What keeps these indexes, those that are to take their place among them; None when there is
-    nothing to keep."""
+    """Return a keeper for these indexes and successors; None if there is nothing to maintain."""
     kept = [index for index in indexes if index.state != FAILED]
     return Keeper(kept) if kept else None
 
@@ -583,30 +596,30 @@ def keeper(indexes: Sequence[Index]) -> Keeper | None:
 
 
 def entry_id(pair: Pair) -> bytes:
-    """The encoded id of the record that an entry is of."""
+    """Return the encoded id of the record that an entry belongs to."""
     key, value = pair
     return value if len(value) > 1 else key[-1 - value[0] :]
 
 
 def entry_values(pair: Pair) -> bytes:
-    """An entry's key up to the id: the same for records that are equal in the indexed fields."""
+    """Return the key of an entry without the id: equal for records with equal indexed values."""
     key, value = pair
     return key if len(value) > 1 else key[: -1 - value[0]]
 
 
 def claimant(tx: Transaction, index: Index, values: bytes) -> bytes | None:
-    """The encoded id of the record that claims these values, encoded, in a UNIQUE index."""
+    """Return the encoded id of the record that claims these encoded values in a UNIQUE index."""
     return tx.get(index.entries + WHOLE + values)
 
 
 def entries(
     tx: Transaction, index: Index, start: bytes, end: bytes, reverse: bool = False
 ) -> Iterator[list[Pair]]:
-    """The entries of an index between two of its keys, in lists that are never empty."""
+    """Yield the entries of an index between two of its keys, in non-empty lists."""
     assert start.startswith(index.entries), "an index is read within its own keys"
     return tx.scan(start, end, reverse)
 
 
 def any_mark(tx: Transaction, index: Index, side: bytes) -> bool:
-    """Whether any record has a mark on this side."""
+    """Return True if any record has a mark on this side."""
     return next(tx.scan(*keys.within(index.entries + side)), None) is not None

@@ -1,14 +1,14 @@
-"""Join tokens: what a new node brings to become the one that a row waits for.
+"""Join tokens: single-use credentials with which a new node takes the place of a declared replica.
 
-A token is the name of its row and 256 random bits. The store keeps a digest of these, so neither
-its log nor its state nor a backup lets anybody in. The digest is keyed with the store's id: a store
-that is restored has another, and what was given out by the one that it came of opens nothing in it.
+A token is the name of its row (`replicas.py`) and 256 random bits. The store keeps only a keyed
+digest of these, so its log, state and backups admit no node. The key of the digest is the store's
+id. A restored store has another id, so tokens of the original are useless there.
 
-It can be used once, and until it expires. A row has one at a time.
+A token can be used once, until it expires. A row has one at a time.
 
-Behind both it says where it is to be brought, if the node that made it listens for others: to which
-addresses, and to whom, by the certificate that is shown there. Whoever brings it says it to nobody
-else.
+If the node that made it accepts peers, the token also contains where to redeem it: the addresses,
+and the fingerprint of the certificate presented there. The joining node sends this part to no other
+node.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ SECRET_BYTES: Final = 32
 _DIGEST_BYTES: Final = 32
 _PURPOSE: Final = b"join token"
 _NAME_ENDS: Final = "."
-"""Between name, secret and where it is to be brought; none of them holds one."""
+"""Separator of name, secret and location; none of them contains it."""
 _LONGEST: Final = limits.NAME_CHARACTERS + len(_NAME_ENDS) + 4 * SECRET_BYTES
 
 
 class Where(NamedTuple):
-    """Where a token is to be brought."""
+    """Location at which to redeem a token."""
 
     addresses: Sequence[str]
-    """Any of them; one at least."""
+    """Equivalent addresses, at least one."""
     fingerprint: str
-    """Of the certificate that is shown there."""
+    """Fingerprint of the certificate presented there."""
 
 
 class Invitation(NamedTuple):
-    """What a token says."""
+    """A parsed token."""
 
     secret: str
-    """Name of the row and random bits: what opens it."""
+    """Row name and random bits: the credential itself."""
     where: Where
 
 
@@ -65,13 +65,13 @@ def create(
     rng: Rng,
     where: Where | None = None,
 ) -> tuple[str, datetime]:
-    """A token for a row that waits, in place of one it had, and until when it can be used.
+    """Create a token for a waiting row, replacing any other. Return it and its expiry time.
 
-    :param store: the store's id
-    :param where: None: the node listens for no others, and the token tells nobody where to go
-    :param lasting: None: `limits.JOIN_TOKEN_SECONDS`
-    :raises BadRequest: the row does not wait
-    :raises ExpireRefused, TooLarge: it would last no time, or too long
+    :param store: id of the store
+    :param lasting: lifetime; None: `limits.JOIN_TOKEN_SECONDS`
+    :param where: None: the node accepts no peers, so the token contains no location
+    :raises BadRequest: the row does not wait for a node
+    :raises ExpireRefused, TooLarge: the lifetime is not positive, or too long
     """
     most = timedelta(seconds=limits.JOIN_TOKEN_SECONDS_MAX)
     lasting = timedelta(seconds=limits.JOIN_TOKEN_SECONDS) if lasting is None else lasting
@@ -90,9 +90,9 @@ def create(
 
 
 def read(token: str) -> Invitation:
-    """What a token says.
+    """Parse a token.
 
-    :raises BadRequest: it is none, or does not say where it opens something
+    :raises BadRequest: it is no token, or contains no location
     """
     if not token.strip():
         raise BadRequest("there is no join token where one was to be: it is empty")
@@ -113,7 +113,7 @@ def read(token: str) -> Invitation:
 
 
 def _where(told: Any) -> Where:
-    """:raises ValueError, TypeError, BadRequest: it says something else"""
+    """Decode a location. :raises ValueError, TypeError, BadRequest: it is invalid"""
     fingerprint, addresses = told
     if not isinstance(fingerprint, bytes) or not isinstance(addresses, list) or not addresses:
         raise ValueError("no fingerprint, or no address")
@@ -126,7 +126,7 @@ def _told(where: Where) -> str:
 
 
 def usable_until(tx: Transaction, store: str, replica: Replica) -> datetime | None:
-    """Until when the token of a row can be used; None: it has none that can."""
+    """Return the expiry time of a row's token; None: it has no usable one."""
     token = replica.token
     if token is None or not replica.waits or token.store != store or token.expires <= tx.now:
         return None
@@ -134,7 +134,7 @@ def usable_until(tx: Transaction, store: str, replica: Replica) -> datetime | No
 
 
 def any_usable(tx: Transaction, store: str) -> bool:
-    """Whether there is a token that opens something."""
+    """Return True if any row has a usable token."""
     return any(usable_until(tx, store, row) is not None for row in replicas.every(tx))
 
 
@@ -146,11 +146,13 @@ def redeem(
     certificate: str,
     expires: datetime,
 ) -> Replica:
-    """The row that a token opens, with the node that brought it: from now on it waits no more.
+    """Redeem a token: bind its row to the node that presents it. The row waits no more.
 
-    :param token: without where it was to be brought
-    :param expires: of the certificate
-    :raises SignInRefused: it opens nothing. Why not, a name that no row has among it, is not told
+    :param token: without its location
+    :param node: id of the joining node
+    :param certificate: fingerprint of its certificate
+    :param expires: expiry time of the certificate
+    :raises SignInRefused: the token is not valid. The reason, even an unknown row, is not revealed
     :raises AlreadyExists, BadRequest: as `replicas.settle`
     """
     found = _opened(tx, store, token)

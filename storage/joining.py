@@ -1,16 +1,17 @@
-"""The file JOINING: a directory that is to become a copy of a store that other nodes have.
+"""The file JOINING: progress of a directory that becomes a copy of a store of other nodes.
 
-    JOINING, with the node's own id · the join token is redeemed · JOINING says of which store ·
-    tmp/COPY, a snapshot, part by part · it is proven · what was there goes · state · log with its
-    HISTORY · NODE · CLUSTER · STORE · JOINING goes
+The steps, each durable before the next:
 
-each durable before the next. As long as JOINING is there the directory is no store, and nobody
-serves it. Whoever goes on finds in it how far it has come: the parts are gone on with, the store is
-made anew of them.
+    JOINING, with the node's own id · the join token is redeemed · JOINING names the store ·
+    tmp/COPY, a snapshot, part by part · it is verified · the old content is removed · state · log
+    with its HISTORY · NODE · CLUSTER · STORE · JOINING is removed
 
-A node that its leader can't bring up to date any more has its directory marked the same way
-(`note_anew`), once it is out of the set. What it holds stays until its copy is proven; its id,
-roles and certificate stay for good.
+While JOINING exists the directory is not a store and is not served. A restarted process finds its
+progress there: it continues with the parts, and builds the store again from them.
+
+If a follower can no longer catch up from its leader's log, its directory is marked in the same way
+(`note_anew`), once it has left the in-sync replicas. Its data stays until the copy is verified; its
+id, roles and certificate stay for good.
 """
 
 from __future__ import annotations
@@ -27,36 +28,36 @@ from storage.faults import StoreDamaged, StoreNotSealed
 from storage.sealing import Key
 
 Told = tuple[int, int, bytes]
-"""A reign: its epoch, the last frame of it, and that frame's digest."""
+"""End of an epoch (`epochs.Reign`): epoch, sequence of its last frame, digest of that frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A node that the store may be copied from."""
+    """A node to copy the store from."""
 
     node: str
-    """Its id; empty: not known yet."""
+    """Node id; empty: not known yet."""
     addresses: tuple[str, ...]
-    """`host:port`, where other nodes reach it."""
+    """Addresses `host:port` for other nodes."""
     pins: tuple[str, ...]
-    """The fingerprints of which it shows one."""
+    """Certificate fingerprints, one of which it presents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A snapshot on its way."""
+    """Progress of downloading a snapshot."""
 
     id: bytes
-    """What its giver calls it."""
+    """Id given by the source."""
     size: int
-    """Bytes of the whole."""
+    """Size of the whole snapshot in bytes."""
     history: tuple[Told, ...]
-    """The reigns of its giver's log, up to the commit that it shows the store at."""
+    """Epochs of the source's log, up to the commit of the snapshot."""
     synced: int = 0
-    """So many of its bytes are on the disk."""
+    """Bytes already synced to disk."""
 
     def facts(self) -> dict[str, object]:
-        """As the file has it."""
+        """Encode for JOINING."""
         history = [[epoch, last, digest.hex()] for epoch, last, digest in self.history]
         return {
             "id": self.id.hex(),
@@ -67,7 +68,7 @@ class Parts:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        """What the file says. :raises KeyError, TypeError, ValueError: it says something else"""
+        """Decode from JOINING. :raises KeyError, TypeError, ValueError: the content is invalid"""
         history = (
             (int(epoch), int(last), bytes.fromhex(digest))
             for epoch, last, digest in facts["history"]
@@ -78,17 +79,17 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """How far a directory has come."""
+    """Progress of a copy."""
 
     node: UUID
-    """The id of its node, whatever store it holds."""
+    """Id of this node, whatever store the directory holds."""
     store: UUID | None = None
-    """The store that is copied; None: it is not known, since no token was redeemed yet."""
+    """Id of the copied store; None: unknown until the token is redeemed."""
     sources: tuple[Source, ...] = ()
     parts: Parts | None = None
 
     def facts(self) -> dict[str, object]:
-        """As the file has it."""
+        """Encode for JOINING."""
         parts = self.parts
         return {
             "node": str(self.node),
@@ -99,7 +100,7 @@ class Joining:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        """What the file says. :raises KeyError, TypeError, ValueError: it says something else"""
+        """Decode from JOINING. :raises KeyError, TypeError, ValueError: the content is invalid"""
         store, parts = facts["store"], facts["parts"]
         return cls(
             UUID(facts["node"]),
@@ -113,7 +114,7 @@ class Joining:
 
 
 class JoiningDirectory:
-    """A directory that is this process's alone, and is being made a copy. `close` lets it go."""
+    """A locked directory that is being made a copy. `close` releases it."""
 
     def __init__(self, directory: StoreDirectory) -> None:
         self.directory = directory
@@ -123,11 +124,11 @@ class JoiningDirectory:
     def begin(
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> JoiningDirectory:
-        """Take one: an empty one, or one that is JOINING. A node in an empty one gets its id.
+        """Lock an empty directory, or one with JOINING. A node in an empty one gets a new id.
 
-        :param key: what the store is sealed with; None: it is not
+        :param key: encryption key of the store; None: it is in clear
         :raises NotJoined, StoreLocked, StoreOpenToOthers, OSError: as `StoreDirectory.begin_copy`
-        :raises WrongKey: it was begun with another key; nothing of it was changed
+        :raises WrongKey: the copy was begun with another key; nothing was changed
         :raises StoreDamaged, StoreTooNew: JOINING can't be read
         """
         directory = StoreDirectory.begin_copy(path, fs, clock, rng, key)
@@ -141,7 +142,7 @@ class JoiningDirectory:
         try:
             facts = self.directory.read_joining()
         except StoreNotSealed:
-            # Whoever was refused because the others' store is sealed comes again with their key.
+            # A first attempt without a key was refused by a sealed store; this one brings the key.
             if _has_come(self.directory):
                 raise
             self.directory.seal_joining()
@@ -164,10 +165,10 @@ class JoiningDirectory:
     def note(
         self, store: UUID, sources: Sequence[Source] | None = None, parts: Parts | None = None
     ) -> None:
-        """Say how far it has come; durable on return.
+        """Record the progress; durable on return.
 
-        :param sources: None: those that it has
-        :raises OSError: as the disk says; it is then what it was
+        :param sources: None: unchanged
+        :raises OSError: the disk refused; the old record is still there
         """
         kept = self.now.sources if sources is None else tuple(sources)
         now = replace(self.now, store=store, sources=kept, parts=parts)
@@ -177,33 +178,33 @@ class JoiningDirectory:
         self.directory.store_id = store
 
     def give_up(self) -> None:
-        """Be an empty directory again, since nobody knows this node: no token was redeemed. Only
-        `close` may follow.
+        """Make the directory empty again, because no token was redeemed and no member knows this
+        node. Only `close` may follow.
 
-        :raises OSError: as the disk says
+        :raises OSError: the disk refused
         """
         assert self.now.store is None, "a token was redeemed"
         self.directory.give_up_copy()
 
     def close(self) -> None:
-        """Let other processes have it."""
+        """Release the directory."""
         self.directory.close()
 
 
 def note_anew(directory: StoreDirectory, node: UUID, sources: Sequence[Source]) -> None:
-    """The store in an open directory is to be copied anew: the next start does it, and until then
-    this is no store any more. Whoever says so is out of the set; durable on return.
+    """Mark the store in an open directory to be replaced by a copy, which the next start makes.
+    Until then it is not a store. The node must have left the in-sync replicas. Durable on return.
 
-    :param node: the id of its node
-    :param sources: one at least
-    :raises OSError: as the disk says
+    :param node: id of this node
+    :param sources: at least one
+    :raises OSError: the disk refused
     """
     assert sources, "a copy comes from somebody"
     directory.mark_joining(Joining(node, directory.store_id, tuple(sources)).facts())
 
 
 def _has_come(directory: StoreDirectory) -> bool:
-    """Whether JOINING, which is in clear, says that some of the copy is on the disk."""
+    """Return True if JOINING, in clear, records downloaded data."""
     found = _read(directory.path, directory.read_joining(in_clear=True) or {})
     return found.parts is not None and found.parts.synced > 0
 

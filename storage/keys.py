@@ -66,8 +66,8 @@ Values of tags 27, 2C, 30 and 31 are stamped: they begin with the sequence of th
 them.
 
 Tags 10 to 1F are the catalog. Statements look it up by name and cache the result, see `lookups.py`.
-After the tag, the keys of all data in a place (a namespace or database) begin with its ids, so
-dropping it is one range delete for each tag of `PLACED`. The engine's own key,
+After the tag, the keys of all data in a place (a namespace or database) begin with its ids.
+Dropping it is one range delete for each tag of `PLACED`. The engine's own key,
 `engine.APPLIED_KEY`, has range 0.
 """
 
@@ -202,7 +202,7 @@ INDEX_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 5))
 TOPIC_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 6))
 VAULT_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 8))
 ALL_GROUP_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 7))
-"""Last group id of the former store-wide allocation; `GROUP_IDS` allocates them per topic."""
+"""Last group id in stores of old versions, which allocated them store-wide, not per topic."""
 
 EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
 """All keys of all ranges, without the engine's own."""
@@ -541,6 +541,7 @@ def with_tag(tag: int, key: bytes) -> bytes:
 def within(prefix: bytes) -> Range:
     """Return the range of all keys that begin with `prefix`, which must not consist of FF bytes
     only."""
+    # The next prefix: increment the last byte that is not FF, which has no successor.
     head = prefix.rstrip(b"\xff")
     return prefix, head[:-1] + bytes((head[-1] + 1,))
 
