@@ -433,7 +433,7 @@ def define_space(
 def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = unpaced) -> list[str]:
     """Drop a namespace with all its content and the users that belong to it or its databases.
 
-    :param tick: called for each database in it and each user of the store
+    :param tick: called for each database in it, each user of the store, and each user dropped
     :returns: the names of the dropped users
     """
     inside = {one.path for one in databases(tx, namespace, tick)}
@@ -447,7 +447,7 @@ def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = unpaced) 
 def drop_database(tx: Transaction, database: Database, tick: Tick = unpaced) -> list[str]:
     """Drop a database with all its content and the users that belong to it.
 
-    :param tick: called for each user of the store
+    :param tick: called for each user of the store, and each user dropped
     :returns: the names of the dropped users
     """
     gone = users.drop_of_spaces(tx, {database.path}, tick)

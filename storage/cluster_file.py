@@ -1,7 +1,7 @@
 """The file CLUSTER: a node's local cluster metadata.
 
 It lies beside NODE, is not part of the store, and is replaced whole. Its presence means that the
-node is in a cluster. On start such a node applies the log only up to the commit index it records.
+node is in a cluster. At start such a node applies its log only up to the commit index found there.
 """
 
 from __future__ import annotations

@@ -5,11 +5,15 @@ A group delivers each message to one member at a time until it is acknowledged (
 
     0   8  epoch: number of times the group was positioned, from 1
     8   8  cursor: last position examined. Every message up to it is done or has a delivery
-16   8  last position delivered 24   8  committed: the position before the first message that is not
-done 32   8  number of redeliveries 40   8  number of dead letters 48   8  log time before which the
-index of ack deadlines has no entries 56   8  log time before which the index of messages to
-redeliver has no entries 64   4  number of deliveries 68   4  of these, in flight (unacknowledged)
-72   4  of these, parked behind an earlier message of their key
+   16   8  last position delivered
+   24   8  committed: the position before the first message that is not done
+   32   8  number of redeliveries
+   40   8  number of dead letters
+   48   8  log time before which the index of ack deadlines has no entries
+   56   8  log time before which the index of messages to redeliver has no entries
+   64   4  number of deliveries
+   68   4  of these, in flight (unacknowledged)
+   72   4  of these, parked behind an earlier message of their key
 
 The two times are where scans start. Before them lie the tombstones of acknowledged deliveries; a
 million tombstones take 35 ms to skip.

@@ -59,8 +59,7 @@ class Searched(NamedTuple):
     found: int
     """Sequence of the newest change found; 0: none."""
     reached: int
-    """Sequence down to which the log was searched; no other commit from here on changed the record.
-    """
+    """Sequence down to which the log was searched; no newer commit but `found` changed it."""
     frames: int
     """Number of frames read."""
     read: int

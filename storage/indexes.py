@@ -1,9 +1,9 @@
 """Secondary indexes: the entries of a record, and their maintenance.
 
-`records.py` calls `Keeper.keep` for every record that is created, changed or deleted. Nothing else
-does; a table without indexes has no keeper. The entries of a record depend on that record alone. So
-they can be written or deleted without a read, in any order and repeatedly. This allows building an
-index while records are written.
+`records.py` and `changes.py` call the `Keeper` of a table for every record that they create, change
+or delete. Nothing else does; a table without indexes has no keeper. The entries of a record depend
+on that record alone. So they can be written or deleted without a read, in any order and repeatedly.
+This allows building an index while records are written.
 
 An entry's key is: the prefix of its index, one byte for its side, the values of the indexed fields,
 the record's id. Its value holds the length of the id. Sides:
