@@ -98,6 +98,7 @@ class Append:
         :param present: row of the counter at commit
         """
         number, total = unpack_counter(present)
+        # Values and bytes that other commits appended since this transaction's snapshot.
         shift, more = number - self.seen, total - self._seen_total
         if not shift and time_us == self._time_us:
             return

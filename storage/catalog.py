@@ -461,6 +461,7 @@ def drop_table(tx: Transaction, table: Table) -> None:
     """Drop a table with its records and indexes."""
     tx.delete_range(*keys.within(table.prefix))
     tx.delete(table.count_key)
+    # A range delete, since `delete` refuses keys whose values are stamped.
     tx.delete_range(*keys.within(_declared_key(table)))
     database = table.database
     tx.delete_range(*keys.fields(database.namespace.id, database.id, table.id))

@@ -157,6 +157,7 @@ class Conflicts:
         """
         reads, looks = tx.reads, 0
         if self._ranged and self._ranged[-1] > _compared(tx):
+            # A deleted range is searched in the sorted read keys; sort them in steps first.
             yield from reads.put_in_order(COMPARE_KEYS)
         while not (tx.ended or tx.withdrawn) and (at := _compared(tx)) < self._last:
             at = min(max(at + 1, self._first), self._last)

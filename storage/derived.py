@@ -72,6 +72,7 @@ class Kept:
                 continue
             left += [(entry, holder) for entry, holder in old.items() if entry not in new]
             entered |= {entry: holder for entry, holder in new.items() if old.get(entry) != holder}
+        # Deletions first: a claim may pass from one record to another in the same frame.
         gone = [entry for entry, holder in left if _holds(get, entry, holder)]
         return {**dict.fromkeys(gone), **entered}
 

@@ -273,6 +273,7 @@ class StoreDirectory:
         if not self.fs.exists(self.tmp_path):
             self.fs.make_directory(self.tmp_path)
         self._empty_tmp()
+        # Durable before the first removal: from here on a crash leaves no half store.
         self.write(self._marker, {"onto": False})
         for name in self.fs.names(self.path):
             if name not in (_RESTORING, "LOCK", "lost+found"):
@@ -360,6 +361,7 @@ class StoreDirectory:
         """
         self.fs.unlink(self._joining)
         self.fs.sync_directory(self.path)
+        # Only to free space: if a crash prevents it, the next open empties `tmp`.
         self._remove(f"{self.tmp_path}/{COPIED}")
 
     # --------------------------------------------------------------------------------------------
@@ -412,6 +414,7 @@ class StoreDirectory:
         first = f"{self.log_path}/{segment_name(1)}"
         replace_file(self.fs, self.tmp_path, first, header.encode())
         facts = {"store": str(store_id), "created": instant(now_us).isoformat()}
+        # Last: the presence of STORE says that everything else is durable.
         self.write(self._store_file, facts)
 
 

@@ -76,6 +76,7 @@ def write_facts(
     """Replace the metadata at `path`; adds the format version. :param seal: None: in clear"""
     line = json.dumps({**facts, "format": FORMAT}, sort_keys=True).encode()
     if seal is not None:
+        # Bound to store and file name, so that no sealed file passes for another.
         sealed = close_up(seal.key, seal.rng, line, seal.store + _name(path))
         closed = base64.b64encode(sealed).decode()
         told = {"format": FORMAT, "key": seal.key.id.hex(), "sealed": closed}

@@ -416,7 +416,7 @@ class Walk:
                 self.bad = "the file ends inside the frame"
                 return
             found, _, _, _, _, flags = _COVERED.unpack_from(window, at + _PREFIX_BYTES)
-            if found >= sequence and not flags & MARK:
+            if found >= sequence and not flags & MARK:  # a mark repeats the sequence before it
                 return
             self.offset = offset + size
             if size >= _FIRST_BYTES:
@@ -437,7 +437,7 @@ class Walk:
                     return
             length, _, checksum = _PREFIX.unpack_from(window, at)
             size = FRAME_HEADER_BYTES + length
-            if length > LENGTH_MAX:
+            if length > LENGTH_MAX:  # before a read: a damaged length may claim gigabytes
                 self.bad = "the length of the frame is impossible"
                 return
             if offset + size > end:
@@ -465,6 +465,7 @@ class Walk:
             if sealer is not None:
                 beside = window[at : at + _WORD.size] + window[covered_at:body_at]
                 found = sealer.open(body, beside)
+                # Seal counts have no gaps: a removed, repeated or moved frame shows here.
                 if found is None or (seals is not None and found[0] != seals + 1):
                     self.bad, self.forged = "the frame is not what was sealed here", True
                     return
@@ -500,6 +501,7 @@ def find_proof(file: File, codec: FrameCodec, offset: int, end: int, sequence: i
     :returns: the offset of the first such frame; None: nothing here shows that `sequence` had been
         acknowledged
     """
+    # A frame takes at least a header, so these bytes hold no later sequence.
     most = sequence + (end - offset) // FRAME_HEADER_BYTES + 1
     # In a frame that proves it, both numbers lie in sequence..most: their leading bytes are known.
     low, high = sequence.to_bytes(8, "big"), most.to_bytes(8, "big")
@@ -516,7 +518,7 @@ def find_proof(file: File, codec: FrameCodec, offset: int, end: int, sequence: i
             search_from = match.start() + 1
             at = match.start() - _SEQUENCE_AT
             if at + FRAME_HEADER_BYTES > len(window):
-                break
+                break  # the next window has this header whole
             length, _, checksum = _PREFIX.unpack_from(window, at)
             covered = window[at + _PREFIX_BYTES : at + FRAME_HEADER_BYTES]
             found, _, durable, _, _, _ = _COVERED.unpack(covered)

@@ -243,6 +243,8 @@ def define_group(
     if position is not None:
         begin(tx, made, position)
     elif present is not None and present.ordered != ordered:
+        # Deliveries of the other mode can't be kept. Acknowledged messages after `committed` are
+        # delivered again.
         begin(tx, made, standing(tx, made)[0].committed)
     return made
 

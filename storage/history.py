@@ -116,6 +116,7 @@ def search(log: LogReader, key: bytes, below: int) -> Searched:
     :param below: exclusive upper bound, at most the newest sequence plus one
     :raises LogDamaged: a frame is corrupt
     """
+    # The log is read forwards only, so a search backwards goes in strides.
     frames, read, stride = 0, 0, STRIDE
     while below > log.first and frames < PART_FRAMES and read < PART_BYTES:
         start, before = max(log.first, below - stride), read

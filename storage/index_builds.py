@@ -264,7 +264,7 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
     prefix = keys.record_prefix(*keys.index_table(key))
     start, end = keys.within(prefix)
     if last:
-        start = prefix + last + b"\0"
+        start = prefix + last + b"\0"  # the first key after that record
     visit = _Visit(tx, index)
     try:
         for pairs in tx.scan(start, end):
@@ -275,7 +275,7 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
                     tx.put(index.build, binary.pack(reached))
                     tx.derive(index.entries, start, record + b"\0")
                     return True
-    except Refusal as problem:
+    except Refusal as problem:  # the index fails; the transaction commits that
         _fail(tx, declared, problem)
         return False
     tx.derive(index.entries, start, end)

@@ -283,7 +283,7 @@ class Entries:
             return self._of_arrays(columns[0], ids) if single else None
         encoded = list(map(order.encode_all, columns))
         if any(max(map(len, column)) > self._kept for column in encoded):
-            return None
+            return None  # a truncated value needs a mark beside its entry
         parts = encoded[0] if len(encoded) == 1 else map(b"".join, zip(*encoded, strict=True))
         whole = self._whole
         if not self.index.unique:
