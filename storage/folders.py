@@ -110,8 +110,8 @@ class DiskFolder:
     def is_held(self, name: str) -> bool:
         """Return True if some process created the file and still has it open."""
         file = self.open_read(name)
-        try:
-            fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:  # shared: two processes that test at once don't see each other
+            fcntl.flock(file.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         finally:

@@ -11,6 +11,7 @@ import pytest
 
 from protocol.doors import Folder, Room
 from storage import folders
+from storage.disk_files import DiskFile
 from storage.folders import DiskFolder
 from tests.simulation.disk import SimulatedDisk
 
@@ -39,6 +40,18 @@ def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[DiskF
     found.close()
     assert os.listdir(tmp_path / "outside") == ["secret"]
     assert (tmp_path / "outside" / "secret").read_text() == "secret"
+
+
+def test_who_tests_a_lock_holds_none_for_another_who_does(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.create("a.partial").close()
+    testing: list[DiskFile] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskFile, "close", lambda file: testing.append(file))
+        assert [folder.is_held("a.partial") for _ in range(2)] == [False, False]
+    for file in testing:
+        file.close()
 
 
 def test_a_file_gets_its_name(folder: Folder) -> None:
