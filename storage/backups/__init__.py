@@ -1,27 +1,28 @@
-"""Backup files: what is in them, how they are written, read back, and made a data directory again.
+"""Backup files: their formats, writing, verification, and restore into a data directory.
 
-A backup is a snapshot, a log or a script. The first two share one container, whose bytes are drawn
-at the head of `container.py`; a script is text of the language, and other rooms write and run it.
-Each may be sealed (`storage/sealing.py`), a script then within the container too.
-How a file begins says which it is.
+A backup is a snapshot, a log or a script. Snapshot and log share one container format, which is
+drawn at the head of `container.py`. A script is text of the language; `actors/backups/scripts.py`
+writes scripts and `actors/scripts/restoring.py` runs them. Each form may be sealed
+(`storage/sealing.py`); a sealed script is in the container as well. The first bytes of a file
+identify its form.
 
-| file | what it holds |
+| file | contents |
 |---|---|
-| `forms.py` | the forms, and how a file of each begins |
-| `facts.py` | what a file says of itself: whose it is, of when, of what place |
-| `container.py` | the bytes of snapshot and log: header, chunks with checks, end |
+| `forms.py` | the forms and their first bytes |
+| `facts.py` | metadata of a file: its store, version, time and place |
+| `container.py` | bytes of snapshot and log: header, chunks with checksums, end |
 | `snapshots.py` | every logged key of one view, or of one place |
 | `logs.py` | frames of the log |
-| `scripts.py` | a script: its first line, its last, and what that proves |
+| `scripts.py` | a script: its first and last line, which prove that it is complete |
 | `script_texts.py` | the text of a script in its file, in clear or sealed |
-| `verifying.py` | a file read through: what it holds, and whether all of it is there |
-| `making.py` | the state of a store, made of a snapshot that is proven |
-| `restoring.py` | a data directory made of a snapshot, of a log, of a log on top of either |
-| `copying.py` | a data directory made of another node's snapshot: the same store |
-| `filling.py` | the state of a store, made of the pairs of a snapshot |
-| `places.py` | which keys belong to one place, and what a snapshot of it has of the others |
-| `awaiting.py` | what time has brought to a restored store, before anything is done about it |
+| `verifying.py` | verification: contents and completeness of a file |
+| `making.py` | the state of a store, built from a verified snapshot |
+| `restoring.py` | restore of a snapshot, of a log, of a log on top of either |
+| `copying.py` | copy of another node's snapshot, as the same store |
+| `filling.py` | bulk load of a snapshot's pairs into an empty state |
+| `places.py` | keys of one place, and the reduced form of all others in its snapshot |
+| `awaiting.py` | expired items of a restored store, reported without changing it |
 
-Nothing here holds the loop by itself: what takes long is a generator that gives control back
-between slices, or is told to call somebody.
+Nothing here blocks the event loop by itself: long work is a generator that yields between slices,
+or takes a progress callback.
 """

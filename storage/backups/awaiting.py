@@ -1,8 +1,8 @@
-"""What there is to say of a store that was a file: whether its catalog can be read, and what time
-has brought to it, which a node does something about as soon as it takes writes: old messages go,
-keys that have expired are removed, hand-outs whose deadline has passed are handed out again.
+"""Report of pending work in a restored store, without changing it.
 
-Nothing is changed here. Whoever restores a store of last year looks at it before.
+Reads the whole catalog, then counts the work that a node does as soon as it takes writes: trim
+messages past their retention, expire cache keys, redeliver messages whose ack deadline has passed.
+The backup of an old store has much of it, so operators read this report first.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from storage.transactions import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Awaiting:
-    """What is due in one topic or cache space."""
+    """Counts of expired items in one topic or cache space."""
 
     path: str
     messages: int = 0
-    """Older than the topic keeps them."""
+    """Messages past the topic's retention."""
     keys: int = 0
-    """That have expired."""
+    """Cache keys past their expiry."""
     hand_outs: int = 0
-    """Whose deadline has passed, of all groups of the topic."""
+    """Deliveries past their ack deadline, over all groups of the topic."""
 
     def __bool__(self) -> bool:
         return bool(self.messages or self.keys or self.hand_outs)
 
 
 def look_through(tx: Transaction) -> None:
-    """Read the catalog, all of it, as a node does that looks something up. What can't be read
-    raises as it comes."""
+    """Read the whole catalog as a serving node would. Errors of unreadable rows propagate."""
     for database in catalog.every_database(tx, unpaced):
         for topic in topics.each_topic(tx, database, unpaced):
             groups(tx, topic)
@@ -53,8 +52,7 @@ def look_through(tx: Transaction) -> None:
 
 
 def awaiting(tx: Transaction) -> Iterator[Awaiting]:
-    """What is due by the log time of a transaction, for each topic and space in which there is
-    anything."""
+    """Yield the topics and cache spaces with expired items, as of the transaction's log time."""
     for database in catalog.every_database(tx, unpaced):
         found = [
             Awaiting(space.path, keys=Keys(tx, space).count_due())

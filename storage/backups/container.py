@@ -1,5 +1,6 @@
-"""The bytes of a backup file: one container for snapshot and log, in clear or sealed,
-for a script that is sealed, and for the image that a sealed store has of its state.
+"""Container format of backup files, in clear or sealed.
+
+It holds snapshots, logs, sealed scripts, and the image that a sealed store keeps of its state.
 
 All integers are big-endian and unsigned.
 
@@ -16,19 +17,19 @@ All integers are big-endian and unsigned.
     │     64 │  8 │ checksum of the 64 above │     │     32 │  … │ content                     │
     └────────┴────┴──────────────────────────┘     └────────┴────┴─────────────────────────────┘
 
-Chunk 0 is of the kind FACTS, those after it of the kind DATA, each but the last of these with
-`CHUNK_BYTES` of content, and the last chunk of the file of the kind END: count, bytes, and SHA-256
-of everything before it. Together the contents of DATA are one stream, which chunks cut anywhere.
+Chunk 0 is of the kind FACTS, the following ones of the kind DATA; each DATA chunk but the last has
+`CHUNK_BYTES` of content. The last chunk of the file is of the kind END: count, bytes, and SHA-256
+of everything before it. The contents of the DATA chunks form one stream, cut anywhere.
 
-- check: blake2b, 16 bytes, keyed with the salt, over bytes 0–12 of the head and the content. Number
-  and salt are in it, so a chunk is good in its place in its file only.
-- tag: that of AES-256-GCM, where the file is sealed; the content then is what `sealing.py` makes of
-  it, and nothing of the store is in clear.
-- head check: CRC-32 of bytes 0–12, started from the salt. It lets a damaged length be told from a
+- check: blake2b, 16 bytes, keyed with the salt, over bytes 0–12 of the head and the content. It
+  covers number and salt, so a chunk is valid only at its place in its own file.
+- tag: the authentication tag of AES-256-GCM in a sealed file. The content is then encrypted
+  (`sealing.py`), and no data of the store is in clear.
+- head check: CRC-32 of bytes 0–12, started from the salt. It distinguishes a damaged length from a
   file that ends early.
 
-A file that ends before its END is *cut*; one that holds anything else than what was written, or
-something behind its END, is *corrupt*.
+A file that ends before its END is *cut*. One whose bytes differ from those written, or that goes on
+behind its END, is *corrupt*.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ FORMAT: Final = 1
 SEALED: Final = 1
 """Header flag: the chunks are sealed."""
 CHUNK_BYTES: Final = MIB
-"""Content of a chunk of DATA."""
+"""Bytes of content in a DATA chunk; the last one may hold fewer."""
 CONTENT_BYTES_MAX: Final = MIB
-"""Facts and end are far smaller. A longer length is damage."""
+"""Largest valid length of a chunk's content. Facts and end are far smaller, so a longer length is
+damage."""
 
 FACTS: Final = 0
 DATA: Final = 1
@@ -76,14 +78,14 @@ assert _HEAD.size + _WORD.size + CHECK_BYTES == CHUNK_HEAD_BYTES
 assert CHECK_BYTES == TAG_BYTES
 
 Sink = Callable[[bytes], None]
-"""Takes the bytes of a file in their order, some at a time."""
+"""Callback that takes the bytes of a file in order, in parts."""
 AnyFacts = SnapshotFacts | LogFacts | ScriptFacts | StateFacts
 Facts = TypeVar("Facts", SnapshotFacts, LogFacts, ScriptFacts, StateFacts)
 _Decoded = TypeVar("_Decoded", SnapshotFacts, LogFacts, ScriptFacts, StateFacts, End)
 
 
 class Header(NamedTuple):
-    """What a container begins with."""
+    """First 72 bytes of a container."""
 
     form: Form
     key_id: bytes
@@ -91,18 +93,18 @@ class Header(NamedTuple):
     sealed: bool
 
     def encode(self) -> bytes:
-        """The 72 bytes."""
+        """Encode the header as 72 bytes."""
         flags = SEALED if self.sealed else 0
         head = _HEADER.pack(MAGIC[self.form], FORMAT, flags, 0, self.key_id, self.salt)
         return head + _sum(head)
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
-        """Read a header back.
+        """Decode a header.
 
-        :raises BackupCut: the file ends inside it
-        :raises BackupCorrupt: it is damaged, or no backup's
-        :raises StoreTooNew: a later version wrote it
+        :raises BackupCut: the file ends inside the header
+        :raises BackupCorrupt: the header is damaged, or the file is no backup
+        :raises StoreTooNew: a later version wrote the file
         """
         form = next((form for form, magic in MAGIC.items() if data.startswith(magic)), None)
         if form is None:
@@ -119,8 +121,9 @@ class Header(NamedTuple):
 
 
 def key_for(file: File, keys: Sequence[Key]) -> Key | None:
-    """The key that a file was sealed with, or one that it was not; None: it is in clear, or there
-    are no keys.
+    """Return the key that sealed the file; the first of `keys` if none matches.
+
+    None if the file is in clear or `keys` is empty.
 
     :raises BackupCut, BackupCorrupt, StoreTooNew: as `Header.decode`
     """
@@ -135,12 +138,15 @@ def _sum(data: bytes) -> bytes:
 
 
 def stream_digest() -> blake2b:
-    """What sums up a stream."""
+    """Return a new hash object for the digest of a stream."""
     return blake2b(digest_size=STREAM_DIGEST_BYTES)
 
 
 class _Checks:
-    """What chunks of one file are proved with, as the writer makes it and the reader asks it."""
+    """Per-chunk checksums, or encryption with authentication tags, of one file.
+
+    Writer and reader share it, so that both compute the same checks.
+    """
 
     def __init__(self, header: Header, key: Key | None) -> None:
         self._salt = header.salt
@@ -153,7 +159,7 @@ class _Checks:
         )
 
     def close_up(self, number: int, kind: int, content: bytes) -> bytes:
-        """The bytes of a chunk."""
+        """Encode a chunk: head, head check, check or tag, and content."""
         head = _HEAD.pack(len(content), number, kind)
         if self._sealer is None:
             check = self._check(head, content)
@@ -163,9 +169,9 @@ class _Checks:
         return b"".join((head, self._head_check(head), check, content))
 
     def take_apart(self, number: int, kind: int, head: bytes, content: bytes) -> bytes | None:
-        """What was closed up; None: this is not it.
+        """Verify and decode the content of a chunk. None if the check or tag does not match.
 
-        :param head: all of the chunk's
+        :param head: all 32 bytes of the chunk's head
         """
         covered, check = head[: _HEAD.size], head[_HEAD.size + _WORD.size :]
         if self._sealer is not None:
@@ -173,7 +179,7 @@ class _Checks:
         return content if self._check(covered, content) == check else None
 
     def head_holds(self, head: bytes) -> bool:
-        """Whether the head of a chunk passes its own check."""
+        """True if the CRC of the chunk's head matches."""
         return head[_HEAD.size : _HEAD.size + _WORD.size] == self._head_check(head[: _HEAD.size])
 
     def _head_check(self, head: bytes) -> bytes:
@@ -186,11 +192,11 @@ class _Checks:
 
 
 class Writer:
-    """Writes one container, a chunk at a time. Fit for a thread of its own.
+    """Writer of one container, chunk by chunk. Safe to run in a thread of its own.
 
-    :param facts: what the file says of itself; its header and these are written at once
+    :param facts: metadata of the file, written at once behind the header
     :param sink: takes the bytes of the file
-    :param key: what it is sealed with; None: it is not
+    :param key: key that seals the file; None: in clear
     """
 
     def __init__(self, facts: AnyFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
@@ -210,7 +216,7 @@ class Writer:
         self._chunk(FACTS, msgspec.msgpack.encode(facts))
 
     def add(self, data: bytes) -> None:
-        """Put something behind what the stream holds."""
+        """Append data to the stream."""
         self._stream.update(data)
         self._waiting.append(data)
         self._waiting_bytes += len(data)
@@ -223,7 +229,7 @@ class Writer:
             self._waiting_bytes = len(whole) - end
 
     def end(self, items: int, records: int, sequence: int) -> bytes:
-        """The stream is complete: close the file. Answers the SHA-256 of all of it."""
+        """Write the END chunk. Return the SHA-256 of the whole file."""
         if self._waiting_bytes:
             self._chunk(DATA, b"".join(self._waiting))
         end = End(items, records, sequence, self.size, self._digest.digest(), self._stream.digest())
@@ -241,13 +247,13 @@ class Writer:
 
 
 class Reader:
-    """Reads one container from its beginning, proving every byte of it.
+    """Reader of one container, from its beginning, that verifies every byte.
 
-    :param file: stays the caller's to close
-    :param key: what it may have been sealed with
-    :raises BackupCut, BackupCorrupt: the header is not whole
-    :raises WrongKey: it is sealed, and not with this key
-    :raises StoreTooNew: a later version wrote it
+    :param file: closed by the caller
+    :param key: key to decrypt a sealed file with
+    :raises BackupCut, BackupCorrupt: the header is incomplete or damaged
+    :raises WrongKey: the file is sealed with another key
+    :raises StoreTooNew: a later version wrote the file
     """
 
     def __init__(self, file: File, key: Key | None = None) -> None:
@@ -267,14 +273,14 @@ class Reader:
         self._stream = stream_digest()
         self._number = 0
         self.offset = HEADER_BYTES
-        """Where the next chunk begins, or the one that is not whole."""
+        """Byte offset of the next chunk, or of the first damaged one."""
         self.end: End | None = None
-        """Once the file was read to its end."""
+        """The END chunk; None until the file has been read to its end."""
 
     def facts(self, kind: type[Facts]) -> Facts:
-        """What the file says of itself; asked first, and once.
+        """Read the metadata of the file. Must be the first call, and only once.
 
-        :raises BackupCut, BackupCorrupt: they are not whole
+        :raises BackupCut, BackupCorrupt: the facts are incomplete or damaged
         """
         assert self._number == 0, "facts are read first"
         found, content = self._chunk()
@@ -283,10 +289,10 @@ class Reader:
         return self._decoded(content, kind)
 
     def chunks(self) -> Iterator[bytes]:
-        """The stream, a chunk at a time; when it ends, `end` is there and the file was whole.
+        """Yield the stream chunk by chunk. On exhaustion `end` is set and the file is proven whole.
 
         :raises BackupCut: the file ends early
-        :raises BackupCorrupt: at the chunk that is not what was written
+        :raises BackupCorrupt: a chunk is not as written; raised at that chunk
         """
         while self.end is None:
             begun, before = self.offset, self._digest.copy()
@@ -307,17 +313,20 @@ class Reader:
 
     @property
     def sha256(self) -> bytes:
-        """Of what was read so far."""
+        """SHA-256 of the bytes read so far."""
         return self._digest.digest()
 
     @property
     def stream(self) -> bytes:
-        """As `End.stream`, of what was read so far."""
+        """Digest of the stream read so far; at the end equal to `End.stream`."""
         return self._stream.digest()
 
     def unproven(self) -> bytes:
-        """What there is of the content of the chunk that is not whole, for who can prove it by
-        itself; nothing of a sealed one, nor of one that does not belong there."""
+        """Return the available content of the incomplete chunk, for a caller with checksums of its
+        own.
+
+        Empty for a sealed chunk, and for one that is out of order.
+        """
         head = self._file.read(self.offset, CHUNK_HEAD_BYTES)
         if self.header.sealed or len(head) < CHUNK_HEAD_BYTES or not self._checks.head_holds(head):
             return b""
@@ -327,7 +336,7 @@ class Reader:
         return self._file.read(self.offset + CHUNK_HEAD_BYTES, length)
 
     def _chunk(self) -> tuple[int, bytes]:
-        """The next chunk; `offset` moves on when it is good."""
+        """Read and verify the next chunk. Advances `offset` only on success."""
         offset, file = self.offset, self._file
         head = file.read(offset, CHUNK_HEAD_BYTES)
         if len(head) < CHUNK_HEAD_BYTES:

@@ -1,11 +1,11 @@
-"""A data directory made of the snapshot that another node of the cluster gave: the same store.
+"""Copy of a store: build the data directory from the snapshot of another node of the cluster.
 
-It keeps the store's id, epoch and history, and has a node id of its own. Its log begins behind the
-commit that the snapshot shows, which the leader has released. `storage/joining.py` has the steps;
-here are those from the snapshot on, each durable before the next. A crash leaves JOINING, and
-whoever goes on begins here again.
+The copy keeps the store's id, epoch and history; the node id is its own. Its log begins behind the
+commit of the snapshot, which the leader has committed. `storage/joining.py` lists all steps; those
+here begin with the snapshot, each durable before the next. After a crash the file JOINING remains,
+and the next start repeats the steps from here.
 
-Every node of a sealed store has the same key: what is sealed on one disk is in clear on none.
+All nodes of a sealed store have the same key, so no disk of the cluster holds it in clear.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from storage.sealing import Key, name_of
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What stands in the directory now."""
+    """Result of a copy: identity and position of the new store."""
 
     store: str
     """The id of the store, a UUID."""
     node: str
     """The id of the node, a UUID."""
     at: Standing
-    """The last commit that is in it."""
+    """Last commit in the copy."""
     records: int
     hash: str
-    """Of the state; see `state_hash.py`."""
+    """Hash of the state; see `state_hash.py`."""
 
 
 def check_begins(data: bytes, key: Key | None) -> None:
-    """Look whether a copy can be used here by its first bytes, before all of it has come.
+    """Check from the first bytes of a copy that this node can use it, before the rest has arrived.
 
-    :param data: `container.HEADER_BYTES` of it, or more
-    :param key: what this node's store is sealed with; None: it is not
-    :raises WrongKey: it is sealed, and not with this key
-    :raises StoreNotSealed: it is not, and there is a key
-    :raises StoreTooNew: a later version gave it
-    :raises BackupCut, BackupCorrupt: it is no snapshot
+    :param data: at least the first `container.HEADER_BYTES` bytes
+    :param key: key of this node's store; None: in clear
+    :raises WrongKey: the copy is sealed with another key
+    :raises StoreNotSealed: the copy is in clear, but this node has a key
+    :raises StoreTooNew: a later version made it
+    :raises BackupCut, BackupCorrupt: the data is no snapshot
     """
     header = Header.decode(data[:HEADER_BYTES])
     if header.form is not Form.SNAPSHOT:
@@ -65,10 +65,10 @@ def check_begins(data: bytes, key: Key | None) -> None:
 
 
 def check_key(named: str, key: Key | None) -> None:
-    """Look whether a store can be copied here by the key that it has.
+    """Check that this node's key is that of the store to copy.
 
-    :param named: that, as `sealing.name_of`
-    :param key: what this node's store is sealed with; None: it is not
+    :param named: name of the store's key, as `sealing.name_of`; empty: the store is in clear
+    :param key: key of this node's store; None: in clear
     :raises WrongKey, StoreNotSealed: as `check_begins`
     """
     if named and key is None:
@@ -89,12 +89,13 @@ def check_key(named: str, key: Key | None) -> None:
 
 
 def make_copy(world: World, joining: JoiningDirectory, file: File) -> Copied:
-    """Make the store of a snapshot that has come whole.
+    """Build the store from a snapshot that has arrived completely.
 
-    :param file: it; stays the caller's to close
-    :raises BackupCut, BackupCorrupt, WrongKey, StoreNotSealed, StoreTooNew, CopyFailed: it is not
-        what was asked for; what the directory holds was not touched
-    :raises DiskFull, EngineFailed, OSError: what is there is no store, and this goes on with it
+    :param file: the snapshot; closed by the caller
+    :raises BackupCut, BackupCorrupt, WrongKey, StoreNotSealed, StoreTooNew, CopyFailed: the file is
+        not the requested snapshot; the directory was not changed
+    :raises DiskFull, EngineFailed, OSError: the directory holds an incomplete store; calling this
+        again resumes
     """
     directory, now = joining.directory, joining.now
     assert now.store is not None and now.parts is not None, "a copy of some store has come"
@@ -112,7 +113,10 @@ def make_copy(world: World, joining: JoiningDirectory, file: File) -> Copied:
 
 
 def _check_facts(facts: SnapshotFacts, store: str, history: tuple[Told, ...]) -> None:
-    """:raises CopyFailed: it is of another store, of a part of it, or its history is another's"""
+    """Check that the snapshot matches the announced store and epoch history.
+
+    :raises CopyFailed: another store, only a part of the store, or another history
+    """
     if facts.store != store:
         raise CopyFailed(f"what was given is a copy of store {facts.store}, not of {store}")
     if facts.place is not None:
@@ -127,7 +131,7 @@ def _check_facts(facts: SnapshotFacts, store: str, history: tuple[Told, ...]) ->
 def _make(
     world: World, directory: StoreDirectory, file: File, found: Proven, history: tuple[Told, ...]
 ) -> str:
-    """State and log; answers the hash of the state."""
+    """Build state and log. Return the hash of the state."""
     backup, state = make_state(world, directory, file, world.key, found, "making the store")
     ended = [Reign(*told) for told in history[:-1]]
     Log.begin_after(directory, backup.facts.at, ended)
@@ -137,7 +141,10 @@ def _make(
 def _keep_own(
     directory: StoreDirectory, node: UUID, sources: tuple[Source, ...], epoch: int
 ) -> None:
-    """What is the node's own: what it was told, whatever store it held, and whom it follows."""
+    """Write the node's own files: its id, its promised epoch and its upstream.
+
+    They survive a change of the store that the directory holds.
+    """
     if not directory.fs.exists(f"{directory.path}/NODE"):
         save_node(directory, NodeFacts(node))
     known = cluster_file.load(directory) or Cluster()

@@ -1,10 +1,10 @@
-"""What a backup file says of itself: whose it is, of when, of what place; and where it ends.
+"""Facts: metadata in a backup file. Its store, version, time and place, and the END chunk.
 
-Facts are the first chunk of a container, so that of a sealed file nobody reads them without its
-key; the end is the last chunk.
+Facts are the first chunk of a container, so they are unreadable without the key of a sealed file.
+The end is the last chunk.
 
-What is read is held to what a store writes, bounds and forms as they stand here: people and
-programs are shown it, and a directory is made of it.
+Decoding enforces the bounds and patterns of this module: users and programs are shown these values,
+and a data directory is built from them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Date = Annotated[str, Meta(pattern=r"^[0-9T:.Z+-]{10,40}\Z")]
 
 
 class Place(Struct, frozen=True):
-    """A part of a store."""
+    """A part of a store: one namespace or one database."""
 
     namespace: Name
     database: Name | None = None
@@ -36,36 +36,36 @@ class Place(Struct, frozen=True):
 
 
 class SnapshotFacts(Struct, frozen=True):
-    """What a snapshot says of itself."""
+    """Metadata of a snapshot."""
 
     version: Version
-    """Of the node that wrote it."""
+    """Version of the node that wrote the file."""
     store: StoreId
     """Id of the store, a UUID."""
     created: Date
-    """When that store was made, as ISO 8601."""
+    """Creation time of that store, as ISO 8601."""
     taken_us: TimeUs
     """Wall clock when the snapshot was taken, microseconds since 1970."""
     at: Standing
-    """The last commit that is in it."""
+    """Last commit in the snapshot."""
     place: Place | None = None
     """None: the whole store."""
     form: Literal["snapshot"] = "snapshot"
 
 
 class LogFacts(Struct, frozen=True):
-    """What a log backup says of itself."""
+    """Metadata of a log backup."""
 
     version: Version
-    """Of the node that wrote it."""
+    """Version of the node that wrote the file."""
     store: StoreId
     """Id of the store, a UUID."""
     created: Date
-    """When that store was made, as ISO 8601."""
+    """Creation time of that store, as ISO 8601."""
     taken_us: TimeUs
     """Wall clock when the backup was taken, microseconds since 1970."""
     before: Standing
-    """The frame before the first one here."""
+    """Position of the frame before the first one in this file."""
     last: Count
     """Sequence of the last frame; `before.sequence` when there is none."""
     form: Literal["log"] = "log"
@@ -77,60 +77,61 @@ class LogFacts(Struct, frozen=True):
 
 
 class ScriptFacts(Struct, frozen=True):
-    """What a sealed script says of itself, beside its text, which says the same for people."""
+    """Metadata of a sealed script. Its text repeats it for human readers."""
 
     version: Version
-    """Of the node that wrote it."""
+    """Version of the node that wrote the file."""
     store: StoreId
     """Id of the store, a UUID."""
     created: Date
-    """When that store was made, as ISO 8601."""
+    """Creation time of that store, as ISO 8601."""
     taken_us: TimeUs
     """Wall clock when the script was written, microseconds since 1970."""
     sequence: Count
-    """The last commit that is in it."""
+    """Sequence of the last commit in the script."""
     form: Literal["script"] = "script"
 
 
 class StateFacts(Struct, frozen=True):
-    """What the image of a sealed state says of itself. It is no backup: its pairs say the rest."""
+    """Metadata of a sealed state image. The image is no backup; the rest is in its pairs."""
 
     version: Version
-    """Of the node that wrote it."""
+    """Version of the node that wrote the file."""
     applied: Count
-    """The sequence that the state stands at."""
+    """Sequence that the state has applied."""
     form: Literal["state"] = "state"
 
 
 class End(Struct, frozen=True):
-    """The last chunk: with it the file is whole."""
+    """Content of the END chunk, which marks the file as complete."""
 
     items: int
     """Pairs of a snapshot, frames of a log, bytes of a script."""
     records: int
     """Records of tables in a snapshot; of a log, frames; of a script, none."""
     sequence: int
-    """The last commit in the file."""
+    """Sequence of the last commit in the file."""
     size: int
     """Bytes of the file before this chunk."""
     sha256: bytes
-    """Of those bytes."""
+    """SHA-256 of those bytes."""
     stream: bytes
-    """blake2b, 32 bytes, of the stream: of a snapshot the hash of its state (`state_hash.py`)."""
+    """blake2b digest (32 bytes) of the stream. For a snapshot it is the state hash
+    (`state_hash.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A backup that has been written to its end."""
+    """Summary of a completely written backup."""
 
     form: Form
     records: int
-    """As `End.records`."""
+    """Records or frames, see `End.records`."""
     sequence: int
-    """As `End.sequence`."""
+    """Sequence of the last commit in the file."""
     size: int
     """Bytes of the whole file."""
     sha256: bytes
-    """Of all of them."""
+    """SHA-256 of the whole file."""
     version: str
-    """Of the node that wrote it."""
+    """Version of the node that wrote the file."""

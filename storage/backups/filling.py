@@ -1,8 +1,8 @@
-"""The state of a store that is restored, made of the pairs of a snapshot.
+"""Bulk load of a snapshot's pairs into an empty state, with index entries.
 
-Pairs come in key order: the catalog before the records, so what indexes hold of a record is made
-when the record is put. How far an index had been built stands behind them. It is known all the same
-(`Checked.reached`), for a snapshot is read through before anything is made of it.
+Pairs arrive in key order. The catalog precedes the records, so index entries are made while records
+are put. The progress of index builds follows the records in the stream. It is known beforehand
+nevertheless (`Proven.reached`), because a snapshot is read through before a store is built from it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def fill(
     store_id: bytes,
     at: Standing,
 ) -> None:
-    """Put all pairs into an empty state, with what indexes hold; durable on return.
+    """Load all pairs into an empty state, with their index entries. Durable on return.
 
-    :param ledger: one on that state
-    :param reached: where builds of indexes note how far they are, and the id of the last record
-    :param at: the commit that the state stands at then
-    :raises EngineFailed: the state does not take it
+    :param ledger: ledger on that state
+    :param reached: progress keys of index builds, each with the id of the last indexed record
+    :param at: log position of the loaded state
+    :raises EngineFailed: the engine fails to write
     """
     filling = _Filling(ledger, reached)
     for pairs in lists:
@@ -50,7 +50,8 @@ class _Filling:
         self._reached = reached
         self._tables: dict[bytes, Kept | None] = {}
         self._catalog: Transaction | None = None
-        """Reads the catalog, once all of it is there."""
+        """Transaction that reads the catalog; begun at the first record, when the catalog is
+        complete."""
 
     def add(self, pairs: list[Pair]) -> None:
         for is_record, some in groupby(pairs, lambda pair: keys.is_record(pair[0])):

@@ -1,4 +1,4 @@
-"""The forms of a backup, and how a file of each begins."""
+"""Backup forms and the first bytes that identify each."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from storage.frames import MAGIC as SEGMENT_BEGINS
 
 MAGIC_BYTES: Final = 8
 SCRIPT_BEGINS: Final = b"-- storenode script"
-"""The first bytes of a script that was written as a backup."""
+"""First bytes of a script backup in clear."""
 
 
 class Form(StrEnum):
-    """What a backup is. The value is its name in answers, statements and reports."""
+    """Form of a backup. The value is its name in responses, statements and reports."""
 
     SNAPSHOT = "snapshot"
     LOG = "log"
     SCRIPT = "script"
     STATE = "state"
-    """No backup, but the image that a sealed store has of its state: nobody is shown one."""
+    """State image of a sealed store. It is no backup, and is never shown to users."""
 
 
 EXTENSIONS: Final = {
@@ -35,9 +35,11 @@ MAGIC: Final = {
     Form.SCRIPT: b"STORSCRP",
     Form.STATE: b"STORSTAT",
 }
-"""The first bytes of a container; a script is in one where it is sealed. A segment of a store's own
-log begins otherwise (`frames.py`), though its name ends as a log backup's does: neither is taken
-for the other."""
+"""First 8 bytes of a container; a script is in one only if sealed.
+
+A segment of a store's own log has a different magic (`frames.py`), though its file name has the
+extension of a log backup. So neither is mistaken for the other.
+"""
 assert all(len(magic) == MAGIC_BYTES for magic in MAGIC.values())
 
 
@@ -45,13 +47,13 @@ TO_COPY: Final = (
     "to have the store elsewhere, copy log/ and STORE of its data directory into a new one (state/"
     " too where the log does not begin at 1), and serve that; or take a backup, --backup"
 )
-"""What helps whoever has a log, or a part of one, and no backup."""
+"""Advice in the error for a log segment that is passed as a backup."""
 
 
 def not_a_backup(file: File, other: str = "") -> BackupCorrupt:
-    """The refusal of a file that `form_of` does not know.
+    """Return the error for a file whose form is unknown.
 
-    :param other: what helps where it is no segment of a log
+    :param other: advice appended if the file is no log segment either
     """
     if file.read(0, len(SEGMENT_BEGINS)) == SEGMENT_BEGINS:
         return BackupCorrupt(
@@ -61,7 +63,7 @@ def not_a_backup(file: File, other: str = "") -> BackupCorrupt:
 
 
 def form_of(file: File) -> Form | None:
-    """The form of a file by how it begins, whatever its name; None: it is no backup."""
+    """Return the form of a file by its first bytes, whatever its name; None if it is no backup."""
     begins = file.read(0, len(SCRIPT_BEGINS))
     for form, magic in MAGIC.items():
         if begins.startswith(magic):

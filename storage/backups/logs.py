@@ -1,10 +1,10 @@
-"""Log backups: the frames of a log from a sequence on, as they were committed.
+"""Log backups: the frames of a log from one sequence on, as committed.
 
-The stream of a log backup is frames as `frames.py` draws them, one behind the other, their checks
-keyed with the first bytes of the file's salt. So each frame of a file that is cut or damaged proves
-itself, also within a chunk that is not whole, unless the file is sealed: then chunks do.
+The stream of a log backup is a concatenation of frames (format: `frames.py`), with checks keyed
+with the first bytes of the file's salt. So each frame of a cut or damaged file can be verified on
+its own, also within an incomplete chunk. In a sealed file only whole chunks can be verified.
 
-A frame keeps its digest through a backup, and with it its place in a history.
+A frame keeps its digest in a backup, and so its position in a history.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from storage.log_reading import LogReader
 from storage.sealing import Key
 
 SLICE_BYTES: Final = 1 << 18
-"""Bodies of frames that are written in one slice, about."""
+"""Approximate bytes of frame bodies written in one slice."""
 SLICE_FRAMES: Final = 256
 _ENDLESS: Final = 1 << 62
 
 
 def before(log: LogReader, first: int) -> Standing:
-    """The frame before the first one of a backup. May read a frame: for a thread.
+    """Return the position of the frame before a backup's first. May read a frame: call it in a
+    thread.
 
-    :param first: at most one more than the log's last
+    :param first: at most one more than the log's last sequence
     :raises LogPruned: the log begins later
-    :raises LogDamaged: it can't be read
+    :raises LogDamaged: the log is unreadable there
     """
     return log.standing(first - 1)
 
 
 class LogCopy:
-    """A log backup on its way into a file. Fit for a thread of its own.
+    """Writer of a log backup. Safe to run in a thread of its own.
 
     :param sink: takes the bytes of the file
-    :param key: what it is sealed with; None: it is not
+    :param key: key that seals the file; None: in clear
     """
 
     def __init__(self, facts: LogFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
@@ -52,14 +53,14 @@ class LogCopy:
         self._last = facts.before.sequence
 
     def add(self, frames: Sequence[Frame]) -> None:
-        """The next frames."""
+        """Append the next frames, without a gap in their sequences."""
         for frame in frames:
             assert frame.sequence == self._last + 1, "a gap in the sequences"
             self._writer.add(self._codec.encode(frame, self._last, self._last))
             self._last += 1
 
     def end(self) -> Written:
-        """All of them were added."""
+        """Finish the file after the last frame."""
         facts = self._facts
         assert self._last == facts.last, "the log ends elsewhere than it was said to"
         count = facts.last - facts.before.sequence
@@ -70,10 +71,10 @@ class LogCopy:
 def write(
     frames: Iterable[Frame], facts: LogFacts, sink: Sink, rng: Rng, key: Key | None = None
 ) -> Generator[None, None, Written]:
-    """Write a log backup, giving control back between slices.
+    """Write a log backup. Yields between slices.
 
     :param frames: `facts.first` to `facts.last`
-    :raises LogDamaged, LogPruned: as reading them does
+    :raises LogDamaged, LogPruned: reading the frames fails
     """
     copy = LogCopy(facts, sink, rng, key)
     some: list[Frame] = []
@@ -90,9 +91,9 @@ def write(
 
 
 class LogBackup:
-    """A log backup that is read.
+    """Reader of a log backup.
 
-    :param file: stays the caller's to close
+    :param file: closed by the caller
     :raises BackupCut, BackupCorrupt, WrongKey, StoreTooNew: as `container.Reader`
     """
 
@@ -101,25 +102,25 @@ class LogBackup:
         self.facts = self._reader.facts(LogFacts)
         self.sealed = self._reader.header.sealed
         self.last = self.facts.before.sequence
-        """Sequence of the last frame that was read."""
+        """Sequence of the last frame read."""
         self.time = self.facts.before.time
-        """Its log time, microseconds since 1970."""
+        """Log time of the last frame read (µs since 1970)."""
 
     @property
     def offset(self) -> int:
-        """How many bytes of the file have been read."""
+        """Bytes of the file read so far."""
         return self._reader.offset
 
     @property
     def sha256(self) -> bytes:
-        """Of what was read so far."""
+        """SHA-256 of the bytes read so far."""
         return self._reader.sha256
 
     def frames(self) -> Iterator[Frame]:
-        """The frames, each proved.
+        """Yield the frames, each verified.
 
-        :raises BackupCut: after the last one that is whole, the file ends early
-        :raises BackupCorrupt: at the one that is not what was written
+        :raises BackupCut: the file ends early; raised after the last whole frame
+        :raises BackupCorrupt: a frame is not as written; raised at that frame
         """
         stream = _Stream(self._reader)
         walk = Walk(stream, FrameCodec(self._reader.header.salt[:SALT_BYTES]), 0, _ENDLESS)
@@ -153,7 +154,7 @@ class LogBackup:
 
 
 class _Stream:
-    """The stream of a container as a file that is read forwards (`protocol.doors.File`)."""
+    """Forward-only file (`protocol.doors.File`) over the stream of a container."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -162,15 +163,15 @@ class _Stream:
         self._start = 0
         self._ended = False
         self.problem: BackupCut | BackupCorrupt | None = None
-        """Why the stream ended before its end."""
+        """Error that ended the stream early; None: no error."""
 
     @property
     def length(self) -> int:
-        """Where the stream ended, once it has."""
+        """Stream length in bytes; final once the stream has ended."""
         return self._start + len(self._held)
 
     def read(self, offset: int, count: int) -> bytes:
-        """As a file's. What is before `offset` is not read again."""
+        """Read as from a file. Data before `offset` is discarded."""
         parts, have = [self._held[offset - self._start :]], self.length - offset
         while have < count and not self._ended:
             part = self._next()

@@ -1,7 +1,7 @@
-"""The state of a store, made of the pairs of a snapshot: what a restore and a copy have in common.
+"""Build of a store's state from a snapshot; shared by restore and copy.
 
-A snapshot is read twice. The first time proves it, before anything of a store is made; the second
-time the state is made of it, and compared with what the snapshot says of itself.
+A snapshot is read twice. The first pass verifies it before the directory is changed. The second
+pass builds the state and compares its hash with that of the first.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ UNFIT: Final = (
     TypeError,
     ValueError,
 )
-"""What comes of reading as a store what no store has written."""
+"""Exceptions raised when data that no store has written is decoded as a store."""
 
 Tick = Callable[[str, int, int], None]
-"""Told what is being done, and how much of it: `checking`, `restoring`, bytes and bytes in all."""
+"""Progress callback: activity (`checking …`, `restoring`), bytes done, bytes in all."""
 
 
 def untold(_what: str, _done: int, _all: int) -> None:
-    """For whoever wants to hear nothing."""
+    """Discard progress; the default callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a restore needs from outside."""
+    """Environment and options of a restore."""
 
     fs: Fs
     clock: Clock
@@ -67,19 +67,26 @@ class World:
     """Opens an empty state in memory, which a store that is sealed needs."""
     tick: Tick = untold
     key: Key | None = None
-    """What the store is to be sealed with; None: it is not. A backup may have another."""
+    """Key of the restored store; None: in clear. The backup may have a different key."""
     accept_clock: bool = False
-    """Whether a wall clock behind what is restored is meant."""
+    """True to accept a wall clock behind the newest restored commit."""
     roles: tuple[str, ...] | None = None
-    """The roles that are left declared for the node; None: as they are, undeclared in a new one."""
+    """Roles to declare for the node. None: leave them as they are, which is undeclared for a new
+    node."""
 
     def open_state(self, directory: StoreDirectory) -> Engine:
-        """:raises EngineFailed:"""
+        """Open the state of a directory.
+
+        :raises EngineFailed: the engine fails to open
+        """
         return open_state(directory, self.open_engine, self.open_in_memory)
 
     def check_clock(self, time_us: int) -> None:
-        """:param time_us: log time of the newest frame
-        :raises ClockRefused: the wall clock is behind it"""
+        """Check the wall clock against the restored log.
+
+        :param time_us: log time of the newest frame
+        :raises ClockRefused: the wall clock is behind it, and `accept_clock` is False
+        """
         behind_s = (time_us - self.clock.wall_us()) // 1_000_000
         if behind_s > 0 and not self.accept_clock:
             raise ClockRefused(
@@ -91,32 +98,33 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a restored state comes to."""
+    """Summary of a restored state."""
 
     hash: str
-    """See `state_hash.py`."""
+    """State hash, see `state_hash.py`."""
     awaiting: tuple[Awaiting, ...]
-    """What the node does as soon as it takes writes, by the time it is now."""
+    """Pending expirations, which the node processes as soon as it takes writes; by the current
+    time."""
     unfinished: tuple[str, ...]
-    """Places that a script was filling; the node drops them then."""
+    """Places that an unfinished script was filling. The node drops them then."""
 
 
 @dataclass(slots=True)
 class Proven:
-    """What the first reading of a snapshot found."""
+    """Findings of the first pass over a snapshot."""
 
     stream: bytes = b""
-    """Its digest: the hash of the state that is made of it."""
+    """Digest of the stream: the state hash of the store built from it."""
     reached: dict[bytes, bytes] = field(default_factory=dict)
-    """See `filling.fill`."""
+    """Progress of index builds, see `filling.fill`."""
 
 
 def proven(world: World, backup: SnapshotBackup, size: int, what: str) -> Proven:
-    """Read a snapshot through.
+    """Read a snapshot through and verify it.
 
     :param size: bytes of its file
-    :param what: is told to be done meanwhile
-    :raises BackupCut, BackupCorrupt: it is not whole, or not what a store writes
+    :param what: activity to report as progress
+    :raises BackupCut, BackupCorrupt: the file is incomplete, or not what a store writes
     """
     found = Proven()
     for pairs in backup.lists():
@@ -132,13 +140,13 @@ def proven(world: World, backup: SnapshotBackup, size: int, what: str) -> Proven
 def make_state(
     world: World, directory: StoreDirectory, file: File, key: Key | None, found: Proven, what: str
 ) -> tuple[SnapshotBackup, State]:
-    """Make the state of a snapshot that is proven; durable on return.
+    """Build the state from a verified snapshot. Durable on return.
 
-    :param directory: its state is empty
-    :param key: what the snapshot may be sealed with
-    :param what: is told to be done meanwhile
-    :raises BackupCut, BackupCorrupt: the file is not what was proven
-    :raises EngineFailed: the state does not take it
+    :param directory: a directory with an empty state
+    :param key: key of the snapshot, if sealed
+    :param what: activity to report as progress
+    :raises BackupCut, BackupCorrupt: the file differs from the verified one
+    :raises EngineFailed: the engine fails to write
     """
     backup, size = SnapshotBackup(file, key), file.size()
     at, store_id = backup.facts.at, directory.store_id.bytes
@@ -169,8 +177,10 @@ def _reached(value: bytes) -> bytes:
 
 @contextmanager
 def opened(world: World, directory: StoreDirectory) -> Iterator[Engine]:
-    """The state in a directory. What goes wrong in the block is told, and not what comes of it when
-    the engine is closed."""
+    """Open the state of a directory for a block.
+
+    An error in the block propagates; a following error of closing the engine is suppressed.
+    """
     engine = world.open_state(directory)
     try:
         yield engine
@@ -182,12 +192,15 @@ def opened(world: World, directory: StoreDirectory) -> Iterator[Engine]:
 
 
 def ledger_on(world: World, engine: Engine, end: LogEnd) -> Ledger:
-    """What reads and replays on a state; nothing is committed with it."""
+    """Return a ledger on the engine for reads and replay; it refuses to commit."""
     return Ledger(engine, end, world.clock, world.rng, _no_commit)
 
 
 def state_of(world: World, engine: Engine, end: LogEnd) -> State:
-    """What a state has come to. :raises BackupCorrupt: its catalog can't be read"""
+    """Summarize a restored state.
+
+    :raises BackupCorrupt: its catalog is unreadable
+    """
     with ledger_on(world, engine, end).begin() as tx, of_a_store():
         look_through(tx)
         unfinished = tuple(".".join(mark.names) for mark in restores.marks(tx))
@@ -196,10 +209,11 @@ def state_of(world: World, engine: Engine, end: LogEnd) -> State:
 
 @contextmanager
 def of_a_store() -> Iterator[None]:
-    """What a backup holds is read in the block. Its checks say that it is what was written, not
-    that a store has written it.
+    """Turn decoding errors of the block into `BackupCorrupt`.
 
-    :raises BackupCorrupt: it can't have
+    Checksums prove that a backup is as written, but not that a store wrote it.
+
+    :raises BackupCorrupt: the data can't come from a store
     """
     try:
         yield

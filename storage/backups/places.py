@@ -1,16 +1,17 @@
-"""One place of a store: which keys are its own, and what is left of the others beside it.
+"""Snapshot of one place (namespace or database): its own keys, and the reduced form of all others.
 
-A snapshot of a place is a store by itself. It has
+The snapshot of a place is a complete store. It has
 
-- all that the place holds, and the catalog around it;
+- all contents of the place, and the catalog around it;
 - the store's users, with their grants, which name places by their numbers;
-- of every other place what is declared there, with the counters of ids and of positions, so that
-  no number is given twice, and nothing that it holds: counts are zero, each topic ends where it
+- of every other place its declarations, with the counters of ids and of positions, so that no
+  number is assigned twice, and none of its contents: counts are zero, each topic ends where it
   would if all its messages had been trimmed, readers and groups stand at that end;
-- of vaults elsewhere what is declared, and neither keys nor values. The store's root key, wrapped,
-  comes along only if a vault of the place hangs on it; so do the trails of the place's vaults;
-- no entry of the statement log or the audit trail, which are the store's, and no row of the
-  cluster: what is made of it belongs to none.
+- of vaults elsewhere the declarations, and neither keys nor values. The store's root key, wrapped,
+  is included only if a vault of the place depends on it. The trails of the place's vaults are
+  included;
+- no entry of the statement log or the audit trail, which belong to the store, and no row of the
+  cluster: the restored store belongs to none.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _ZERO: Final = keys.pack_counter(0)
 
 
 def share(view: Reader, some: Sequence[Place]) -> float:
-    """How much of a store some places hold, about: of its records, keys and messages, by number.
+    """Estimate which part of the store (0 … 1) some places hold, by number of records, keys and
+    messages.
 
     :raises Unknown: the store has no such place
     """
@@ -51,16 +53,16 @@ def share(view: Reader, some: Sequence[Place]) -> float:
 
 
 def _messages(view: Reader, key: bytes) -> int:
-    """How many messages a topic holds, by the key of its last position."""
+    """Return the number of messages in a topic, given the key of its last position."""
     trimmed = view.get(keys.with_tag(keys.TOPIC_TRIMMED, key))
     return unpack_counter(view.get(key))[0] - unpack_counter(trimmed)[0]
 
 
 def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
-    """The pairs of a snapshot of a place, in key order, in lists that may be empty.
+    """Yield the pairs of a place's snapshot in key order. Lists may be empty.
 
-    :raises Unknown: the store has no such place; at the first step
-    :raises EngineFailed: the view can't be read
+    :raises Unknown: the store has no such place; raised at the first step
+    :raises EngineFailed: reading the view fails
     """
     own = _numbers(view, place)
     vaults = _vaults(view, own)
@@ -85,7 +87,7 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
 
 
 def _vaults(view: Reader, own: bytes) -> dict[int, bool]:
-    """The vaults of the place by their ids, and whether each has a passphrase of its own."""
+    """Return the ids of the place's vaults. True for a vault with a passphrase of its own."""
     found = {}
     for pairs in view.scan(*keys.within(keys.tagged(keys.VAULT)[0] + own)):
         for _, value in pairs:
@@ -95,7 +97,10 @@ def _vaults(view: Reader, own: bytes) -> dict[int, bool]:
 
 
 def _hung_on(view: Reader, vaults: dict[int, bool]) -> list[Pair]:
-    """What the vaults of the place hang on, and no more of it."""
+    """Return the store-wide vault row as the place's vaults need it.
+
+    Empty without vaults. The root key is omitted if every vault has a passphrase of its own.
+    """
     row = view.get(vault_rows.STORE_KEY)
     if row is None or not vaults:
         return []
@@ -105,7 +110,10 @@ def _hung_on(view: Reader, vaults: dict[int, bool]) -> list[Pair]:
 
 
 def _numbers(view: Reader, place: Place) -> bytes:
-    """What keys of the place go on with behind their tag."""
+    """Return the place's ids as they follow the tag in its keys.
+
+    :raises Unknown: the store has no such place
+    """
     found = view.get(keys.namespace(place.namespace))
     if found is None:
         raise Unknown(f"there is no namespace {place.namespace}", kind="namespace")
@@ -123,7 +131,7 @@ def _is_own(key: bytes, own: bytes) -> bool:
 
 
 _Remains = Callable[[Reader, bytes, bytes], bytes]
-"""What is left of a value of another place, of its key and itself."""
+"""Function of view, key and value that returns the reduced value of a key of another place."""
 
 
 def _with_others(view: Reader, tag: int, own: bytes, remains: _Remains) -> Iterator[list[Pair]]:
@@ -134,7 +142,7 @@ def _with_others(view: Reader, tag: int, own: bytes, remains: _Remains) -> Itera
 
 
 def _trimmed(view: Reader, own: bytes) -> Iterator[list[Pair]]:
-    """Where topics were trimmed: the others up to their last message."""
+    """Yield the trim positions. Topics of other places count as trimmed to their last message."""
     for found in view.scan(*keys.tagged(keys.TOPIC_LAST)):
         kept: list[Pair] = []
         for key, last in found:
@@ -154,7 +162,7 @@ def _zero(view: Reader, key: bytes, value: bytes) -> bytes:
 
 
 def _last(view: Reader, key: bytes) -> int:
-    """The last position of the topic that a key is of."""
+    """Return the last position of the topic that the key belongs to."""
     topic = keys.with_tag(keys.TOPIC_LAST, key)[: keys.RECORD_PREFIX_BYTES]
     return unpack_counter(view.get(topic))[0]
 
@@ -181,4 +189,4 @@ _REMAINS: Final[dict[int, _Remains]] = {
     keys.GROUP_IDS: _as_it_is,
     keys.DECLARED: _as_it_is,
 }
-"""By tag, what is left of other places; of a tag that is not here, nothing is."""
+"""Reduction of other places' values, by tag. Keys with other tags are left out."""

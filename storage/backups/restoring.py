@@ -1,21 +1,22 @@
-"""A data directory made of backup files: of a snapshot, of a log, of a log on top of either.
+"""Restore: build a data directory from a snapshot, from a log, or from a log on top of either.
 
-A file is read twice. The first time proves it, and refuses what can't be restored, before anything
-is written. The second time the store is made of it:
+A file is read twice. The first pass verifies it and refuses an impossible restore before anything
+is written. The second pass builds the store:
 
     of a snapshot   RESTORING · state · the log, which begins behind the snapshot · STORE ·
-                    RESTORING goes
+                    remove RESTORING
     of a log        RESTORING · an empty state and the log from 1 · STORE · then as on top
     on top          RESTORING · frames into the log · the state replays them · a new epoch ·
-                    STORE with how far it has come · RESTORING goes
+                    STORE with how far it has come · remove RESTORING
 
-each durable before the next. A crash leaves RESTORING, and nobody serves that (`directory.py`).
-A snapshot, or a log from 1, then begins anew; a log on top goes on where the log ends by then.
+Each step is durable before the next. After a crash the file RESTORING remains, and no node serves
+the directory (`directory.py`). Restoring a snapshot or a log from 1 then starts over; a log on top
+resumes at the end of the directory's log.
 
-A restored store has an id of its own. Its origin (`histories.Origin`) says which history it goes on
-with, and since nothing is committed to it until it is served, whatever else belongs to that history
-may follow: a log goes on top where it holds the frame at which the store stands, by its digest.
-What is committed after a restore is of the next epoch.
+A restored store has an id of its own. Its origin (`histories.Origin`) names the history that it
+continues. No commit is made to it until a node serves it, so further backups of that history may
+follow. A log goes on top if it holds the frame at which the store ends, with the same digest.
+Commits after a restore belong to the next epoch.
 """
 
 from __future__ import annotations
@@ -50,43 +51,43 @@ from storage.node_file import load_node, save_node
 from storage.sealing import Key
 
 APPEND_BYTES: Final = 4 << 20
-"""Bodies of frames that go into the log with one sync, about …"""
+"""Approximate bytes of frame bodies appended to the log per fsync."""
 APPEND_FRAMES: Final = 4_096
-"""… and how many."""
+"""Largest number of frames appended to the log per fsync."""
 
 TICK_FRAMES: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What stands in the directory now."""
+    """Result of a restore: identity and contents of the directory."""
 
     store: str
-    """Its own id, a UUID."""
+    """Id of the new store, a UUID."""
     origin: Origin
     begins: int
-    """The first sequence that its log holds."""
+    """First sequence in its log."""
     records: int
-    """Records of tables that a snapshot held; of a log, frames that were added."""
+    """Table records in the snapshot; for a log, the number of frames added."""
     state: State
     roles: tuple[str, ...] | None
-    """The roles that are declared for its node; None: none are."""
+    """Roles declared for its node; None: undeclared."""
 
 
 # --- snapshots ------------------------------------------------------------------------------------
 
 
 def restore_snapshot(world: World, path: str, file: File, key: Key | None = None) -> Restored:
-    """Make a store of a snapshot, in a directory that is empty or not there.
+    """Restore a snapshot into a directory that is empty or missing.
 
-    :param file: stays the caller's to close
-    :raises BackupCut, BackupCorrupt, WrongKey, StoreTooNew: it can't be restored; nothing was
+    :param file: closed by the caller
+    :raises BackupCut, BackupCorrupt, WrongKey, StoreTooNew: the snapshot is unusable; nothing was
         changed
-    :raises NotRestored: the directory holds something; nothing was changed
+    :raises NotRestored: the directory is not empty; nothing was changed
     :raises ClockRefused: nothing was changed
     :raises StoreLocked, StoreOpenToOthers: another process, or another user, has the directory
-    :raises DiskFull, EngineFailed, OSError: what is there is no store, and another restore removes
-        it
+    :raises DiskFull, EngineFailed, OSError: the directory holds an incomplete store; another
+        restore removes it
     """
     refuse_unless_empty(world.fs, path)
     first = SnapshotBackup(file, key)
@@ -114,18 +115,20 @@ def restore_snapshot(world: World, path: str, file: File, key: Key | None = None
 def restore_log(
     world: World, path: str, file: File, key: Key | None = None, upto: int | None = None
 ) -> Restored:
-    """Make a store of a log from 1, in a directory that is empty or not there; or bring a store
-    that was restored, and to which nothing was committed since, up to a later commit.
+    """Restore a log backup, into an empty directory or on top of an earlier restore.
 
-    :param file: stays the caller's to close
-    :param upto: the last sequence wanted; None: all of it
-    :raises BackupCut, BackupCorrupt: it is not whole, or not as far as is wanted; nothing was
+    An empty or missing directory needs a log from sequence 1. A restored store can be brought up to
+    a later commit if no commit has been made to it since.
+
+    :param file: closed by the caller
+    :param upto: last sequence to restore; None: all
+    :raises BackupCut, BackupCorrupt: the file is not whole, or not up to `upto`; nothing was
         changed
     :raises WrongKey, StoreTooNew, ClockRefused: as `restore_snapshot`
-    :raises NotRestored: it does not join what the directory holds; nothing was changed
+    :raises NotRestored: the log does not continue the directory's store; nothing was changed
     :raises StoreLocked, StoreOpenToOthers, StoreDamaged: the directory can't be opened
-    :raises DiskFull, LogFailed, EngineFailed, OSError: what is there is no store, and the same
-        restore goes on with it
+    :raises DiskFull, LogFailed, EngineFailed, OSError: the directory holds an incomplete store; the
+        same restore resumes it
     """
     backup = LogBackup(file, key)
     origin = restored_from(world.fs, path, world.key)
@@ -159,7 +162,7 @@ def restore_log(
 def _restore_whole(
     world: World, path: str, file: File, key: Key | None, upto: int | None, facts: LogFacts
 ) -> Restored:
-    """Make a store of a log from 1."""
+    """Restore a log from sequence 1 into an empty directory."""
     refuse_unless_empty(world.fs, path)
     if facts.first != 1:
         raise NotRestored(
@@ -180,9 +183,12 @@ def _restore_whole(
 def _prove(
     world: World, backup: LogBackup, file: File, upto: int | None, at: Standing, path: str
 ) -> None:
-    """Read a log as far as it is wanted, and refuse what can't be restored.
+    """Verify a log backup as far as it is wanted, before anything is changed.
 
-    :param at: what its frames are to follow
+    :param at: position that its frames must continue
+    :raises NotRestored: it does not continue that position, or ends too early
+    :raises BackupCut, BackupCorrupt: as `_read`
+    :raises ClockRefused: as `World.check_clock`
     """
     facts = backup.facts
     if facts.first > at.sequence + 1:
@@ -210,9 +216,10 @@ def _prove(
 def _read(
     world: World, backup: LogBackup, file: File, upto: int | None, what: str
 ) -> Iterator[Frame]:
-    """The frames up to one; None: all of them, and what the file says of itself at its end.
+    """Yield the frames up to `upto`. None: all of them, and verify the end of the file.
 
-    :raises BackupCut, BackupCorrupt: it is not whole up to there; says up to where it is
+    :raises BackupCut, BackupCorrupt: the file is damaged before that; the error names the last
+        whole sequence
     """
     told, size = backup.offset, file.size()
     try:
@@ -242,7 +249,7 @@ def _go_on(
     file: File,
     upto: int | None,
 ) -> Restored:
-    """Bring log and state up to what is wanted; from RESTORING to its end."""
+    """Append the frames, replay them and finish the restore, from RESTORING on."""
     log.leave_epoch()
     added = _append(log, _read(world, backup, file, upto, "restoring"))
     at = Standing(log.last, log.last_epoch, log.last_time, log.digest)
@@ -255,7 +262,7 @@ def _go_on(
 
 
 def _append(log: Log, frames: Iterator[Frame]) -> int:
-    """Write the frames that come after those that the log has; how many they were."""
+    """Append the frames beyond the log's end. Return their number."""
     some: list[Frame] = []
     size = added = 0
     for frame in frames:
@@ -272,7 +279,7 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
 
 
 def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
-    """Bring the state up to the log."""
+    """Replay the log into the state."""
     with opened(world, directory) as engine:
         lineage.require_joined(lineage.read(engine, directory.store_id.bytes), log)
         ledger = ledger_on(world, engine, log.end)
@@ -287,7 +294,10 @@ def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
 
 
 def _finish(world: World, directory: StoreDirectory, origin: Origin) -> tuple[str, ...] | None:
-    """All is durable but what says so. Answers the roles that are declared."""
+    """Write STORE and the node's roles, then remove RESTORING; the rest is durable already.
+
+    Return the roles that are declared.
+    """
     directory.found(origin)
     facts = load_node(directory)
     if world.roles is not None:

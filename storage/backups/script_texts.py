@@ -1,7 +1,6 @@
-"""The text of a script in a file: as it stands there, or sealed in a container, whose stream it is.
+"""Text of a script backup: a plain file, or the stream of a sealed container.
 
-A sealed script is told from one in clear by how its file begins; what it says of itself is sealed
-with it.
+The first bytes of the file tell the two apart. Metadata of a sealed script is sealed with it.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ _SEALED: Final = MAGIC[Form.SCRIPT]
 
 
 class Writing(Protocol):
-    """A script on its way into a file."""
+    """Writer of a script backup."""
 
     def add(self, part: bytes, /) -> None:
-        """The next part of its text."""
+        """Append the next part of the text."""
 
     def end(self) -> Written:
-        """There are no more."""
+        """Finish the file after the last part."""
 
 
 def writing(facts: ScriptFacts, sink: Sink, rng: Rng, key: Key | None) -> Writing:
-    """Begin a script.
+    """Begin a script backup.
 
     :param sink: takes the bytes of the file
-    :param key: what it is sealed with; None: it is not
+    :param key: key that seals the file; None: in clear
     """
     return _AsText(facts, sink) if key is None else _InContainer(facts, sink, rng, key)
 
@@ -73,12 +72,13 @@ class _InContainer:
 
 
 class ScriptText:
-    """The text of a script that is read forwards, as often as is wanted from its beginning.
+    """Forward-only reader of a script's text; it can restart at the beginning.
 
-    :param file: closed with this
-    :param keys: what it may have been sealed with
-    :raises WrongKey: it is sealed with none of them
-    :raises BackupCut, BackupCorrupt, StoreTooNew: it is sealed, and how it begins is not whole
+    :param file: closed with this reader
+    :param keys: candidate keys for a sealed file
+    :raises WrongKey: the file is sealed with none of them
+    :raises BackupCut, BackupCorrupt, StoreTooNew: the file is sealed, and its header or facts are
+        not whole
     """
 
     def __init__(self, file: File, keys: Sequence[Key]) -> None:
@@ -86,7 +86,7 @@ class ScriptText:
         self._keys = keys
         self.sealed = file.read(0, MAGIC_BYTES) == _SEALED
         self.facts: ScriptFacts | None = None
-        """What a sealed one says of itself."""
+        """Metadata of a sealed script; None for one in clear."""
         self._held = b""
         self._at = 0
         self._chunks: Iterator[bytes] = iter(())
@@ -100,11 +100,11 @@ class ScriptText:
         self._held, self._at = b"", 0
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to so many bytes of the text; fewer at its end.
+        """Read up to `count` bytes of the text; fewer at its end.
 
-        :param offset: where the last reading ended, or 0
-        :raises BackupCut, BackupCorrupt: what comes next is not what was sealed
-        :raises OSError: as the disk says
+        :param offset: end of the previous read, or 0 to restart
+        :raises BackupCut, BackupCorrupt: the next chunk is not as sealed
+        :raises OSError: reading fails
         """
         if not self.sealed:
             return self._file.read(offset, count)
@@ -121,11 +121,10 @@ class ScriptText:
         return found
 
     def size(self) -> int:
-        """Bytes of its file: as many as the text has, or a few more."""
+        """Return the bytes of the file: those of the text, or a few more if sealed."""
         return self._file.size()
 
     def close(self) -> None:
-        """Read no more."""
         self._file.close()
 
 

@@ -1,13 +1,12 @@
-"""The bytes of a script: text of the language, from a comment that says what it is to one that
-proves that all of it is there.
+"""Bytes of a script backup: text of the language between a first and a last line of its own.
 
     -- storenode script 1
     …                                 facts, as comments, and statements
     -- end <statements> <sha256>
 
-The last line counts the statements and holds the SHA-256 of every byte before it. A script with the
-first line and without the last is *cut*; with a last line that says otherwise it is *corrupt*. Text
-without either is no backup, but a script that somebody wrote: nothing proves that it is all there.
+The last line counts the statements and holds the SHA-256 of all bytes before it. A script with the
+first line but without the last is *cut*; one whose last line does not match is *corrupt*. Text
+without either is an ordinary script and no backup: nothing proves that it is complete.
 Lines end with `\\n` alone.
 """
 
@@ -24,39 +23,40 @@ from storage.backups.forms import MAGIC, SCRIPT_BEGINS
 
 FORMAT: Final = 1
 BEGINS: Final = f"{SCRIPT_BEGINS.decode()} {FORMAT}\n"
-"""The first line."""
+"""First line of a script backup."""
 _FORMAT: Final = re.compile(rb" ([0-9]{1,9})\n")
 _END: Final = re.compile(rb"(?<=\n)-- end ([0-9]{1,18}) ([0-9a-f]{64})\n?\Z")
 _END_BYTES: Final = 128
-"""More than any last line has."""
+"""Upper bound for the bytes of the last line."""
 
 
 class Sealing:
-    """Makes the bytes of a script of its text, the last line among them."""
+    """Encoder of a script backup: turns text into bytes and adds the last line."""
 
     def __init__(self) -> None:
         self._digest = sha256()
         self.size = 0
-        """Bytes made so far."""
+        """Bytes encoded so far."""
 
     def add(self, text: str) -> bytes:
-        """The bytes of the next part of the text."""
+        """Encode the next part of the text."""
         data = text.encode()
         self._digest.update(data)
         self.size += len(data)
         return data
 
     def end(self, statements: int) -> bytes:
-        """The last line."""
+        """Encode the last line."""
         line = f"-- end {statements} {self._digest.hexdigest()}\n".encode()
         self.size += len(line)
         return line
 
 
 class Opening:
-    """The text of a script as it is read, and at its end whether that was all of it.
+    """Decoder of a script backup. Verifies at the end that the text is complete.
 
-    :ivar statements: how many there are, by the last line; None: it was not read, or is not there
+    :ivar statements: number of statements by the last line; None: not read, or there is no last
+        line
     """
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ class Opening:
         self._begun = False
 
     def texts(self, chunks: Iterable[bytes]) -> Iterator[str]:
-        """The text without its last line, in parts cut anywhere.
+        """Yield the text without its last line, in parts cut anywhere.
 
-        :raises BackupCorrupt: it is a backup of another form, no UTF-8, or not what was written
-        :raises BackupCut: it begins as a backup and ends early. Both are known only when all was
-            read
+        :raises BackupCorrupt: another form of backup, no UTF-8, or not as written
+        :raises BackupCut: the file begins as a backup and ends early. Both may be known only after
+            all parts have been read
         """
         for chunk in chunks:
             yield self._add(chunk)

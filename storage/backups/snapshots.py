@@ -1,12 +1,12 @@
-"""Snapshots: every logged key of one view, in key order, or those of one place.
+"""Snapshots: all logged keys of one view in key order, or those of one place.
 
-The stream of a snapshot is pairs: length of the key (4), length of the value (4), key, value. They
-are what the state hash is made of, so a store made of them has the hash that its origin had. What
-indexes hold is left out, as it is of the log, and made again by whoever loads the records.
+The stream of a snapshot is pairs: length of the key (4), length of the value (4), key, value. The
+state hash covers the same bytes, so a restored store has the hash of its origin. Index entries are
+left out, as they are of the log, and rebuilt when the records are loaded.
 
-What is read is one view of the state, at a commit that is released, while others write on. Reading
-is the loop's work, in slices (`pieces`); checks, seals and writing are a thread's (`Snapshot`).
-`write` does both, for who has a thread to itself.
+A snapshot reads one view of the state, at a committed sequence, while writes continue. Reading runs
+on the loop, in slices (`pieces`); checksums, encryption and writing run in a thread (`Snapshot`).
+`write` does both, for callers with a thread of their own.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from storage.frames import BODY_BYTES_MAX
 from storage.sealing import Key
 
 LENGTHS: Final = Struct(">II")
-"""Before each pair."""
+"""Header of each pair: bytes of key and of value."""
 PAIR_BYTES_MAX: Final = BODY_BYTES_MAX
-"""What no commit could have written stands in no state. A longer length is damage."""
+"""Largest valid pair: no commit could have written more, so a longer length is damage."""
 
 
 class Piece(NamedTuple):
-    """Some pairs, as the stream has them."""
+    """Encoded pairs of the stream, with their numbers."""
 
     data: bytes
     pairs: int
@@ -41,11 +41,11 @@ class Piece(NamedTuple):
 
 
 def pieces(view: Reader, place: Place | None = None) -> Iterator[Piece]:
-    """The pairs of a snapshot, some hundreds at a time, or some megabytes.
+    """Yield the pairs of a snapshot, some hundreds or some megabytes at a time.
 
-    :param view: what a commit left, and no part of the one after it
-    :raises Unknown: the store has no such place; at the first step
-    :raises EngineFailed: the view can't be read
+    :param view: state at a commit, without any part of the next one
+    :raises Unknown: the store has no such place; raised at the first step
+    :raises EngineFailed: reading the view fails
     """
     found = _everything(view) if place is None else places.pairs(view, place)
     return map(_piece, found)
@@ -61,7 +61,7 @@ def _piece(pairs: list[Pair]) -> Piece:
 
 
 def packed(pairs: list[Pair]) -> bytes:
-    """Pairs as the stream has them."""
+    """Encode pairs for the stream."""
     pack = LENGTHS.pack
     parts: list[bytes] = []
     for key, value in pairs:
@@ -70,10 +70,10 @@ def packed(pairs: list[Pair]) -> bytes:
 
 
 class Snapshot:
-    """A snapshot on its way into a file.
+    """Writer of a snapshot.
 
     :param sink: takes the bytes of the file
-    :param key: what it is sealed with; None: it is not
+    :param key: key that seals the file; None: in clear
     """
 
     def __init__(self, facts: SnapshotFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
@@ -83,13 +83,13 @@ class Snapshot:
         self._records = 0
 
     def add(self, piece: Piece) -> None:
-        """The next of `pieces`."""
+        """Append the next piece of `pieces`."""
         self._writer.add(piece.data)
         self._pairs += piece.pairs
         self._records += piece.records
 
     def end(self) -> Written:
-        """All of them were added."""
+        """Finish the file after the last piece."""
         sequence = self._facts.at.sequence
         digest = self._writer.end(self._pairs, self._records, sequence)
         return Written(
@@ -105,11 +105,11 @@ class Snapshot:
 def write(
     view: Reader, facts: SnapshotFacts, sink: Sink, rng: Rng, key: Key | None = None
 ) -> Generator[None, None, Written]:
-    """Write a snapshot, giving control back between slices.
+    """Write a snapshot. Yields between slices.
 
-    :param view: stands at `facts.at`
-    :raises Unknown: the store has no such place. Nothing was written
-    :raises EngineFailed: the view can't be read
+    :param view: state at `facts.at`
+    :raises Unknown: the store has no such place; nothing was written
+    :raises EngineFailed: reading the view fails
     """
     found = pieces(view, facts.place)
     first = next(found, Piece(b"", 0, 0))
@@ -123,9 +123,9 @@ def write(
 
 
 class SnapshotBackup:
-    """A snapshot that is read.
+    """Reader of a snapshot.
 
-    :param file: stays the caller's to close
+    :param file: closed by the caller
     :raises BackupCut, BackupCorrupt, WrongKey, StoreTooNew: as `container.Reader`
     """
 
@@ -134,30 +134,31 @@ class SnapshotBackup:
         self.facts = self._reader.facts(SnapshotFacts)
         self.sealed = self._reader.header.sealed
         self.pairs = 0
-        """Read so far …"""
+        """Pairs read so far."""
         self.records = 0
-        """… and records of tables among them."""
+        """Table records among them."""
 
     @property
     def offset(self) -> int:
-        """How many bytes of the file have been read."""
+        """Bytes of the file read so far."""
         return self._reader.offset
 
     @property
     def sha256(self) -> bytes:
-        """Of what was read so far."""
+        """SHA-256 of the bytes read so far."""
         return self._reader.sha256
 
     @property
     def stream(self) -> bytes:
-        """Digest of the pairs that were read: of all of them the hash of the state."""
+        """Digest of the pairs read so far; at the end the state hash."""
         return self._reader.stream
 
     def lists(self) -> Iterator[list[Pair]]:
-        """The pairs in key order, those of a chunk at a time. When it ends, all of them were there.
+        """Yield the pairs in key order, about one chunk at a time. Exhaustion proves that all were
+        present.
 
         :raises BackupCut: the file ends early
-        :raises BackupCorrupt: at what was not written so
+        :raises BackupCorrupt: a pair is not as written
         """
         last = keys.EVERYTHING[0]
         waiting: list[bytes] = []
@@ -191,15 +192,18 @@ class SnapshotBackup:
 
 
 def _is_of_state(key: bytes) -> bool:
-    """Whether a key may be one that the log speaks of."""
+    """True if the log may contain this key: it is in the store's range and not derived."""
     if not key.startswith(keys.STORE_RANGE) or len(key) <= keys.TAG_AT or keys.is_derived(key):
         return False
     return len(key) > keys.RECORD_PREFIX_BYTES or not keys.is_record(key)
 
 
 def taken_apart(data: bytes) -> tuple[list[Pair], int, int]:
-    """The pairs of a stretch of the stream that are whole, where they end, and how many bytes from
-    there the next one has, as far as that is known."""
+    """Decode the whole pairs of a part of the stream.
+
+    Return the pairs, the offset behind them, and the bytes that the next pair needs from there, as
+    far as known.
+    """
     pairs: list[Pair] = []
     at, size, unpack = 0, len(data), LENGTHS.unpack_from
     while at + LENGTHS.size <= size:

@@ -1,4 +1,4 @@
-"""A backup file read through: what it holds, and whether all of it is there."""
+"""Verification of backup files: read one through and report its contents and completeness."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from storage.sealing import Key
 
 Result = Literal["whole", "cut", "corrupt"]
 Tick = Callable[[int], None]
-"""Told now and then how many bytes have been read. What it raises ends the reading."""
+"""Progress callback: bytes read so far. An exception that it raises ends the verification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a file holds. Of one that is not whole: as far as it is."""
+    """Contents of a backup file; of a damaged one, those of its valid part."""
 
     form: Form
     result: Result
     sealed: bool
     at: int | None = None
-    """Of one that is not whole: the byte where what is whole ends."""
+    """Byte offset where the valid part of a damaged file ends."""
     problem: str | None = None
-    """Of one that is not whole: what is wrong, for people."""
+    """Description of the damage for the user."""
     facts: SnapshotFacts | LogFacts | None = None
-    """None: not even these are whole."""
+    """Metadata; None if it is damaged too."""
     sequence: int = 0
-    """The last commit that is whole in it."""
+    """Sequence of the last valid commit."""
     records: int = 0
-    """Records of tables in a snapshot; of a log, frames."""
+    """Table records of a snapshot; frames of a log."""
     sha256: bytes = b""
-    """Of a whole file."""
+    """SHA-256 of the file, if it is whole."""
 
 
 def verify(file: File, key: Key | None = None, tick: Tick | None = None) -> Report:
-    """Read a snapshot or a log through. Takes as long as reading the file does: for a thread.
+    """Read a snapshot or log backup through. Takes as long as reading the file: call it in a
+    thread.
 
-    :param file: stays the caller's to close
-    :raises BackupCorrupt: it begins as neither
-    :raises WrongKey: it is sealed, and not with this key
-    :raises StoreTooNew: a later version wrote it
+    :param file: closed by the caller
+    :raises BackupCorrupt: the file begins as neither
+    :raises WrongKey: the file is sealed with another key
+    :raises StoreTooNew: a later version wrote the file
     """
     form = form_of(file)
     if form is None or form is Form.SCRIPT:
