@@ -1,36 +1,37 @@
-"""The rules of hand-outs: taken, acknowledged, handed out again, given up, moved.
+"""Deliveries of a group (hand-outs): at-least-once, ack deadlines, redelivery, dead letters.
 
-A message that a group has looked at and is not done with has a hand-out (`rows.py`) in one
-of three states:
+A message that a group has read and is not done with has a delivery row (`rows.py`) in one of three
+states:
 
-- OUT: a member has it, until its deadline;
-- WAITING: it is to be handed out, again or for the first time, when it is due;
+- OUT: in flight, a member has it until its ack deadline (SQS: visibility timeout);
+- WAITING: to be delivered, again or for the first time, once it is due;
 - PARKED: in a group ORDERED BY KEY, an earlier message of its key is not done.
 
 Invariants:
 
-- Messages handed out together share an entry of the index of deadlines: time · first position →
-  how many are still out under it (4) · last position (8). It goes with the last of them.
-- Every hand-out that is WAITING stands in the index of what is ready under its time.
-- The head of a key (position (8) · how many are parked behind it (4)) is its earliest hand-out, and
+- Messages delivered together share an entry of the ack deadline index: time · first position →
+  number still in flight under it (4) · last position (8). It is deleted with the last of them.
+- Every WAITING delivery is in the index of ready messages under its time.
+- The head of a key (position (8) · number parked behind it (4)) is its earliest delivery, and
   the only one that is not parked.
-- What a deadline has passed for is no longer out, whether or not somebody has taken it back: it is
-  due since then, or since its backoff from then on. So nothing depends on who looks, and when.
-- Except that no deadline has passed of what nobody has been shown: as long as the commit of a
-  hand-out is not released, it is out. A stalled disk spends no attempt. What is released late gets
-  its time from then on (`HandOuts.count_from_now`).
+- A delivery whose ack deadline has passed is no longer in flight, even if it has not been taken
+  back yet. It is due since then, or since its backoff after that. So the outcome does not depend
+  on when the expiry runs.
+- Exception: an ack deadline does not pass before the member has received the delivery. While the
+  commit of a delivery is unreleased, the delivery is in flight, so a stalled disk uses up no
+  attempt. A late release restarts the deadline (`HandOuts.count_from_now`).
 
-| file | what it holds |
+| file | contents |
 |---|---|
-| `rows.py` | the row of a hand-out, and the receipt that names one |
-| `hand_outs.py` | all of it: beginning anew, trimming, and what INFO says |
-| `taking.py` | what a TAKE gets |
+| `rows.py` | the row of a delivery, and its receipt |
+| `hand_outs.py` | the complete class: seek, trimming, and the figures of INFO |
+| `taking.py` | TAKE |
 | `answering.py` | ACK, NACK, EXTEND, GIVE UP |
-| `lapsing.py` | deadlines that have passed, and dead letters |
-| `books.py` | rows, indexes and the order by key, and how they are kept together |
+| `lapsing.py` | expiry of ack deadlines, and dead letters |
+| `books.py` | rows, indexes and the order by key, and how they are kept consistent |
 
-The files but the first hold a class each, which inherits from the one below it: a class that is
-compiled has one parent.
+Each file but the first holds one class, which inherits from the one below it: a compiled class
+has one parent.
 """
 
 from storage.hand_outs.answering import PART

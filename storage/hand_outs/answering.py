@@ -1,4 +1,4 @@
-"""What members answer: done, again, longer, given up; each names hand-outs by their receipts."""
+"""Acknowledgements: ACK, NACK, EXTEND and GIVE UP of deliveries, each named by its receipt."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from storage.hand_outs.lapsing import GIVEN_UP, REFUSED, Lapsing, Over
 from storage.hand_outs.rows import OUT, HandOut, Named, parsed_receipts, topic_named, unpacked
 
 _FEW: Final = 8
-"""Up to so many rows, or among so many times as many positions, a scan costs more than gets."""
+"""Threshold between gets and a scan. A scan pays off for more rows than this, spread over fewer
+positions than this many times their number."""
 PART: Final = 256
-"""Receipts worked on between two ticks: about a millisecond."""
+"""Receipts processed between two ticks: about a millisecond of work."""
 
 
 class Answering(Lapsing):
-    """Takes the answers of members."""
+    """Acknowledgements of one group's deliveries."""
 
     __slots__ = ("_settled",)
 
     def ack(self, receipts: Sequence[str]) -> Answer:
-        """`{acked, stale, stale_receipts}`.
+        """Acknowledge deliveries. Return `{acked, stale, stale_receipts}`.
 
-        :raises BadRequest: what is no receipt, too many of them
+        :raises BadRequest: a malformed receipt, or too many of them
         """
         done = 0
         for out in self._out(receipts):
@@ -40,11 +41,15 @@ class Answering(Lapsing):
     def nack(
         self, receipts: Sequence[str], delay_us: int | None = None, error: str | None = None
     ) -> Answer:
-        """`{nacked, stale, stale_receipts}`: to be handed out again after `delay_us`; None: after
-        the group's backoff.
+        """Negatively acknowledge deliveries: redeliver after `delay_us`, or after the group's
+        backoff (None).
 
-        :raises BadRequest: as `ack`; an error too long, a negative delay
-        :raises TooLarge: the dead letters are too much for the transaction, which is spoilt
+        Return `{nacked, stale, stale_receipts}`.
+
+        :raises BadRequest: as `ack`; `error` is too long, or the delay is negative or over 1000
+            years
+        :raises TooLarge: the dead letters exceed the transaction's limit; the transaction is
+            unusable
         """
         said = _checked_error(error)
         if delay_us is not None and not 0 <= delay_us <= limits.SPAN_SECONDS * 1_000_000:
@@ -65,9 +70,10 @@ class Answering(Lapsing):
         return self._answer("nacked", receipts, done)
 
     def extend(self, receipts: Sequence[str], by_us: int) -> Answer:
-        """`{extended, stale, stale_receipts}`: due `by_us` from now.
+        """Set the ack deadline of deliveries to `by_us` from now. Return `{extended, stale,
+        stale_receipts}`.
 
-        :raises BadRequest: as `ack`; of `by_us`
+        :raises BadRequest: as `ack`; `by_us` is not over 0, or over 1000 years
         """
         if not 0 < by_us <= limits.SPAN_SECONDS * 1_000_000:
             raise BadRequest("BY takes a duration over 0 and up to 1000 years")
@@ -80,9 +86,11 @@ class Answering(Lapsing):
         return self._answer("extended", receipts, done)
 
     def count_from_now(self, receipts: Sequence[str]) -> set[int]:
-        """Give hand-outs all of the group's deadline once more: nobody has heard of them until now.
-        One that was given more than that stays as it is. Answers the positions of the others that
-        are still out."""
+        """Restart the ack deadline of deliveries that members receive only now.
+
+        A longer deadline stays as it is. Return the positions of the extended deliveries that are
+        still in flight.
+        """
         done: set[int] = set()
         due_us = self._now_us + self.group.deadline_us
         for found in self._out(receipts, overdue=True):
@@ -94,7 +102,7 @@ class Answering(Lapsing):
         return done
 
     def give_up(self, receipts: Sequence[str], error: str | None = None) -> Answer:
-        """`{given_up, stale, stale_receipts}`: dead letters at once.
+        """Dead-letter deliveries at once. Return `{given_up, stale, stale_receipts}`.
 
         :raises BadRequest, TooLarge: as `nack`
         """
@@ -112,7 +120,8 @@ class Answering(Lapsing):
         return self._answer("given_up", receipts, done)
 
     def _answer(self, word: str, receipts: Sequence[str], done: int) -> Answer:
-        """What became of the receipts. One that is named twice is good once."""
+        """Return the response to an acknowledgement. A receipt given twice counts once and is stale
+        once."""
         stale: list[str] = []
         if done < len(receipts):
             for receipt, one in zip(receipts, parsed_receipts(receipts), strict=True):
@@ -140,10 +149,13 @@ class Answering(Lapsing):
     def _out(
         self, receipts: Sequence[str], *, overdue: bool = False
     ) -> Iterator[dict[int, HandOut]]:
-        """What the receipts name that is out and theirs, by position and in its order, in parts.
+        """Yield the in-flight deliveries that the receipts name, by position and in its order, in
+        parts.
 
-        :param overdue: also what has lapsed, as long as nobody has taken it back
-        :raises BadRequest: before the first
+        A receipt of an earlier delivery, or of another group or epoch, names none.
+
+        :param overdue: also include expired ones that have not been taken back yet
+        :raises BadRequest: a malformed receipt; raised before the first part
         """
         named = parsed_receipts(receipts)
         state = self._load()
@@ -171,7 +183,7 @@ class Answering(Lapsing):
                 self._tick()
 
     def _rows_of(self, positions: list[int]) -> Iterator[tuple[int, bytes]]:
-        """The rows of positions in order, those that there are."""
+        """Yield the rows of positions in order; positions without a row are skipped."""
         tx, prefix = self._tx, self.group.hand_outs
         if len(positions) > _FEW and positions[-1] - positions[0] < _FEW * len(positions):
             wanted = {prefix + NUMBER.pack(position): position for position in positions}
@@ -188,7 +200,10 @@ class Answering(Lapsing):
 
 
 def _checked_error(error: str | None) -> bytes:
-    """:raises BadRequest: too long"""
+    """Encode the error text of a NACK or GIVE UP.
+
+    :raises BadRequest: it is too long
+    """
     if error is None:
         return b""
     check_unicode(error)

@@ -1,5 +1,8 @@
-"""A group's hand-outs as one transaction keeps them: their rows, the index of deadlines, what is
-ready, the order by key, and how far the group has come."""
+"""Rows and indexes of a group's deliveries, as one transaction changes them together.
+
+These are the delivery rows, the index of ack deadlines, the index of messages ready for redelivery,
+the order by key, and the group's cursors.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +23,30 @@ from storage.transactions import Transaction
 Answer = dict[str, Any]
 
 ENTRY: Final = Struct(">IQ")
-"""Of the index of deadlines: how many are out under it, and the last position of them."""
+"""Value of an ack deadline entry: number of deliveries in flight under it, and the last of their
+positions."""
 PLACE: Final = Struct(">QQ")
-"""Time and position, in both indexes."""
+"""Time (µs) and position, as in the keys of both indexes."""
 _HEAD: Final = Struct(">QI")
 
 AHEAD_US: Final = 1_000_000
-"""How far beyond now an index is looked at, so as not to look again before something can be due."""
+"""Lookahead (µs) when an index is scanned, so that the next scan is not due before an entry can be.
+"""
 STEP: Final = 64
-"""Messages looked at together, once some were not to be handed out."""
+"""Messages read per step after the first, that is once some were not deliverable."""
 
 _NEAR: Final = 4
-"""Messages that are looked at one by one for the first that is not done."""
+"""Positions probed one by one for the first message that is not done, before a scan."""
 
 
 class Books:
-    """Of one group in one transaction."""
+    """Delivery rows and indexes of one group in one transaction."""
 
     __slots__ = ("_before", "_messages", "_now_us", "_state", "_tick", "_tx", "dead", "group",
                  "more", "soonest_us", "wakes")  # fmt: skip
 
     def __init__(self, tx: Transaction, group: Group, tick: Tick | None = None) -> None:
-        """:param tick: called now and then while many receipts are worked on"""
+        """:param tick: called from time to time while many receipts are processed"""
         self._tx = tx
         self._tick = tick
         self._messages = MessageRows(tx, group.topic)
@@ -50,16 +55,17 @@ class Books:
         self._before = b""
         self.group = group
         self.wakes = False
-        """Whether a TAKE that waits may find something now: a message to be handed out again, or
-        room for more in flight."""
+        """True if a blocked TAKE may succeed: a message is ready for redelivery, or there is room
+        in flight."""
         self.dead: Topic | None = None
-        """The topic into which a dead letter was put: whoever waits for its messages may find it.
-        """
+        """Dead letter topic that received a message, so that its waiting consumers can be woken."""
         self.more = False
-        """Whether a `take` or `lapse` stopped at the end of its slice: there is more to look at,
-        so a `take` that found nothing is to be called again."""
+        """True if a `take` or `lapse` stopped at the end of its slice with work left.
+
+        A `take` that found no message must then be called again.
+        """
         self.soonest_us = 0
-        """The earliest time written here at which a hand-out lapses or is due; 0: none."""
+        """Earliest time written here at which a delivery expires or is ready (µs); 0: none."""
 
     # --- rows -----------------------------------------------------------------------------------
 
@@ -68,7 +74,7 @@ class Books:
         return self._state
 
     def _store(self) -> None:
-        """Keep where the group stands."""
+        """Write the group's state row if it changed."""
         row = self._state.pack()
         if differ(self._before, row):
             self._tx.put(self.group.state, row)
@@ -92,15 +98,18 @@ class Books:
                 yield position, unpacked(row)
 
     def _has_lapsed(self, position: int, row: HandOut) -> bool:
-        """Whether the deadline of what is out has passed."""
+        """True if the ack deadline of an in-flight delivery has passed.
+
+        False as long as the commit of the delivery is unreleased: no member has received it yet.
+        """
         if row.due_us > self._now_us:
             return False
         return not self._tx.is_unreleased(self._place(position))
 
-    # --- what comes of a hand-out ---------------------------------------------------------------
+    # --- ends of a delivery ---------------------------------------------------------------------
 
     def _leave(self, out: dict[int, HandOut]) -> None:
-        """Take hand-outs off the index of deadlines: they are no longer out."""
+        """Remove deliveries from the ack deadline index: they are no longer in flight."""
         tx, deadlines = self._tx, self.group.deadlines
         entries: Counter[tuple[int, int]] = Counter()
         for row in out.values():
@@ -120,7 +129,7 @@ class Books:
         self._state.out -= len(out)
 
     def _forget(self, gone: dict[int, HandOut]) -> None:
-        """Remove hand-outs: the group is done with their messages."""
+        """Delete delivery rows: the group is done with their messages."""
         if not gone:
             return
         state = self._state
@@ -133,9 +142,9 @@ class Books:
             self._commit()
 
     def _commit(self) -> None:
-        """Find the first message that is not done."""
+        """Advance `committed` to before the first message that is not done."""
         tx, state, prefix = self._tx, self._state, self.group.hand_outs
-        # Mostly it is not far, and a few looks cost less than a scan through what is in flight.
+        # It is mostly near, and a few gets cost less than a scan through the deliveries in flight.
         for position in range(state.committed + 1, min(state.committed + _NEAR, state.cursor) + 1):
             if tx.get(prefix + NUMBER.pack(position)) is not None:
                 state.committed = position - 1
@@ -151,7 +160,11 @@ class Books:
             begin, width = end, width * 4
 
     def _return(self, position: int, row: HandOut, since_us: int, delay_us: int | None) -> None:
-        """Let a message that is no longer out wait for its next hand-out."""
+        """Schedule the redelivery of a message that is no longer in flight.
+
+        :param since_us: start of the delay
+        :param delay_us: delay; None: the group's backoff for this attempt
+        """
         if delay_us is None:
             steps = self.group.backoff_us
             delay_us = steps[min(row.attempt, len(steps)) - 1] if steps else 0
@@ -170,12 +183,12 @@ class Books:
     # --- deadlines ------------------------------------------------------------------------------
 
     def _enter(self, due_us: int, first: int, last: int, count: int) -> int:
-        """Put hand-outs on the index of deadlines; their flags."""
+        """Add deliveries to the ack deadline index. Return the flags of their rows."""
         key = self.group.deadlines + PLACE.pack(due_us, first)
         entry = self._tx.get(key)
         flags = ALONE if count == 1 else 0
         if entry is not None:
-            # Of others with the same deadline, that were once handed out with the first of these.
+            # An entry of other deliveries with the same deadline and the same first position.
             others, before = ENTRY.unpack(entry)
             count, last, flags = count + others, max(last, before), 0
         self._tx.put(key, ENTRY.pack(count, last))
@@ -184,7 +197,7 @@ class Books:
 
     def _expects_deadline(self, due_us: int) -> None:
         state = self._state
-        # With nothing out the index is empty, whatever was known of it.
+        # With none in flight the index is empty, so the known bound is void.
         known = state.deadlines_from_us if state.out else due_us
         state.deadlines_from_us = min(known, due_us)
         self._expects(due_us)
@@ -194,11 +207,13 @@ class Books:
             self.soonest_us = time_us
 
     def next_due_us(self, *, ready: bool = True) -> int | None:
-        """Log time when the next hand-out lapses or is ready to be handed out again, now and the
-        past included; None when there is neither. Messages not yet looked at are not considered.
+        """Return the log time of the next expiry or redelivery, also if it has passed; None if
+        there is none.
 
-        :param ready: False: only when one lapses, which is all that happens while nobody takes.
-            What can't be handed out because as many are in flight as may is not ready.
+        Messages behind the cursor, which the group has not read yet, are not considered.
+
+        :param ready: False: consider expiries only, which are all that happens without a TAKE. With
+            the maximum in flight, no message counts as ready for redelivery.
         """
         group = self.group
         state, _ = standing(self._tx, group)
@@ -217,7 +232,7 @@ class Books:
         return None
 
     def _from(self, prefix: bytes, from_us: int, to_us: int) -> Iterator[tuple[bytes, bytes]]:
-        """The entries of an index from one time to before another."""
+        """Yield the entries of an index from one time (inclusive) to another (exclusive)."""
         start, end = prefix + NUMBER.pack(from_us), prefix + NUMBER.pack(to_us)
         for pairs in self._tx.scan(start, end):
             yield from pairs
@@ -225,7 +240,7 @@ class Books:
     # --- order by key ---------------------------------------------------------------------------
 
     def _head(self, key: bytes) -> tuple[int, int] | None:
-        """The position of a key's head, and how many are parked behind it."""
+        """Return the position of a key's head, and the number of messages parked behind it."""
         row = self._tx.get(self.group.heads + key + b"\0")
         return None if row is None else _HEAD.unpack(row)
 
@@ -242,7 +257,7 @@ class Books:
         state.parked += 1
 
     def _release(self, position: int, key: bytes) -> None:
-        """The head of a key is done: the next message of the key takes its place."""
+        """Replace a key's head that is done by the next parked message of that key."""
         if not key:
             return
         tx, group, state = self._tx, self.group, self._state
@@ -252,7 +267,7 @@ class Books:
         if not head[1]:
             tx.delete(group.heads + key + b"\0")
             return
-        # From the head on, so as not to pass over what was released before it.
+        # Start at the head's position, so as to skip the tombstones of earlier messages.
         prefix = group.parked + key + b"\0"
         start, end = prefix + NUMBER.pack(position), keys.within(prefix)[1]
         found = next(tx.scan(start, end))[0][0]

@@ -1,4 +1,4 @@
-"""All that a group does with its hand-outs."""
+"""Deliveries of a group: the complete class, with seek, trimming and the figures of INFO."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from storage.topics import Place
 
 
 class HandOuts(Taking):
-    """What a group hands out, in one transaction. What raises a refusal has changed nothing."""
+    """Deliveries of one group in one transaction. A call that raises a refusal changes nothing."""
 
     __slots__ = ()
 
-    # --- beginning anew, trimming ---------------------------------------------------------------
+    # --- seek, trimming -------------------------------------------------------------------------
 
     def move(self, place: Place) -> int:
-        """Begin anew at a place; its position. Every receipt given before goes stale.
+        """Reset the group to a place. Return its position; all earlier receipts become stale.
 
-        :raises BadRequest: no such position
+        :raises BadRequest: the topic has no such position
         """
         groups.begin(self._tx, self.group, self._messages.position_at(place))
         self.wakes = True
         return standing(self._tx, self.group)[0].committed
 
     def trimmed(self, first: int) -> Iterator[None]:
-        """Messages before a position were removed: forget their hand-outs, in steps."""
+        """Forget the deliveries of messages trimmed before `first`. Yields between steps."""
         state, prefix = self._load(), self.group.hand_outs
         if state.committed >= first - 1:
             return
@@ -63,7 +63,7 @@ class HandOuts(Taking):
     # --- for INFO -------------------------------------------------------------------------------
 
     def _lapsed(self, state: Standing) -> int:
-        """How many are still to be taken back though their deadline has passed."""
+        """Count the expired deliveries that have not been taken back yet."""
         if not state.out or state.deadlines_from_us > self._now_us:
             return 0
         found = 0
@@ -84,13 +84,15 @@ class HandOuts(Taking):
         return found
 
     def overdue(self) -> int:
-        """How many are out, or were, whose deadline has passed."""
+        """Count the deliveries whose ack deadline has passed and that have not been taken back."""
         return self._lapsed(standing(self._tx, self.group)[0])
 
     def figures(self) -> Answer:
-        """`{name, handed_out, committed, lag, pending, waiting, in_flight, width, redelivered,
-        dead_lettered, deadline, max_in_flight, deliveries, dead_letter, epoch}` and `backoff,
-        ordered`, as `INFO FOR GROUP` answers them; deadline and backoff are durations."""
+        """Return the figures of `INFO FOR GROUP`; deadline and backoff are durations.
+
+        `{name, handed_out, committed, lag, pending, waiting, in_flight, width, redelivered,
+        dead_lettered, deadline, max_in_flight, deliveries, dead_letter, epoch, backoff, ordered}`
+        """
         group = self.group
         state, _ = standing(self._tx, group)
         last, _ = self._messages.end()
@@ -104,7 +106,7 @@ class HandOuts(Taking):
             "pending": pending,
             "waiting": pending - in_flight,
             "in_flight": in_flight,
-            # What was trimmed before it was handed out is done all the same.
+            # Messages trimmed before their delivery count as done.
             "width": max(state.handed_out - state.committed, 0),
             "redelivered": state.redelivered,
             "dead_lettered": state.dead_lettered,

@@ -1,5 +1,5 @@
-"""Deadlines that have passed: hand-outs are taken back, and those that were the last become dead
-letters."""
+"""Expiry of ack deadlines: deliveries are taken back, and after the last one a message is
+dead-lettered."""
 
 from __future__ import annotations
 
@@ -17,41 +17,44 @@ from storage.topics import find_topic
 DEAD_HEADERS: Final = (
     "dead-topic", "dead-group", "dead-position", "dead-attempts", "dead-error", "dead-at",
 )  # fmt: skip
-"""What a dead letter says of where it comes from."""
+"""Headers of a dead letter that name its origin."""
 LAPSED: Final = "the deadline passed"
 REFUSED: Final = "it was refused"
 GIVEN_UP: Final = "it was given up"
 SPENT: Final = "it has had its deliveries"
-"""The error of a dead letter of which nobody has said any: what became of its last hand-out."""
+"""Default errors of dead letters, if no NACK gave one: the outcome of the last delivery."""
 
 _STEP_BYTES: Final = limits.MIB
-"""Of dead letters put into their topic together, about: a few milliseconds."""
+"""Approximate bytes of dead letters appended per step: a few milliseconds of work."""
 
 
 class Over:
-    """Messages whose last hand-out is over: they are to be dead letters."""
+    """Messages whose last delivery is over, to be dead-lettered."""
 
     __slots__ = ("became", "bytes", "letters", "rows")
 
     def __init__(self, became: str) -> None:
-        """:param became: what becomes of their last hand-outs"""
+        """:param became: outcome of the last delivery, the default error"""
         self.became = became
         self.rows: dict[int, HandOut] = {}
-        """By their positions."""
+        """Delivery rows by position."""
         self.letters: dict[int, bytes] = {}
-        """Those that were made before all is known that is over."""
+        """Dead letters encoded so far, by position."""
         self.bytes = 0
-        """What these take."""
+        """Bytes of those letters."""
 
 
 class Lapsing(Books):
-    """Takes back what was out for too long."""
+    """Expiry of deliveries, and dead letters."""
 
     __slots__ = ()
 
     def lapse(self, most: int = limits.LAPSE_HAND_OUTS) -> int:
-        """Take back about so many hand-outs whose deadline has passed, fewer where they make
-        large dead letters; how many there were. `more` says whether any are left."""
+        """Expire about `most` deliveries past their ack deadline, fewer if their dead letters are
+        large.
+
+        Return their number. `more` is True if any are left.
+        """
         self._load()
         self.more = False
         done = self._lapse(most)
@@ -71,7 +74,7 @@ class Lapsing(Books):
                 self.more = time_us <= now_us
                 next_us = time_us
                 break
-            if unreleased >= most:  # there is nothing to be done about them now
+            if unreleased >= most:  # none of these can be taken back yet
                 next_us = time_us
                 break
             count, last = ENTRY.unpack(entry)
@@ -80,8 +83,8 @@ class Lapsing(Books):
             if taken_back == count:
                 self._tx.delete(key)
                 continue
-            # What is left stands in the entry still: nobody has been shown it, or the dead letters
-            # would be more than one commit should hold.
+            # The rest stays in the entry: it is unreleased, so no member has received it, or its
+            # dead letters would exceed one commit.
             assert taken_back < count, "an entry counts what is out under it"
             left_us = min(left_us, time_us)
             unreleased += count - taken_back
@@ -95,11 +98,13 @@ class Lapsing(Books):
         return done
 
     def _take_back(self, due_us: int, first: int, last: int, over: Over) -> int:
-        """Take back what is out under one entry of the index of deadlines; how much that is: all
-        that has been shown to anybody, unless it makes more dead letters than one commit should
-        hold.
+        """Take back the in-flight deliveries under one entry of the ack deadline index. Return
+        their number.
 
-        :param over: gets what is to be a dead letter
+        Unreleased deliveries stay, since no member has received them. Messages to be dead-lettered
+        stay too, once the dead letters reach the limit of one commit.
+
+        :param over: collects the messages to dead-letter
         """
         is_full = self._state.out >= self.group.in_flight
         back: dict[int, HandOut] = {}
@@ -113,7 +118,7 @@ class Lapsing(Books):
                     self._end(position, row, over)
                 back[position] = row
         self._state.out -= len(back)
-        if is_full and back:  # else who takes would be woken by its own look, again and again
+        if is_full and back:  # otherwise a blocked TAKE would wake itself again and again
             self.wakes = True
         for position, row in back.items():
             if position not in over.rows:
@@ -123,21 +128,23 @@ class Lapsing(Books):
     # --- dead letters ---------------------------------------------------------------------------
 
     def _is_last(self, row: HandOut) -> bool:
-        """Whether a hand-out was the last one that its message gets."""
+        """True if the message has had its maximum number of deliveries."""
         deliveries = self.group.deliveries
         return deliveries is not None and row.attempt >= deliveries
 
     def _end(self, position: int, row: HandOut, over: Over) -> None:
-        """Count a message among those whose last hand-out is over."""
+        """Collect a message to dead-letter, and encode its dead letter if the group has a topic for
+        them."""
         over.rows[position] = row
         if self.group.dead_letter is not None:
             letter = over.letters[position] = self._letter(position, row, over.became)
             over.bytes += len(letter)
 
     def _bury(self, over: Over) -> None:
-        """Make dead letters of messages that are no longer out, in the order of their positions.
+        """Dead-letter messages that are no longer in flight, in the order of their positions.
 
-        :raises TooLarge: of the transaction, as soon as it is: no more of them are made then
+        :raises TooLarge: the transaction exceeds its limit; raised at once, before further letters
+            are encoded
         """
         if not over.rows:
             return
@@ -153,7 +160,7 @@ class Lapsing(Books):
         self._forget(over.rows)
 
     def _letters(self, over: Over) -> Iterator[list[bytes]]:
-        """The dead letters, some at a time: all of them may be more than a transaction holds."""
+        """Yield the dead letters in steps, since all of them may exceed the transaction's limit."""
         some: list[bytes] = []
         size = 0
         for position in sorted(over.rows):

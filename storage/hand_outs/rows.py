@@ -1,19 +1,18 @@
-"""The row of a hand-out, and the receipt that names one. Their rules: the head of
-`hand_outs/__init__.py`.
+"""Format of a delivery's row and of its receipt. `hand_outs/__init__.py` has their rules.
 
     0   1  state
-    1   1  flags: 1 it is the only one in its entry of the index of deadlines
-    2   4  attempt: how often it was handed out
-    6   8  OUT: its deadline. WAITING: when it is due. PARKED: its delay. Log time
-   14   8  OUT: the first position in its entry of the index of deadlines
+    1   1  flags: 1 = alone under its entry of the ack deadline index
+    2   4  attempt: number of deliveries so far
+    6   8  OUT: ack deadline. WAITING, PARKED: when it is due. Log time, µs
+   14   8  OUT: first position of its entry of the ack deadline index
    22   2  length of the member
    24   2  length of the key; only ordered groups keep it
    26   …  member · key · the error of the last NACK
 
-A receipt names topic · group · epoch · position · attempt, so it is good for one hand-out only.
-Groups are counted in each topic, so the topic stands in it: as a digest of the store and its id,
-which tells it from others, from one of the same name that was made anew, and from that of the same
-numbers in a store that was restored since; and nobody reads off how many topics others make.
+A receipt names topic · group · epoch · position · attempt, so it is valid for one delivery only.
+Group ids are assigned per topic, so the receipt names the topic too, by a digest of the store and
+the topic's id. The digest differs from that of every other topic, of a dropped and redeclared topic
+of the same name, and of the same ids in a restored store. It does not reveal the number of topics.
 """
 
 from __future__ import annotations
@@ -34,25 +33,28 @@ WAITING: Final = 2
 PARKED: Final = 3
 
 ALONE: Final = 1
-"""A flag: it is the only one in its entry of the index of deadlines."""
+"""Row flag: the delivery is the only one under its ack deadline entry."""
 
 _ROW: Final = Struct(">BBIQQHH")
 assert _ROW.size == 26
 
 _TOPIC_BYTES: Final = 4
-"""Of the digest that names a topic: as many as told stores apart before topics were named, so that
-receipts of then are stale, and no mistake."""
+"""Bytes of the digest that names a topic.
+
+Receipts from before topics were named begin with as many bytes of the store's id. So they are
+stale, not malformed.
+"""
 _RECEIPT: Final = re.compile(
     r"([0-9a-f]{8})\.([0-9]{1,10})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,9})"
 )
 
 Named = tuple[str, int, int, int, int]
-"""What a receipt names: the topic, as `topic_named` has it, group, epoch, position, attempt."""
+"""Decoded receipt: topic (as `topic_named`), group, epoch, position, attempt."""
 
 
 @dataclass(slots=True)
 class HandOut:
-    """A row, read."""
+    """Decoded row of a delivery; the module head describes its fields."""
 
     state: int
     flags: int
@@ -64,7 +66,7 @@ class HandOut:
     error: bytes = b""
 
     def pack(self) -> bytes:
-        """The row."""
+        """Encode the row."""
         head = _ROW.pack(
             self.state, self.flags, self.attempt, self.due_us, self.batch, len(self.member),
             len(self.key),
@@ -73,7 +75,7 @@ class HandOut:
 
 
 def unpacked(row: bytes) -> HandOut:
-    """What a row says."""
+    """Decode a row."""
     state, flags, attempt, due, batch, member, key = _ROW.unpack_from(row)
     at = _ROW.size + member
     return HandOut(
@@ -83,13 +85,19 @@ def unpacked(row: bytes) -> HandOut:
 
 
 def topic_named(store: str, topic: Topic) -> str:
-    """How receipts of a topic begin. :param store: how its store's id begins"""
+    """Return the topic part of a receipt.
+
+    :param store: first part of the store's id
+    """
     id = topic.id.to_bytes(8, "big")
     return blake2b(id, digest_size=_TOPIC_BYTES, key=store.encode()).hexdigest()
 
 
 def parsed_receipts(receipts: Sequence[Any]) -> list[Named]:
-    """What receipts name. :raises BadRequest: one is no receipt, or there are too many"""
+    """Decode receipts.
+
+    :raises BadRequest: a receipt is malformed, or there are too many
+    """
     if len(receipts) > limits.RECEIPTS:
         raise BadRequest(f"at most {limits.RECEIPTS} receipts at once", limit=limits.RECEIPTS)
     found: list[Named] = []

@@ -1,4 +1,4 @@
-"""TAKE: what is handed out, and in which order."""
+"""TAKE: selection and order of the messages to deliver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.transactions import Transaction
 
 
 class Taken:
-    """What one TAKE gets."""
+    """Messages collected for one TAKE."""
 
     __slots__ = ("_receipt", "_shown", "_until", "deadline_us", "found", "full", "member", "room",
                  "wanted")  # fmt: skip
@@ -25,11 +25,11 @@ class Taken:
         self, tx: Transaction, group: Group, epoch: int, wanted: int, member: str | None
     ) -> None:
         self.wanted = wanted
-        """How many more it wants."""
+        """Messages still wanted."""
         self.room = limits.MESSAGES_READ_BYTES
-        """What they may take."""
+        """Bytes left for them."""
         self.full = False
-        """Whether it gets no more, though it wants some."""
+        """True if the next message did not fit into `room`."""
         self.found: list[Answer] = []
         self.deadline_us = tx.now_us + group.deadline_us
         self.member = b"" if member is None else member.encode()
@@ -38,13 +38,13 @@ class Taken:
         self._receipt = f"{topic_named(tx.store, group.topic)}.{group.id}.{epoch}"
 
     def fits(self, row: bytes) -> bool:
-        """Whether there is room for a message; the first always fits."""
+        """True if the message fits into `room`; the first always does."""
         if self.found and len(row) > self.room:
             self.full = True
         return not self.full
 
     def add(self, position: int, row: bytes, attempt: int) -> None:
-        """Hand a message out."""
+        """Add a message to the response, with its receipt."""
         made = answer(position, row)
         made["receipt"] = f"{self._receipt}.{position}.{attempt}"
         made["attempt"] = attempt
@@ -56,13 +56,15 @@ class Taken:
 
 
 class Taking(Answering):
-    """Hands messages out."""
+    """Delivery of messages to members."""
 
     __slots__ = ()
 
     def take(self, count: int = 1, member: str | None = None) -> list[Answer]:
-        """Hand out up to so many messages, as `Messages.read` answers them with `receipt`,
-        `attempt`, `deadline` and `member`. Writes nothing when there is nothing.
+        """Deliver up to `count` messages, in flight until their ack deadline.
+
+        Return them as `Messages.read` does, with `receipt`, `attempt`, `deadline` and `member`.
+        Writes nothing if no message is new, due or expired.
 
         :raises BadRequest: a count outside 1 … `limits.MESSAGES_READ`, a member's name too long
         """
@@ -83,7 +85,7 @@ class Taking(Answering):
         return taken.found
 
     def _take_waiting(self, taken: Taken) -> None:
-        """Hand out what is due, the longest due first."""
+        """Deliver scheduled messages that are due, the longest due first."""
         tx, group, state, now_us = self._tx, self.group, self._state, self._now_us
         next_us = now_us + AHEAD_US
         over = Over(SPENT)
@@ -94,7 +96,7 @@ class Taking(Answering):
                 break
             place = group.hand_outs + NUMBER.pack(position)
             row = self._row(place)
-            if self._is_last(row):  # it had them before DELIVERIES was what it is
+            if self._is_last(row):  # DELIVERIES was lowered since its last one
                 if over.bytes >= limits.LAPSE_BYTES or len(over.rows) >= limits.LAPSE_HAND_OUTS:
                     next_us = time_us
                     break
@@ -116,13 +118,13 @@ class Taking(Answering):
             taken.add(position, message, row.attempt)
         state.ready_from_us = next_us
         self._bury(over)
-        self.more = bool(over.rows)  # more of these, or what waited behind one of its key
+        self.more = bool(over.rows)  # more of these, or a parked message of their keys
 
     def _take_new(self, taken: Taken) -> None:
-        """Hand out messages that the group has not looked at yet."""
+        """Deliver messages that the group has not read yet."""
         state, now_us, ordered = self._state, self._now_us, self.group.ordered
         batch: list[tuple[int, bytes]] = []
-        """Positions, and their keys in an ordered group."""
+        """Positions, with their keys in an ordered group."""
         looked, step = 0, taken.wanted
         while taken.wanted > 0 and not taken.full:
             if looked >= limits.GROUP_LOOKED:
