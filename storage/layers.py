@@ -1,11 +1,12 @@
-"""What has been committed and is not yet in the engine, and how reads see through it.
+"""Write sets of pending commits (`Layer`), and how reads merge them over the engine.
 
-A layer is what one transaction changed: first its range deletes, then its writes over them. Layers
-lie over the engine, newer over older; `InFlight` also keeps them merged, so that a point read costs
-one look-up however many commits are on their way to the disk.
+A layer is the write set of one transaction: its range deletes, then its writes over them. The
+layers of commits that the engine lacks lie over it, newer over older. `InFlight` also keeps them
+merged, so that a point read costs one look-up, however many commits are pending.
 
-A record in a layer begins with the sequence of the change *before* this one: its own is known only
-at the commit. Whoever reads it from a commit, or writes it to the engine, stamps it then.
+A record in a layer begins with the sequence of the change *before* this one, because its own
+sequence is assigned only at the commit. Reads of a commit, and the write to the engine, replace
+that sequence by the commit's ("stamp" it).
 """
 
 from __future__ import annotations
@@ -24,56 +25,65 @@ from storage.keys import STAMPED, TAG_AT, Range
 from storage.sheets import Sheet
 
 _FEW: Final = 16
-"""Writes of a layer up to which looking at each beats sorting them."""
+"""Number of writes up to which a linear search of a layer beats sorting it."""
 _MANY: Final = 4096
-"""Writes in flight beyond which each layer is looked at by itself."""
+"""Pending writes beyond which layers are searched one by one, not merged."""
 _BUILT: Final = 256
-"""… and those of a layer that is the work of an index build: hardly anybody asks for entries of an
-index that nobody reads yet, and to merge them cost as much as to make them."""
+"""The same limit for a layer of an index build.
+
+Merging costs as much as making the entries, and hardly any read asks for an index that is not in
+use yet.
+"""
 COPIED: Final = 256
-"""Writes of a layer that a scan copies when it begins; where there are more in its range it looks
-at them as it comes to them. A transaction may have 600 000, and scan for each row of a table."""
+"""Writes of a layer that a scan copies at its start. With more in its range, the scan reads them
+lazily (`Sheet`).
+
+A transaction may have 600 000 writes, and scan once for each row of a table.
+"""
 
 _SAMPLES: Final = 16
-"""Keys of each run that are looked at to find where to cut all of them."""
+"""Sample keys taken of each run to choose where all runs are cut."""
 
 _by_key: Final = itemgetter(0)
 
 
 KEY_BYTES: Final = 200
-"""What a key in flight takes in memory beside its own bytes and its value's: three entries in
-dictionaries, and the heads of the objects. Measured."""
+"""Memory overhead (bytes) of a pending key, beside key and value.
+
+Three dictionary entries and the object headers; measured.
+"""
 _NOTHING: Final[set[bytes]] = set()
-"""Never added to: a layer that declares something gets a set of its own."""
+"""Shared empty set, never modified: a layer with a declaration gets a set of its own."""
 
 
 class KeyOrder:
-    """The keys of a dictionary in order, brought up to date when somebody asks for them. What is
-    never asked for costs a write next to nothing."""
+    """Lazily sorted keys of a dictionary. Keys that are never read in order cost a write almost
+    nothing."""
 
     __slots__ = ("_fresh", "_lent", "_sorted")
 
     def __init__(self) -> None:
         self._sorted: list[bytes] = []
         self._fresh: list[bytes] = []
-        """Added since; a key that was taken away in between may stand in both."""
+        """Keys added since the last sort. A key that was deleted and added again may be in both
+        lists."""
         self._lent = False
-        """Whether somebody holds the list: then it is not changed any more."""
+        """True if a caller holds the sorted list, which must then not be modified."""
 
     def add(self, keys: Iterable[bytes], held: Sized) -> None:
-        """Keys were added, or may be there already.
+        """Note keys that were added; they may have been there already.
 
         :param held: the dictionary
         """
         fresh = self._fresh
         fresh.extend(keys)
         if len(fresh) > 2 * len(held) + _MANY:
-            # Nobody has asked for long, and as much has come and gone: it is sorted anew then.
+            # No ordered read for long, and as many keys have come and gone: sort again when needed.
             self._sorted, self._lent = [], False
             fresh.clear()
 
     def all(self, held: Mapping[bytes, object]) -> list[bytes]:
-        """All keys in order, and none else. The list stays as it is.
+        """Return exactly all keys, sorted. The returned list is never modified.
 
         :param held: the dictionary
         """
@@ -84,23 +94,25 @@ class KeyOrder:
         return ordered
 
     def release(self) -> list[bytes]:
-        """What it holds of the keys of a dictionary that is to be freed, to be freed too. Empty,
-        when somebody else holds it."""
+        """Give up the sorted list, for piecewise deallocation. Empty if a caller holds it."""
         ordered = [] if self._lent else self._sorted
         self._sorted = []
         return ordered
 
     def knows(self, held: Mapping[bytes, object]) -> bool:
-        """Whether all keys are in order already. :param held: the dictionary"""
+        """True if all keys are sorted already.
+
+        :param held: the dictionary
+        """
         return not self._fresh and len(self._sorted) == len(held)
 
     def know(self, ordered: list[bytes]) -> None:
-        """Somebody has put all keys in order already."""
+        """Take over a list of all keys that the caller has sorted."""
         self._sorted, self._lent = ordered, False
         self._fresh.clear()
 
     def about(self, held: Mapping[bytes, object]) -> list[bytes]:
-        """All keys in order, and perhaps some that were taken away: to be looked at at once."""
+        """Return all keys, sorted, and perhaps some deleted ones. Valid until the next change."""
         fresh, ordered = self._fresh, self._sorted
         come = len(held) - len(ordered)
         if max(len(fresh), come) * 8 > len(held) or len(ordered) > 2 * len(held) + _FEW:
@@ -118,7 +130,7 @@ class KeyOrder:
 
 
 class Layer:
-    """The changes of one transaction. A value of None is a deletion."""
+    """Write set of one transaction. A value of None is a deletion."""
 
     __slots__ = (
         "_order", "_seen", "built", "catalog", "declared", "entries", "ranges", "sequence", "size",
@@ -130,23 +142,23 @@ class Layer:
         self.writes: dict[bytes, bytes | None] = {}
         self.ranges: list[Range] = []
         self.size = 0
-        """Bytes of its changes, about, once it is committed."""
+        """Approximate bytes of its changes; set at the commit."""
         self.time = 0
-        """Log time of its frame, once it is committed."""
+        """Log time of its frame (µs); set at the commit."""
         self.catalog = False
-        """Whether a declaration is among what changed."""
+        """True if the changes include a declaration."""
         self.declared: set[bytes] = _NOTHING
-        """`keys.declared` of the declarations that were written or deleted one by one."""
+        """`keys.declared` of the declarations written or deleted one by one."""
         self.entries = False
-        """Whether entries of indexes are among what was committed."""
+        """True if the commit includes index entries."""
         self.built = False
-        """Whether they are nearly all of it, since an index is being built."""
+        """True if the changes are nearly all index entries of an index build."""
         self._order = KeyOrder()
         self._seen: list[ref[Sheet]] = []
-        """Scans under way that look at it as it was when they began."""
+        """Running scans that see the layer as it was at their start."""
 
     def declares(self) -> set[bytes]:
-        """A declaration is among what changes. Answers `declared`, to be added to."""
+        """Mark the layer as changing a declaration. Return `declared`, for the caller to add to."""
         if not self.catalog:
             self.catalog, self.declared = True, set()
         return self.declared
@@ -160,7 +172,8 @@ class Layer:
         self.writes[key] = value
 
     def _changes(self, keys: Iterable[bytes]) -> None:
-        """What was written under these keys is about to be replaced or taken back."""
+        """Preserve the old values of these keys for running scans, before they are replaced or
+        undone."""
         live = [sheet for seen in self._seen if (sheet := seen()) is not None]
         if len(live) < len(self._seen):
             self._seen = [ref(sheet) for sheet in live]
@@ -171,11 +184,11 @@ class Layer:
                     sheet.keep(key, writes[key])
 
     def touches(self, wanted: Collection[bytes]) -> bool:
-        """Whether it may change any of some keys: not when it only writes others."""
+        """True if the layer may change any of the keys; any range delete counts."""
         return bool(self.ranges) or not self.writes.keys().isdisjoint(wanted)
 
     def forget(self, key: bytes) -> None:
-        """Take back a write, as if it had not been made."""
+        """Undo a write."""
         if self._seen:
             self._changes((key,))
         del self.writes[key]
@@ -188,14 +201,14 @@ class Layer:
         self.writes.update(rows)
 
     def replace(self, gone: Iterable[bytes], rows: Mapping[bytes, bytes | None]) -> None:
-        """Take back some writes, as if they had not been made, and make others instead."""
+        """Undo some writes, and make others instead."""
         for key in gone:
             if key in self.writes:
                 self.forget(key)
         self.write_all(rows)
 
     def delete_range(self, start: bytes, end: bytes) -> list[bytes]:
-        """Delete a range; the writes inside it, which are dropped, are answered."""
+        """Delete a range. Return the keys of the layer's own writes in it, which are dropped."""
         gone = self.within(start, end)
         if self._seen:
             self._changes(gone)
@@ -205,7 +218,7 @@ class Layer:
         return gone
 
     def within(self, start: bytes, end: bytes) -> list[bytes]:
-        """The keys of a range that were written or deleted one by one, sorted."""
+        """Return the sorted keys of a range that were written or deleted one by one."""
         writes = self.writes
         if len(writes) <= _FEW:
             return sorted([key for key in writes if start <= key < end])
@@ -213,16 +226,19 @@ class Layer:
         return ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]
 
     def ordered(self) -> list[bytes]:
-        """The keys of all writes in order. The list stays as it is."""
+        """Return the keys of all writes, sorted. The returned list is never modified."""
         return self._order.all(self.writes)
 
     def hollow(self) -> tuple[dict[bytes, bytes | None], list[bytes]]:
-        """What it holds: of a layer that nobody reads any more, and for whoever frees it."""
+        """Return the containers of a layer that no reader uses any more, for piecewise
+        deallocation."""
         return self.writes, self._order.release()
 
     def in_steps(self, step: int) -> Iterator[list[tuple[bytes, bytes | None]]]:
-        """All writes, so many at a time; they are put in order with that, if they come so: then the
-        first scan over a large layer has nothing to sort. Nothing is changed in between."""
+        """Yield all writes, `step` at a time. If they come in order, this sorts the keys too.
+
+        The first scan over a large layer then need not sort. The layer must not change in between.
+        """
         rows = iter(self.writes.items())
         ordered: list[bytes] | None = []
         while part := list(islice(rows, step)):
@@ -237,8 +253,8 @@ class Layer:
             self._order.know(ordered)
 
     def put_in_order(self, step: int) -> Generator[None, None, None]:
-        """Have the keys of all writes in order, so many at a time, so that `ordered` has nothing to
-        sort. Nothing is changed in between."""
+        """Sort the keys in steps of about `step`, so that `ordered` is immediate. The layer must
+        not change in between."""
         order, writes = self._order, self.writes
         if order.knows(writes):
             return
@@ -246,7 +262,7 @@ class Layer:
         order.know(ordered)
 
     def sheet(self, start: bytes, end: bytes) -> Sheet | None:
-        """What it has in a range, as it is now; None when that is little: see `within`."""
+        """Return a scan's snapshot of a range. None if the range has few writes: use `within`."""
         if len(self.writes) <= COPIED:
             return None
         ordered = self._order.all(self.writes)
@@ -268,14 +284,14 @@ class Layer:
         self.apply_ranges(batch)
         writes = self.writes
         if self.built:
-            # Sorting and what comes in order take the engine less than what comes as it likes.
+            # Sorting here and sorted inserts are cheaper for the engine than unordered inserts.
             apply_writes([(key, writes[key]) for key in self.ordered()], self.sequence, batch)
         else:
             apply_writes(writes.items(), self.sequence, batch)
 
 
 class _Unchanged(Layer):
-    """The changes of whoever changes nothing. A write to it is a bug, and raises."""
+    """Shared empty write set of read-only transactions. Any write raises."""
 
     __slots__ = ()
 
@@ -297,11 +313,11 @@ def _shared() -> AssertionError:
 
 
 UNCHANGED: Final[Layer] = _Unchanged()
-"""Shared, so that to begin costs none."""
+"""The shared instance, so that beginning a transaction allocates no layer."""
 
 
 def in_order(keys: Iterable[bytes], step: int) -> Generator[None, None, list[bytes]]:
-    """Sort keys, about so many at a time. They don't change in between."""
+    """Sort keys in steps of about `step`. They must not change in between."""
     runs: list[list[bytes]] = []
     rows = iter(keys)
     while run := list(islice(rows, step)):
@@ -340,19 +356,19 @@ def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, ba
 
 
 class Overlay:
-    """What lies over the engine in one range, ready to be merged into a scan."""
+    """Pending writes over one range of the engine, to be merged into a scan."""
 
     __slots__ = ("_copied", "_ranges", "_sheets", "newest")
 
     def __init__(self) -> None:
         self._sheets: list[Sheet] = []
-        """The lowest first."""
+        """Scan snapshots, the oldest first."""
         self._copied: dict[bytes, bytes | None] = {}
-        """On top of them; stamped."""
+        """Copied writes over those, stamped."""
         self._ranges: list[Range] = []
-        """Deleted below those."""
+        """Range deletes below the copied writes."""
         self.newest = 0
-        """The highest sequence that contributed; 0 for none."""
+        """Highest sequence in the overlay; 0: none."""
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Put a write on top."""
@@ -379,7 +395,7 @@ class Overlay:
         self.newest = max(self.newest, layer.sequence)
 
     def _begin_sheet(self) -> None:
-        """What was copied so far is a sheet of its own."""
+        """Close the writes copied so far into a scan snapshot of their own."""
         copied = self._copied
         if copied or self._ranges:
             sheet = Sheet(copied, 0, sorted(copied), 0, len(copied))
@@ -393,14 +409,16 @@ class Overlay:
         self._ranges.append((low, high))
 
     def over(self, rows: Iterator[list[Pair]], reverse: bool) -> Iterator[list[Pair]]:
-        """The scan `rows` of the engine with this on top of it."""
+        """Merge the overlay into `rows`, a scan of the engine."""
         self._begin_sheet()
         return _merged(rows, self._sheets, reverse) if self._sheets else rows
 
 
 def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | None:
-    """The sequence and value (None: deleted) that layers, the newest first, have for a key; None
-    when they leave it as it is in the engine."""
+    """Return sequence and value (None: deleted) of a key in layers, the newest first.
+
+    None if no layer changes the key.
+    """
     for layer in layers:
         writes = layer.writes
         if key in writes:
@@ -412,11 +430,11 @@ def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | No
 
 
 class InFlight:
-    """The layers between the newest commit and the engine, oldest first.
+    """Pending write sets: layers of the commits that the engine lacks, oldest first.
 
-    Small ones are merged, so that one look-up finds what they hold. Large ones stay as they are: a
-    commit of 600 000 keys would hold the loop for as long as it takes to copy them. So do those of
-    index builds, of which there is one at a time.
+    Small ones are merged, so that one look-up finds a key. Large ones stay separate: copying a
+    commit of 600 000 keys would block the event loop. So do layers of index builds, of which there
+    is one at a time.
     """
 
     __slots__ = ("_large", "_order", "_ranges", "_sequences", "bytes", "layers", "values")
@@ -424,9 +442,9 @@ class InFlight:
     def __init__(self) -> None:
         self.layers: deque[Layer] = deque()
         self.bytes = 0
-        """Of the changes in all of them, about."""
+        """Approximate bytes of all pending changes."""
         self.values: dict[bytes, bytes | None] = {}
-        """Of the small ones."""
+        """Merged writes of the small layers."""
         self._sequences: dict[bytes, int] = {}
         self._large: deque[Layer] = deque()
         self._ranges: list[tuple[int, bytes, bytes]] = []
@@ -434,12 +452,12 @@ class InFlight:
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """Approximate memory use in bytes."""
         count = len(self.values) + sum(len(layer.writes) for layer in self._large)
         return self.bytes + KEY_BYTES * count
 
     def add(self, layer: Layer) -> None:
-        """Put the newest commit on top."""
+        """Add the newest commit."""
         sequence = layer.sequence
         assert not self.layers or self.layers[-1].sequence < sequence
         self.layers.append(layer)
@@ -457,7 +475,8 @@ class InFlight:
         self._order.add(layer.writes, self.values)
 
     def get(self, key: bytes) -> tuple[int, bytes | None] | None:
-        """As `lookup`, in one step, or one for each large layer."""
+        """Look up a key as `lookup` does, in one step, or in one for each layer if there are large
+        ones."""
         if self._large:
             return lookup(reversed(self.layers), key) if self._in_large(key) else self._merged(key)
         return self._merged(key)
@@ -475,13 +494,13 @@ class InFlight:
         return None
 
     def touches(self, wanted: Collection[bytes]) -> bool:
-        """As `Layer.touches`, of all of them."""
+        """True if any layer may change any of the keys, see `Layer.touches`."""
         if self._ranges or not self.values.keys().isdisjoint(wanted):
             return True
         return any(layer.touches(wanted) for layer in self._large)
 
     def overlay(self, start: bytes, end: bytes) -> Overlay:
-        """What lies over a range of the engine."""
+        """Return the pending writes over a range of the engine."""
         over = Overlay()
         if self._ranges or self._large or len(self.values) > _MANY:
             for layer in self.layers:
@@ -497,14 +516,14 @@ class InFlight:
         return over
 
     def keep(self, upto: int) -> None:
-        """Take away the layers of all commits after one: they never happened."""
+        """Roll back all commits after `upto`."""
         kept = [layer for layer in self.layers if layer.sequence <= upto]
         self.drop(len(self.layers))
         for layer in kept:
             self.add(layer)
 
     def drop(self, count: int) -> None:
-        """Take away the `count` oldest layers: the engine has them."""
+        """Remove the `count` oldest layers, which the engine has applied."""
         layers = self.layers
         if count == len(layers):
             layers.clear()
@@ -537,7 +556,7 @@ class InFlight:
 
 
 def _merged(rows: Iterator[list[Pair]], sheets: list[Sheet], reverse: bool) -> Iterator[list[Pair]]:
-    """A scan with writes over it, in steps that are not much larger than its own."""
+    """Yield a scan merged with scan snapshots, in steps not much larger than its own."""
     nearer = max if reverse else min
     for step in rows:
         while step:
@@ -553,7 +572,7 @@ def _merged(rows: Iterator[list[Pair]], sheets: list[Sheet], reverse: bool) -> I
 
 
 def _split(step: list[Pair], last: bytes, reverse: bool) -> tuple[list[Pair], list[Pair]]:
-    """The pairs up to a key, and those behind it."""
+    """Split a step into the pairs up to a key (inclusive), and the rest."""
     if step[-1][0] == last:
         return step, []
     if reverse:
@@ -564,7 +583,7 @@ def _split(step: list[Pair], last: bytes, reverse: bool) -> tuple[list[Pair], li
 
 
 def _with(step: list[Pair], sheets: list[Sheet], last: bytes, reverse: bool) -> list[Pair]:
-    """A step of a scan with the writes up to a key over it."""
+    """Return a step of a scan merged with the snapshots' writes up to a key."""
     found: dict[bytes, bytes | None] | None = None
     for sheet in sheets:
         for start, end in sheet.ranges:

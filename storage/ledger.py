@@ -1,18 +1,22 @@
-"""Where transactions become commits, and commits become state.
+"""Ledger: turns transactions into commits, and commits into state.
 
-    begin → commit → handed over to the log → durable → released → in the engine
+    begin → commit → handed over to the log → durable → released → applied to the engine
 
-A commit is one frame. It takes its sequence and becomes visible to every transaction that begins
-after it at once, while the log is still writing it: it is *in flight*. It is *durable* when this
-node's log holds it, and *released* when it may be shown, which on a node that stands alone is the
-same moment. Then it goes to the engine. The engine never holds what might still be lost, and an
-answer that depended on something in flight (`Transaction.saw`) waits until that is released.
+A commit is one frame. At the commit it gets its sequence, and every transaction that begins later
+reads it, although the log is still writing it: it is *in flight* (pending). It is *durable* once
+this node's log has fsynced it. It is *released* once it may be shown to clients: at or below the
+commit index (Raft §5.3). On a single node that is the same moment. Then it is applied to the
+engine, so the engine never holds a commit that could be rolled back. A response that depends on a
+pending commit (`Transaction.saw`) is delayed until that commit is released.
 
-Where another node leads, its frames are put in flight as its commits were there (`follow`), and
-take the same way from there on.
+Isolation is optimistic: a transaction that paused is validated at its commit, by comparing its read
+set with the commits made since (`conflicts.py`).
 
-Everything here happens on one thread and nothing waits, so a commit is atomic: between its
-validation and its place in flight no other can slip in.
+On a follower the leader's frames become pending like its commits did there (`follow`), and take the
+same way from there on.
+
+All methods run on one thread and none blocks, so a commit is atomic: no other commit can come
+between its validation and its place among the pending ones.
 """
 
 from __future__ import annotations
@@ -41,26 +45,28 @@ from storage.tickets import CommitTicket, RollBacks, Why, rolled_back
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
-"""Bodies of frames replayed in one write of the engine."""
+"""Bytes of frame bodies replayed per write batch of the engine."""
 SETTLE_KEYS: Final = 4_096
-"""Keys that go to the engine in one step: about a millisecond of the loop."""
+"""Keys applied to the engine per step: about a millisecond of the loop."""
 PREPARE_KEYS: Final = 2_048
-"""Keys encoded in one step of `prepare`."""
+"""Keys encoded per step of `prepare`."""
 
 
 class StateUnusable(Exception):
-    """State and log don't belong together: the one can't be brought up to the other."""
+    """State and log don't belong together: the log can't bring the state up to date."""
 
 
 class Ledger:
-    """The commits of one store.
+    """Commits of one store: validation, sequence assignment, pending commits, and their application
+    to the engine.
 
     :param engine: the state; it may lag behind the log, never lead it
-    :param tail: where the log ends; what the engine lacks must be given to `replay`
-    :param hand_over: takes each new frame, in order, on its way to the log. What it raises refuses
-        the commit, as if it had not been tried.
-    :raises StateUnusable: the engine stands beyond the end of the log
-    :raises StateForeign: it holds another store's state
+    :param end: position at which the log ends; the frames that the engine lacks must be passed to
+        `replay`
+    :param hand_over: takes each new frame, in order, for the log. An exception that it raises
+        refuses the commit, which then leaves no trace.
+    :raises StateUnusable: the engine is beyond the end of the log
+    :raises StateForeign: the engine holds another store's state
     """
 
     def __init__(
@@ -80,26 +86,26 @@ class Ledger:
         self.rng = rng
         self.flight = InFlight()
         self.store = end.store_id[:4].hex()
-        """How its id begins."""
+        """First 8 hexadecimal digits of the store's id."""
         self.epoch = end.next_epoch
-        """Of the frames to come."""
+        """Leader epoch of the next frame."""
         self._since = end.sequence + 1
-        """The first commit of that epoch."""
+        """First sequence of that epoch."""
         self._epochs: list[tuple[int, int]] = [(0, end.epoch)]
-        """First commits and epochs of those before, as far as they are known."""
+        """First sequences and epochs of the earlier epochs, as far as known."""
         self._end = end.sequence
         self._committed = engine.applied
         self._durable = engine.applied
         self._released = engine.applied
         self._settled = lineage.read(engine, end.store_id)
         self._digests: deque[bytes] = deque()
-        """Of what is durable and not in the engine yet, in order."""
+        """Frame digests of the commits that are durable but not applied, in order."""
         self._hand_over = hand_over
         self._log_time = LogTime(clock, end.time)
         self._frame_time = self._settled_time = end.time
         self.roll_backs = RollBacks()
         self._following = False
-        """Whether a commit of another node is being put in flight, which reads those before it."""
+        """True while a leader's commit is being decoded, which reads the commits before it."""
         self._replay = Replay(engine, lambda: Transaction(self, self._committed, self._frame_time))
         self._folding = Folding()
         self._replayed_last: Frame | None = None
@@ -108,67 +114,71 @@ class Ledger:
         self.rolled_back_ids = RolledBackIds()
         self._paused: dict[int, Transaction] = {}
         self.moments: set[Moment] = set()
-        """Those that are kept, or still read."""
+        """Pinned snapshots that are kept, or still read."""
         self.heard: Callable[[Layer], None] | None = None
-        """Hears of each commit as it goes in flight, whichever node has made it; None: nobody wants
-        to. Short, and raises nothing."""
+        """Callback for each commit as it becomes pending, on leader and follower alike. Must be
+        short and not raise."""
         self.conflicts = Conflicts()
         self.barrier: Barrier | None = None
-        """The one that stands."""
+        """Priority lock in force; None: none."""
         self._part_of: list[bytes] = []
         self._part_at = 0
-        """Of a commit that is going to the engine in parts: its keys, and how many have gone."""
+        """Keys of a commit that is applied in parts (`_part_of`), and the number applied so far
+        (`_part_at`)."""
         self._gone: list[dict[bytes, bytes | None] | list[bytes]] = []
-        """What large commits held that are in the engine: to be freed, a part at a time."""
+        """Containers of applied large commits, to be freed in steps."""
 
     # --- where things stand ---------------------------------------------------------------------
 
     @property
     def committed(self) -> int:
-        """The newest commit, durable or not."""
+        """Sequence of the newest commit, durable or not."""
         return self._committed
 
     @property
     def durable_upto(self) -> int:
-        """The newest commit known to be durable."""
+        """Sequence of the newest commit known to be fsynced to the local log."""
         return self._durable
 
     @property
     def released_upto(self) -> int:
-        """The newest commit that may be shown; never beyond what is durable."""
+        """Commit index: newest commit that may be shown (Raft §5.3); at most `durable_upto`."""
         return self._released
 
     def epoch_at(self, sequence: int) -> int:
-        """The epoch of a commit. :param sequence: not before the log's end at the start"""
+        """Return the leader epoch of a commit.
+
+        :param sequence: not before the log's end at the start
+        """
         if sequence >= self._since:
             return self.epoch
         return next(epoch for first, epoch in reversed(self._epochs) if first <= sequence)
 
     @property
     def catalog_version(self) -> int:
-        """Grows whenever a declaration changes: the sequence of the commit that changed it."""
+        """Version of the catalog: sequence of the last commit that changed a declaration."""
         return self.lookups.since
 
     @property
     def users_version(self) -> int:
-        """The same of users alone."""
+        """Sequence of the last commit that changed users or grants."""
         return self.lookups.users_since
 
     def log_time(self) -> int:
-        """Microseconds since 1970: see `LogTime`."""
+        """Return the log time (µs since 1970), see `LogTime`."""
         return self._log_time.now()
 
     def follow_time(self, epoch: int, time: int) -> None:
-        """What log time was for who leads in an epoch, when it was asked."""
+        """Adopt the log time that the leader of an epoch reported."""
         self._log_time.follows(epoch, max(time, self._frame_time))
 
     # --- start ----------------------------------------------------------------------------------
 
     def replay(self, frame: Frame) -> None:
-        """Fold a frame of the log into the engine. Frames come in order, from `committed` + 1.
+        """Replay a frame of the log into the engine. Frames come in order, from `committed` + 1.
 
-        :raises EffectsDamaged: its body is no commit
-        :raises StateUnusable: it is not the next one
+        :raises EffectsDamaged: the body is no commit
+        :raises StateUnusable: the frame is not the next one
         """
         if frame.sequence != self._committed + 1:
             raise StateUnusable(
@@ -189,7 +199,7 @@ class Ledger:
             self._replayed()
 
     def _replayed(self) -> None:
-        """Bring to the engine what was replayed."""
+        """Write the batch of replayed frames to the engine."""
         last, self._replayed_last = self._replayed_last, None
         if last is not None:
             stands = Lineage(self._settled.store_id, last.sequence, last.digest())
@@ -198,7 +208,7 @@ class Ledger:
             self._durable = self._released = self._committed
 
     def _write(self, batch: Batch, stands: Lineage) -> None:
-        """Apply a batch, and note in it where and in which history that brings the state."""
+        """Write a batch, with a note of the log position that it brings the state to."""
         stands.note(batch)
         self.engine.write(batch, stands.sequence)
         self._settled = stands
@@ -206,22 +216,24 @@ class Ledger:
     # --- transactions ---------------------------------------------------------------------------
 
     def begin(self) -> Transaction:
-        """A transaction on the present state."""
+        """Begin a transaction on the newest state."""
         assert self._committed >= self._end, "the log has not been replayed to its end"
         return Transaction(self, self._committed, self.log_time())
 
     def moment(self) -> Moment:
-        """What is released, kept for several transactions to read; whoever asks has to end it."""
+        """Pin a snapshot at the commit index, for several transactions to read. The caller must
+        `end` it."""
         assert self._committed >= self._end, "the log has not been replayed to its end"
         return Moment(self)
 
     def commit(self, tx: Transaction, attribution: Attribution) -> CommitTicket:
-        """Make the changes of a transaction a commit, and end it.
+        """Validate and commit a transaction, and end it (optimistic concurrency control).
 
-        :returns: the commit that must be released before anything is answered: its own; for one
-            that changed nothing the newest that it saw
-        :raises Conflict: others have changed since what it read before or after it paused; or it
-            is `barred`, and may try again when `barrier` has gone
+        :returns: the commit that must be visible before the response is sent: its own; for a
+            read-only transaction the newest pending one that it read
+        :raises Conflict: validation failed: a later commit changed a key that the transaction read,
+            or a key that it changes has expired. Or a priority lock blocks it (`barred`); it may
+            retry once `barrier` is gone
         """
         assert not tx.ended, "a transaction is committed once"
         try:
@@ -266,7 +278,11 @@ class Ledger:
         return sequence
 
     def _put_in_flight(self, layer: Layer, time: int, others_paused: bool) -> None:
-        """:param others_paused: whether somebody else paused before this commit"""
+        """Add a commit to the pending ones, and make it readable to transactions that begin later.
+
+        :param others_paused: True if any other transaction is paused, so that validation needs this
+            commit
+        """
         sequence = layer.sequence
         layer.time = time
         self.flight.add(layer)
@@ -281,15 +297,18 @@ class Ledger:
             self.heard(layer)
 
     def _end_moments(self) -> None:
-        """Who may do what has changed: in a moment it is judged as it was then."""
+        """End all pinned snapshots, because privileges have changed: a snapshot is checked against
+        its own."""
         for moment in list(self.moments):
             moment.end()
 
     def follow(self, frame: Frame) -> Iterator[None]:
-        """Put a commit of another node in flight, in steps of about a millisecond; with the last it
-        is `committed`. In between control may be given away, and nobody else commits.
+        """Make a leader's commit pending on a follower, in steps of about a millisecond.
 
-        :raises EffectsDamaged: its body is no commit
+        It counts as `committed` after the last step. The caller may yield control in between, but
+        nothing else may commit.
+
+        :raises EffectsDamaged: the body is no commit
         """
         sequence = frame.sequence
         assert sequence == self._committed + 1, "frames are followed without a gap"
@@ -303,14 +322,14 @@ class Ledger:
             self._following = False
         layer.write_all(statements.rows(sequence, frame.time, who))
         if self._paused:
-            yield from layer.put_in_order(PREPARE_KEYS)  # they are compared with what it changes
+            yield from layer.put_in_order(PREPARE_KEYS)  # for the validation of paused transactions
         if frame.epoch != self.epoch:
             self._begin_epoch(frame.epoch)
         self._put_in_flight(layer, max(self._frame_time, frame.time), bool(self._paused))
         self._log_time.reaches(frame.time)
 
     def lead(self, epoch: int) -> None:
-        """What is committed from now on is this node's, of an epoch later than of any frame."""
+        """Become the leader: later commits are this node's own, of a higher epoch than before."""
         self._begin_epoch(epoch)
         self._log_time.leads(self._frame_time)
 
@@ -319,10 +338,11 @@ class Ledger:
         self._since, self.epoch = self._committed + 1, epoch
 
     def prepare(self, tx: Transaction) -> Iterator[None]:
-        """Do before the commit of a transaction what takes long where it is large or has paused, in
-        steps of about a millisecond: encode its changes, and compare what it has read with what
-        others have committed since. Between the steps control may be given away, after a `pause`;
-        nothing more may be changed.
+        """Encode and validate a large or paused transaction ahead of its commit, in steps of about
+        a millisecond.
+
+        Validation compares its reads with the commits made since. The caller may yield control
+        between steps, after a `pause`; the transaction must not change any more.
 
         :raises Conflict: as `commit`
         """
@@ -334,13 +354,13 @@ class Ledger:
             if len(part) == PREPARE_KEYS:
                 yield
         if self.barrier is not None or len(self._paused) > tx.paused:
-            yield from tx.own.put_in_order(PREPARE_KEYS)  # they are compared with what it changes
+            yield from tx.own.put_in_order(PREPARE_KEYS)  # for the validation of the others
         tx.prepared = chunks
         if _changes_something(tx):
             yield from self.conflicts.compare(tx)
 
     def _sums(self, tx: Transaction) -> list[Effect]:
-        """Counters that were added to, as what they now say: put, and told as effects."""
+        """Resolve counter increments to absolute values. Write them, and return them as effects."""
         found: list[Effect] = []
         for key, delta in tx.adds.items():
             base = None if _covered(tx.own, key) else self._present(key)
@@ -354,10 +374,10 @@ class Ledger:
         return self.engine.get(key) if found is None else found[1]
 
     def durable(self, upto: int, digests: Sequence[bytes]) -> None:
-        """The log holds every commit up to this one, and it may be shown: all goes to the engine.
+        """Mark commits as durable, make them visible and apply them to the engine.
 
         :param digests: as for `mark_durable`
-        :raises EngineFailed: what it did not take stays in flight, and nothing is lost by that
+        :raises EngineFailed: unapplied commits stay pending; nothing is lost
         """
         self.mark_durable(upto, digests)
         self.release(upto)
@@ -365,9 +385,9 @@ class Ledger:
             pass
 
     def mark_durable(self, upto: int, digests: Sequence[bytes]) -> None:
-        """The log holds every commit up to this one: a full disk no longer takes it back.
+        """Mark commits as fsynced to the local log; a full disk can no longer roll them back.
 
-        :param digests: of the last frames up to this one, those at least that are news
+        :param digests: those of the last frames up to `upto`, at least of all newly durable ones
         """
         assert upto <= self._committed, "durable before it was committed"
         news = upto - self._durable
@@ -377,25 +397,25 @@ class Ledger:
             self._durable = upto
 
     def release(self, upto: int) -> None:
-        """Every commit up to this one may be shown. `settle` brings it to the engine, in steps
-        that don't hold the loop for long."""
+        """Advance the commit index: commits up to `upto` become visible. `settle` applies them
+        later, in short steps."""
         assert upto <= self._durable, "what is not durable is not shown"
         self._released = max(self._released, upto)
 
     @property
     def may_settle(self) -> bool:
-        """Whether `settle` would be done at once, and not wait for the disk in the engine."""
+        """True if `settle` would not block on the engine's disk (write stall)."""
         return self.engine.takes_writes()
 
     def settle(self) -> bool:
-        """Bring the next part of what is released to the engine; whether there is more to bring.
+        """Apply the next part of the visible commits to the engine. True if there is more to apply.
 
-        A commit too large for one part stays in flight until its last part is written. A crash in
-        between leaves the engine at the commit before, with some of this one's effects; replaying
-        it from its beginning gives the same state, since effects are absolute, and what indexes
-        hold is derived as if nothing had been there.
+        A commit too large for one part stays pending until its last part is written. A crash in
+        between leaves the engine at the commit before, with some of this one's effects. Replaying
+        it from its beginning is idempotent: effects are absolute, and index entries are derived as
+        if none had been there.
 
-        :raises EngineFailed: this part is not in the engine and stays in flight
+        :raises EngineFailed: this part is not in the engine and stays pending
         """
         layers = self._next_part()
         if not layers:
@@ -408,7 +428,7 @@ class Ledger:
         return self._has_more()
 
     def _write_settled(self, batch: Batch, layers: list[Layer]) -> None:
-        """Apply what brings the state to the end of these layers, and let them go."""
+        """Write the batch that completes these layers, and drop them."""
         count = len(layers)
         digest = self._digests[count - 1]
         self._write(batch, Lineage(self._settled.store_id, layers[-1].sequence, digest))
@@ -418,7 +438,7 @@ class Ledger:
         self.flight.drop(count)
 
     def _next_part(self) -> list[Layer]:
-        """The oldest released layers that make one step, or one that is too large for it."""
+        """Return the oldest visible layers that fit into one step, or a single larger one."""
         found: list[Layer] = []
         count = 0
         for layer in self.flight.layers:
@@ -426,7 +446,7 @@ class Ledger:
             if layer.sequence > self._released or (found and count > SETTLE_KEYS):
                 break
             if found and (layer.built or found[-1].built):
-                break  # to put them together costs more than a write
+                break  # merging them costs more than a write of its own
             found.append(layer)
         return found
 
@@ -435,8 +455,8 @@ class Ledger:
         if begun == 0:
             layer.apply_ranges(batch)
             self._part_of = list(layer.ordered() if layer.built else writes)  # its own: it is freed
-        # Entries of indexes first: whoever replays the commit on top of a part of it takes for done
-        # what a record has there when the record itself is (derived.py). So twice over all keys.
+        # Index entries first, so two passes over all keys. A replay on top of a part of the commit
+        # takes a record's index entries as done when the record itself is there (derived.py).
         count = len(self._part_of)
         at = begun if layer.entries else begun + count
         part = looked = self._part_of[at % count : at % count + SETTLE_KEYS]
@@ -459,8 +479,10 @@ class Ledger:
         return bool(self._gone) or bool(self._next_part())
 
     def _let_go(self) -> bool:
-        """Free a part of what nobody reads any more: a million small objects at once would hold the
-        loop for a tenth of a second. Whether there is more to do."""
+        """Free a part of the applied large commits. True if there is more to do.
+
+        Freeing a million small objects at once would block the loop for a tenth of a second.
+        """
         if self._gone:
             last = self._gone[-1]
             if isinstance(last, dict):
@@ -473,12 +495,13 @@ class Ledger:
         return self._has_more()
 
     def withdraw(self, upto: int | None = None, why: Why = rolled_back) -> None:
-        """What is in flight behind a commit never happened, and its sequences will be given again:
-        the log had no room for it, or another leads. Transactions that paused on top of it can't
-        commit.
+        """Roll back the pending commits after `upto`; their sequences will be assigned again.
 
-        :param upto: released, and durable; None: all that is durable stays
-        :param why: makes the error for those who wait for what was rolled back
+        The log had no room for them, or another leader took over. Transactions that paused on top
+        of them fail to commit.
+
+        :param upto: a durable commit at or beyond the commit index; None: keep all durable ones
+        :param why: makes the error for requests that wait for a rolled-back commit
         """
         upto = self._durable if upto is None else upto
         assert self._released <= upto <= self._durable, "what was shown is not taken back"
@@ -503,14 +526,17 @@ class Ledger:
     # --- transactions that pause ----------------------------------------------------------------
 
     def freeze(self, tx: Transaction) -> tuple[View, list[Layer]]:
-        """The state that `tx` reads, kept for it: the engine's part, and the layers over it with
-        the newest first. From now on what others change is remembered until `thaw`."""
+        """Freeze the state that a pausing transaction reads: an engine snapshot, and the layers
+        over it, newest first.
+
+        From now on the changes of other commits are kept for validation, until `thaw`.
+        """
         assert tx.sequence == self._committed, "control was given away without a pause"
         self._paused[id(tx)] = tx
         return self.engine.snapshot(), list(reversed(self.flight.layers))
 
     def thaw(self, tx: Transaction) -> None:
-        """A paused transaction has ended: forget what only it could ask for."""
+        """End a paused transaction, and forget changes that only its validation needed."""
         del self._paused[id(tx)]
         oldest = min((other.sequence for other in self._paused.values()), default=self._committed)
         self.conflicts.forget(oldest)
@@ -537,8 +563,8 @@ def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]
 
 
 def _apply_together(layers: list[Layer], batch: Batch) -> None:
-    """Add several layers to a batch. What more than one of them wrote, a table's count above all,
-    is written once."""
+    """Add several layers to a batch. A key changed by more than one (mostly a table's count) is
+    written once."""
     if len(layers) == 1:
         layers[0].apply(batch)
         return

@@ -1,4 +1,4 @@
-"""Which history the state belongs to: a note that each batch writes beside `applied`.
+"""Lineage: log position of the state (store, sequence, digest), noted in each batch.
 
     key 00 00 "lineage" · value 56 bytes
 
@@ -8,13 +8,13 @@
     │      0 │ 16 │ store id                                                     │
     │     16 │  8 │ sequence: that of `applied`                                  │
     │     24 │ 16 │ digest of that frame                                         │
-    │     40 │ 16 │ digest of the frame after it, when parts of that are in too  │
+    │     40 │ 16 │ digest of the frame after it, if it is partly applied        │
     └────────┴────┴──────────────────────────────────────────────────────────────┘
 
-A sequence alone says nothing: another store, a log that was put back and went on differently, and a
-copy of the state from elsewhere all have a frame of that number. So at an open the store must be
-the same, and the log must hold the very frame that the state stands at. An older state of the same
-history does: what it lacks is replayed.
+A sequence alone proves nothing. Another store, a log that was restored and continued differently,
+and a copy of the state from elsewhere all have a frame of that number. So an open requires the same
+store, and in the log the very frame of the state's position. An older state of the same history
+passes, and the missing frames are replayed.
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ from storage.log import Log
 from storage.log_reading import LogReader
 
 NOTE_KEY: Final = b"\0\0lineage"
-"""Below every key of `storage/keys.py`, like the engine's own note: no part of the state hash."""
+"""Key below all of `storage/keys.py`, like the engine's own note, and no part of the state hash."""
 _NOTE: Final = Struct(">16sQ16s16s")
 
 
 class Lineage(NamedTuple):
-    """Where a state stands, and in which history."""
+    """Log position of a state: store, sequence and frame digest."""
 
     store_id: bytes
     sequence: int = 0
     digest: bytes = NO_DIGEST
     begun: bytes = NO_DIGEST
-    """Zeros: nothing of the next frame is in the state."""
+    """Digest of the frame that is partly applied; zeros: none is."""
 
     @property
     def proves(self) -> int:
-        """The highest sequence of which the state holds anything: the log had it durably."""
+        """Highest sequence of which the state holds any effect, so that the log must have had it
+        durably."""
         return self.sequence + (self.begun != NO_DIGEST)
 
     def note(self, batch: Batch) -> None:
-        """Add it to a batch that brings the state to `sequence`."""
+        """Add the note to a batch that brings the state to `sequence`."""
         batch.put(NOTE_KEY, _NOTE.pack(*self))
 
 
 def read(engine: Engine, store_id: bytes) -> Lineage:
-    """What the state says of itself; of an empty one, that it is at the beginning of the store.
+    """Read the note of the state; of an empty state, return the beginning of the store.
 
-    :raises StateForeign: it is another store's, or does not say whose
+    :raises StateForeign: the state is another store's, or has no note
     :raises EngineFailed:
     """
     stored = engine.get(NOTE_KEY)
@@ -78,9 +79,10 @@ def read(engine: Engine, store_id: bytes) -> Lineage:
 
 
 def end_of_released(found: Lineage, log: LogReader) -> LogEnd:
-    """How far a log is to be brought to the state where what lies behind may have to give way: what
-    it says was released, and what the state holds anything of. Nothing goes there before it is
-    released, and the part of a commit that is in it is never taken out again.
+    """Return the log position up to which frames may be replayed when later ones may be cut off.
+
+    That is the commit index in the log, or the highest sequence of which the state holds any
+    effect. Commits are applied only once visible, and a partly applied commit is never undone.
 
     :raises LogPruned, LogDamaged: as `end_at`
     """
@@ -88,11 +90,13 @@ def end_of_released(found: Lineage, log: LogReader) -> LogEnd:
 
 
 def require_joined(found: Lineage, log: Log) -> None:
-    """Refuse a state that is not a part of this log's history. What the log no longer holds or does
-    not hold yet is not looked at: `Ledger` refuses that by itself.
+    """Check that the state is a part of this log's history.
 
-    :raises StateForeign: the log has another frame where the state stands
-    :raises LogDamaged: the frame can't be read
+    Frames that the log has pruned or does not have yet are not compared; `Ledger` refuses those
+    itself.
+
+    :raises StateForeign: the log has another frame at the state's position
+    :raises LogDamaged: the frame is unreadable
     """
     for sequence, digest in ((found.sequence, found.digest), (found.sequence + 1, found.begun)):
         there = log.digest_at(sequence)

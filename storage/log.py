@@ -1,74 +1,73 @@
-"""The log: the append-only truth of a store, in segments of at most so many bytes and frames.
+"""Write-ahead log: the append-only source of truth of a store, in segments of bounded size.
 
     log/00000000000000000001.storelog   a segment, named by the first sequence it may hold
     log/BEGINS      the first sequence the log still holds; absent: 1
     log/NEWEST      the first sequence of the newest segment that was ever written to; absent: 1
-    log/CLOSED      where the log ended at a clean close; gone before anything is written after it
-    log/HISTORY     the epochs that have ended, and with which frame: epochs.py; absent: none has
-    log/RESERVE     room given up when the disk is full, so that what must be written still can be;
-                    and RESERVE.1 and so on, with as much each
-    log/….cut       bytes that a recovery or a cut took off, for people
+    log/CLOSED      the end of the log at a clean close; removed before the log grows again
+    log/HISTORY     the epochs that have ended, with their last frames: epochs.py; absent: none
+    log/RESERVE     preallocated space, given up on a full disk for writes that must succeed;
+                    and RESERVE.1 and so on, of the same size
+    log/….cut       bytes that a recovery or a truncation cut off, kept for the operator
 
-What holds, and what the code below relies on:
+Invariants, on which the code below relies:
 
  1. Sequences have no gaps. A frame is followed, in its segment or at the head of the next, by the
     one whose sequence is one more.
- 2. `append` returns only after the frames are synced; `last` is always durable. Frames of one call
-    are one write and one sync.
- 3. A segment gets its final name only when its header, and whatever it begins with, is synced; and
+ 2. `append` returns only after the frames are fsynced; `last` is always durable. Frames of one call
+    are one write and one fsync.
+ 3. A segment gets its final name only when its header, and its initial frames, are fsynced; and
     a segment is begun only when everything before it is durable. So a segment with a torn header is
     damage, and `first - 1` of a segment was durable when it was begun.
- 4. A frame says what was durable when it was encoded (`durable up to`), never more than the
-    sequence before its own; a mark, the sequence before it.
- 5. The first failed sync is final (LogFailed): the descriptor is neither synced nor written again.
-    A failed write is final too, unless the disk is full; then the file is cut back and *synced*
-    before DiskFull is raised, so that refused frames can't come back, and the segment is not
-    written again: the next frames go to a new one, whose salt no left-over bytes know. Where even
-    the cut is refused, and frames that are left would be found by a start, UnknownOutcome is
-    raised; nothing is written before the cut was done, and synced.
- 6. Bytes that are valid but stand in the wrong place are damage wherever they stand: no crash makes
-    them.
+ 4. A frame records the sequence that was durable when it was encoded (`durable up to`), never more
+    than the sequence before its own; a mark records the sequence before it.
+ 5. The first failed fsync is final (LogFailed): the descriptor is neither synced nor written again.
+    A failed write is final too, unless the disk is full. Then the file is cut back and *synced*
+    before DiskFull is raised, so that refused frames can't come back. The segment is not written
+    again: the next frames go to a new one, whose new salt invalidates left-over bytes. If even the
+    cut is refused, and the left-over frames would be found by a start, UnknownOutcome is raised;
+    no write happens before the cut is done and synced.
+ 6. Valid bytes in the wrong place are always damage: no crash makes them.
  7. Only the last segment can be torn, and only when there is no CLOSED. Torn means: from the first
-    bad frame s on, nothing valid says that s was durable. Anything else is damage, and is refused:
+    bad frame s on, no valid frame records s as durable. Anything else is damage, and is refused:
     never skipped, never cut.
- 8. After an unclean stop nothing is appended to an old segment. What was not provably durable, D+1
-    to the last good frame, is read past the page cache and put into a new segment named D+1,
+ 8. After an unclean stop no frame is appended to an old segment. The frames not provably durable,
+    D+1 to the last good frame, are read past the page cache and copied to a new segment named D+1,
     synced and renamed in one step. Then the old segment is cut at D.
  9. NEWEST is durable before the first byte goes into the segment it names. So a log whose last
-    segment begins earlier has lost one, and what was acknowledged with it.
-10. The last segment may have zeros behind its frames, put there ahead of what will be written: a
-    sync that makes the file longer costs much more. Zeros up to the end of the file are no bytes of
-    a frame. They are cut off, durably, before CLOSED is written and before the next segment is
-    begun, so a closed segment ends with its last frame.
-11. A sealed log writes to no segment that was opened: the first write after an open begins a new
-    one. Which counts were used under the key of the old one only who used them knew
-    (`sealing.py`), and a copy of the directory would use the same ones for something else.
-12. What was released is never cut. What was not is, when another leader went on otherwise: whole
-    segments, the newest first and each durably before the next, NEWEST before any of them; then,
-    as a recovery does, a new segment, empty and flagged COPIED, takes over behind the last frame
-    that stays. So no bytes of what was cut are in a segment that is written again.
+    segment begins earlier has lost one, with acknowledged frames.
+10. The last segment may have zeros behind its frames, preallocated because an fsync that extends
+    the file is much slower. Zeros up to the end of the file are no frames. They are cut off,
+    durably, before CLOSED is written and before the next segment is begun, so a closed segment ends
+    with its last frame.
+11. A sealed log never writes to a segment that was opened again: the first write after an open
+    begins a new one. Only the previous process knew which nonce counts it had used under the key of
+    the old segment (`sealing.py`), and a copy of the directory would reuse them for other data.
+12. Released frames are never cut. Others are, if a new leader went on differently: whole
+    segments, the newest first and each durably before the next, NEWEST before any of them. Then,
+    as in a recovery, a new segment, empty and flagged COPIED, takes over behind the last frame
+    that stays. So no bytes of a cut are in a segment that is written again.
 
 Crashes in between, and why each is harmless:
 
 - Recovery between naming the new segment D+1 and cutting the old one at D: both hold D+1 and on.
-  The new one's header is flagged COPIED; readers go over to it at its first sequence and ignore
-  what the segment before holds from there on.
+  The new one's header is flagged COPIED; readers switch to it at its first sequence and ignore
+  later frames of the segment before.
 - Recovery when D+1 is the first sequence of the torn segment itself: the new segment takes over its
-  name, in one rename. That covers recovery after recovery after recovery too.
+  name, in one rename. That covers repeated recoveries too.
 - Recovery before the rename: the new file is below `tmp/`, which the next open empties.
-- A roll: the same, with nothing in the new segment. A new segment without frames is a usual state.
+- A roll: the same, with no frames in the new segment. An empty segment is a usual state.
 - A roll before NEWEST: it names an older segment, which is true of the log all the same.
 - A prune: BEGINS is durable before the first unlink. At open, segments below BEGINS are removed; a
   log that begins later than BEGINS lost a segment.
 - STORE there but no segment: the first segment was durable before STORE was written, so it is lost.
-- A cut, between two segments that go: the log ends with the older, and has been cut in part. What
-  is left of it was not released either, and is cut by who asked for it next.
+- A cut, between two segments to be removed: the log ends with the older one. The rest of the cut
+  was not released either, and the next attempt cuts it.
 - A cut between the new segment and the end of the old one: as of a recovery.
 - HISTORY before the frame that it was written for: epochs.py.
 - A close between its mark and CLOSED: like any unclean stop, with all frames known durable.
 
 One thread uses a `Log`. `read` may be called from others: it opens files of its own, and sees the
-log as it was when it was called.
+log as it was at the call.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ from storage.segments import FIRST_OF, Segment
 
 
 class Log(LogWriter):
-    """One open log. See the head of this file."""
+    """Open write-ahead log of a store; the module head has its invariants."""
 
     # --- opening ---------------------------------------------------------------------------------
 
@@ -116,21 +115,21 @@ class Log(LogWriter):
     def open(
         cls, directory: StoreDirectory, sizes: LogSizes | None = None, *, proven: int = 0
     ) -> Log:
-        """`look`, then `recover`."""
+        """Open and recover the log: `look`, then `recover`."""
         log = cls.look(directory, sizes)
         log.recover(proven)
         return log
 
     @classmethod
     def begin_after(cls, directory: StoreDirectory, at: Standing, history: History = ()) -> None:
-        """Make the log of a store that is restored, or copied from another node: what it will hold
-        comes after a frame of the store that it was, and nothing before that is in it. There must
-        be none yet.
+        """Create the empty log of a restored or copied store, beginning after a given frame.
 
-        :param at: that frame
-        :param history: the reigns that had ended before it
-        :raises DiskFull: no room for it
-        :raises OSError: as the disk says
+        The directory must not have a log yet.
+
+        :param at: position of that frame
+        :param history: epochs that ended before it (KIP-101)
+        :raises DiskFull: there is no room for it
+        :raises OSError: the disk fails
         """
         log = cls(directory, LogSizes())
         log.last, log.epoch, log.last_time = at.sequence, at.epoch, at.time
@@ -143,12 +142,14 @@ class Log(LogWriter):
         log._close_file()
 
     def recover(self, proven: int = 0) -> None:
-        """Make it fit to be written: after an unclean stop, its end is moved to a new segment.
+        """Recover the log for writing. After an unclean stop, its unproven end moves to a new
+        segment.
 
-        :param proven: all up to here is known from elsewhere to have been durable: see recovery.py
-        :raises LogDamaged: that is not here. Nothing was changed
+        :param proven: sequence up to which frames are known from elsewhere to have been durable,
+            see recovery.py
+        :raises LogDamaged: a proven frame is missing; nothing was changed
         :raises DiskFull: no room to recover into
-        :raises OSError: as the disk says
+        :raises OSError: the disk fails
         """
         file, segment, ending = self._file, self._segments[-1], self._ending
         assert file is not None and ending is not None, "recovered once, and not when closed"
@@ -172,14 +173,14 @@ class Log(LogWriter):
     def _move_tail(
         self, file: File, old: Segment, ending: Ending, unproven: Sequence[Placed]
     ) -> None:
-        """Invariant 8: make a new segment of what was not provably durable."""
+        """Copy the frames that were not provably durable to a new segment (invariant 8)."""
         good = ending.good
         is_new = len(self._segments) == 1 and good == old.size == old.header.size
         cut_bytes = old.size - good
         cut_file = None
         if cut_bytes:
             cut_file = torn_tails.set_aside(self._fs, self._path, self._tmp, file, old, good)
-        # Behind an end that is proven the header says what the log goes on with, as after a roll.
+        # Behind a proven end the header records the epoch of the next frame, as after a roll.
         at = ending.durable_at if ending.unproven else self._here
         copied = partial(self._begin_segment, at, unproven, COPIED)
         fresh = self._reserve.spend(copied)
@@ -199,16 +200,17 @@ class Log(LogWriter):
         reserved: bool = False,
         spare: Room | None = None,
     ) -> list[bytes]:
-        """Make frames durable: one write, one sync. They are, when this returns.
+        """Append frames with one write and one fsync. They are durable on return.
 
-        :param frames: following `last` and each other without a gap; epoch and time never fall
-        :param released: the highest sequence that anybody may have been shown; never falls. None:
-            all that is durable
-        :param reserved: may use the room held back for what has to be written on a full disk
-        :param spare: what others must still find free on the disk when this is written
+        :param frames: they follow `last` and each other without a gap; epoch and time never fall
+        :param released: commit index: highest sequence that may have been shown to a client; never
+            falls. None: all durable frames
+        :param reserved: may use the disk space held back for writes that must succeed on a full
+            disk
+        :param spare: free disk space that must be left for other writers
         :returns: the digests of the frames
-        :raises DiskFull: none of them is in the log; a later call may succeed
-        :raises LogFailed: final; whether they are in the log only the next open can tell
+        :raises DiskFull: none of the frames is in the log; a later call may succeed
+        :raises LogFailed: final; only the next open can tell if they are in the log
         """
         if not frames:
             return []
@@ -228,7 +230,7 @@ class Log(LogWriter):
             epoch, time = frame.epoch, frame.time
         if epoch > self.last_epoch:
             self._note_reigns(frames, reserved)
-        # Last of all, and written in any case: a seal that is made has its count, and a gap in the
+        # Encode last, and then write in any case: each seal uses up a nonce count, and a gap in the
         # counts of a segment is damage.
         segment = self._segments[-1]
         encode, durable, shown = segment.codec.encode, self.last, self._shown(released)
@@ -247,15 +249,16 @@ class Log(LogWriter):
         return digests
 
     def _shown(self, released: int | None) -> int:
-        """What to write down as released."""
+        """Return the commit index to record."""
         shown = self.last if released is None else released
         assert self.released <= shown <= self.last, "shown before it was durable, or taken back"
         return shown
 
     def mark(self, clean: bool = False, released: int | None = None) -> None:
-        """Write down that everything is durable, unless the log's end says so already.
+        """Write a mark frame that records all frames as durable, unless the log ends with one.
 
-        For when the log falls idle: frames that nothing follows can't be proved acknowledged.
+        Called when the log becomes idle: without a frame behind them, the last frames can't be
+        proven to be acknowledged.
 
         :param clean: the log is being closed
         :param released: as for `append`
@@ -278,9 +281,9 @@ class Log(LogWriter):
         self._marked = True
 
     def begin_epoch(self) -> None:
-        """What is written from now on is of the next epoch: what is here was restored.
+        """Begin the next epoch, because the log so far was restored.
 
-        :raises DiskFull: the log is what it was
+        :raises DiskFull: the log is unchanged
         :raises LogFailed: as `append`
         """
         self._refuse_failed()
@@ -289,9 +292,10 @@ class Log(LogWriter):
         self.epoch += 1
 
     def leave_epoch(self) -> None:
-        """Take `begin_epoch` back, where nothing was written since: what was restored goes on.
+        """Undo `begin_epoch` if no frame was written since, so that the restored log can be
+        continued.
 
-        :raises DiskFull: the log is what it was
+        :raises DiskFull: the log is unchanged
         :raises LogFailed: as `append`
         """
         header = self._segments[-1].header
@@ -307,11 +311,11 @@ class Log(LogWriter):
             raise
 
     def close(self, clean: bool = True, released: int | None = None) -> None:
-        """Close the log; the next open has nothing to recover. Closing twice does nothing.
+        """Close the log, so that the next open need not recover. Idempotent.
 
-        :param clean: False leaves it as a crash would
+        :param clean: False leaves the log as a crash would
         :param released: as for `append`
-        :raises LogFailed: the disk failed at the last moment. The log is closed nevertheless
+        :raises LogFailed: the disk failed at the last moment; the log is closed nevertheless
         :raises OSError: likewise, at writing CLOSED
         """
         if self._file is None:
@@ -324,19 +328,20 @@ class Log(LogWriter):
                 facts = {"first": segment.first, "last": self.last, "size": segment.size}
                 self._facts.write("CLOSED", facts)
         except DiskFull:
-            pass  # no room to say so: the next open takes it for an unclean stop, and loses nothing
+            pass  # no room for CLOSED: the next open recovers as after a crash, and loses nothing
         finally:
             self._close_file()
 
     def cut(self, after: int) -> None:
-        """End the log with a frame: what stands behind it was not released, and gives way to what
-        another leader went on with. It is set aside for people. See invariant 12.
+        """Truncate the log after a frame, because a new leader went on differently (invariant 12).
 
-        :raises Stranded: some of it was released. Nothing was cut
-        :raises DiskFull: likewise
-        :raises LogPruned: the log begins later. Likewise
-        :raises LogDamaged: the frame is not what was written. Likewise
-        :raises LogFailed: final; the next open finds all of it, some or nothing
+        The uncommitted frames behind it are saved in a `.cut` file for the operator.
+
+        :raises Stranded: some of them were released; nothing was cut
+        :raises DiskFull: nothing was cut
+        :raises LogPruned: the log begins later; nothing was cut
+        :raises LogDamaged: the frame is not as written; nothing was cut
+        :raises LogFailed: final; the next open finds all of them, some or none
         """
         if after < self.released:
             raise Stranded(
@@ -360,7 +365,7 @@ class Log(LogWriter):
                 self._unlink_all([segment.path])
             self._segments = self._segments[:count]
             self.last, self.last_time, self.digest = after, at.time, at.digest
-            # Where it was restored another epoch began with the segment that is begun anew.
+            # In a restored log, the segment that is begun again had started another epoch.
             self.epoch = at.epoch + (old.first > after and bool(old.header.flags & NEW_EPOCH))
             flags = COPIED if old.first <= after else 0
             begin = partial(self._begin_segment, self._here, [], flags)
@@ -372,7 +377,10 @@ class Log(LogWriter):
         self._marked = False
 
     def _offset_of(self, segment: Segment, sequence: int) -> int:
-        """Where a frame stands in its segment. :raises LogDamaged: not there"""
+        """Return the offset of a frame in its segment.
+
+        :raises LogDamaged: the frame is not there
+        """
         _, place = segment.place_before(sequence)
         file = self._fs.open_read(segment.path)
         try:
@@ -386,9 +394,9 @@ class Log(LogWriter):
         return walk.offset
 
     def _set_aside(self, cut: Sequence[tuple[Segment, int]]) -> None:
-        """Keep what is cut off segments, as far as the disk has room for it.
+        """Save the truncated bytes of segments, as far as the disk has room.
 
-        :param cut: each with the first byte that goes
+        :param cut: segments, each with the offset of the first byte to be cut
         """
         for segment, offset in cut:
             file = self._fs.open_read(segment.path)
@@ -399,8 +407,12 @@ class Log(LogWriter):
         torn_tails.drop_old(self._fs, self._path)
 
     def _shorten_old(self, file: File, segment: Segment, size: int) -> None:
-        """Housekeeping: readers stop at the next segment's first sequence by themselves. So it is
-        left as it is where a full disk refuses that too (`_shorten` says which does)."""
+        """Truncate an old segment, best effort: readers stop at the next segment's first sequence
+        anyway.
+
+        On a full disk that refuses even this, the segment is left as it is (`_shorten` names such
+        file systems).
+        """
         try:
             file.truncate(size)
         except OSError as error:
@@ -411,7 +423,7 @@ class Log(LogWriter):
         segment.size = size
 
     def _truncate(self, segment: Segment, size: int) -> None:
-        """Cut an older segment."""
+        """Truncate an older segment that is not open."""
         file = self._fs.open(segment.path)
         try:
             self._shorten_old(file, segment, size)
@@ -421,13 +433,13 @@ class Log(LogWriter):
     def retire(
         self, flushed: int, keep: Keep | None, now_us: int, settle: Callable[[int], int] = int
     ) -> None:
-        """Prune what need not be kept, as far as the state has it.
+        """Prune segments beyond the retention, as far as the state has flushed their frames.
 
-        :param flushed: what the state has flushed: what is behind it is the log's alone
-        :param keep: None: all of it
+        :param flushed: sequence that the state has flushed; later frames are only in the log
+        :param keep: retention; None: keep all
         :param now_us: log time
-        :param settle: asked before anything goes: told where the log would begin, answers that or
-            an earlier sequence, which somebody needs
+        :param settle: called before pruning with the first sequence that would be kept. Returns
+            that or an earlier sequence that a reader still needs
         :raises DiskFull: as `prune`
         :raises OSError: as `prune`
         """
@@ -438,7 +450,8 @@ class Log(LogWriter):
         self.prune(settle(self._segments[max(at, 0)].first))
 
     def give_way(self, flushed: int) -> int:
-        """The disk is full: prune all that the state has flushed. Answers how many frames went.
+        """Free disk space: prune everything that the state has flushed. Return the number of pruned
+        frames.
 
         :raises DiskFull: as `prune`
         :raises OSError: as `prune`
@@ -454,10 +467,10 @@ class Log(LogWriter):
         return self.first - before
 
     def prune(self, below: int) -> None:
-        """Remove whole segments that hold only frames below a sequence. The last one stays.
+        """Remove whole segments whose frames are all below a sequence. The last segment stays.
 
         :raises DiskFull: nothing was removed
-        :raises OSError: as the disk says; the log is whole, and the next open finishes
+        :raises OSError: the disk fails; the log is whole, and the next open finishes
         """
         self._refuse_failed()
         keep = bisect_right(self._segments, below, key=FIRST_OF) - 1
@@ -476,14 +489,14 @@ class Log(LogWriter):
             self._fs.sync_directory(self._path)
 
     def _prepare_to_write(self, reserved: bool) -> None:
-        """Everything that has to be durable before the next byte of the log is."""
+        """Do all that must be durable before the next byte of the log."""
         self._open_again()
         self._cut_torn(reserved)
         if self._worn:
             self._roll(reserved)
 
     def _open_again(self) -> None:
-        """It does not end where CLOSED says any more."""
+        """Remove CLOSED, since the log is about to grow beyond it."""
         if self._closed_file:
             try:
                 self._facts.remove("CLOSED")
@@ -492,7 +505,10 @@ class Log(LogWriter):
             self._closed_file = False
 
     def _note_newest(self, reserved: bool) -> None:
-        """Invariant 9. :raises DiskFull: nothing may be written to the last segment yet"""
+        """Record the last segment in NEWEST before its first write (invariant 9).
+
+        :raises DiskFull: the segment must not be written yet
+        """
         first = self._segments[-1].first
         if first != self._newest:
             self._say_newest(first, reserved)
@@ -505,7 +521,10 @@ class Log(LogWriter):
         self._newest = first
 
     def _note_reigns(self, frames: Sequence[Frame], reserved: bool) -> None:
-        """Frames begin another epoch. :raises DiskFull: they may not be written yet"""
+        """Record the epochs that these frames end in HISTORY (KIP-101).
+
+        :raises DiskFull: the frames must not be written yet
+        """
         present = self.present
         before = [one for one in self.reigns if one.epoch < present.epoch]
         ended = tuple([*before, *epochs.ending(present, frames)][-epochs.KEPT :])
@@ -518,7 +537,7 @@ class Log(LogWriter):
         self.reigns = ended
 
     def _is_full(self) -> bool:
-        """Whether the last segment is closed to frames; a mark may still follow them."""
+        """True if the last segment takes no more frames; a mark may still follow."""
         segment = self._segments[-1]
         frames = self.last - segment.first + 1
         return (
@@ -538,21 +557,22 @@ class Log(LogWriter):
 
     @property
     def _here(self) -> Standing:
-        """Where the log ends; of the epoch that its next frame is of."""
+        """Position of the log's end, with the epoch of its next frame."""
         return Standing(self.last, self.epoch, self.last_time, self.digest)
 
     def _begin_segment(self, at: Standing, copied: Sequence[Placed], flags: int) -> Segment:
-        """Make a segment, whole and durable before it has a name, and append to it from now on.
+        """Create a segment, complete and durable before it gets its name, and make it the last one.
 
-        :param at: the frame before its first: where the log ends by its header, once the segments
-            before it are gone
-        :param copied: what it begins with
-        :raises DiskFull: there is none; the last is what it was
+        :param at: position of the frame before its first. The header records it as the log's end
+            once earlier segments are pruned
+        :param copied: frames to begin with
+        :raises DiskFull: no segment was made; the last one is unchanged
         """
         first, epoch = at.sequence + 1, at.epoch
         if self._segments and self._segments[-1].first == first:
-            # It takes over the name, and with it that readers come to it at its first sequence: the
-            # segment before may still hold the torn bytes of a recovery that was cut off.
+            # It takes over the name, and the COPIED flag, which makes readers switch to it at its
+            # first sequence: the segment before may still hold the torn bytes of a recovery that
+            # was interrupted.
             header = self._segments[-1].header
             flags |= header.flags & COPIED
             if header.flags & NEW_EPOCH and self.epoch > header.epoch:
@@ -581,8 +601,8 @@ class Log(LogWriter):
             segment.note(placed.frame.sequence, offset)
             offset += len(part)
         self._close_file()
-        # A segment that held nothing, or was torn from its first frame on, gives up its name.
-        # A new list, for readers of the old one.
+        # A segment that was empty, or torn from its first frame on, is replaced under its name.
+        # Assign a new list: readers on other threads iterate over the old one.
         self._segments = [s for s in self._segments if s.first < first] + [segment]
         self._file = self._fs.open(path)
         self._zeros = 0

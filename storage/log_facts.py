@@ -1,4 +1,5 @@
-"""The small files beside the segments: BEGINS, NEWEST and CLOSED. log.py says what they mean."""
+"""Small metadata files beside the segments: BEGINS, NEWEST, CLOSED, HISTORY. log.py has their
+meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from storage.reserve import NO_ROOM, Reserve, disk_full, drop_temporary
 
 
 class LogFacts:
-    """The facts of one log; each of these files says a `first` sequence, and whose it is."""
+    """Metadata files of one log. Each has a `first` sequence and the id of its store."""
 
     def __init__(self, directory: StoreDirectory, reserve: Reserve) -> None:
         self._directory = directory
@@ -21,11 +22,11 @@ class LogFacts:
         self._reserve = reserve
 
     def read(self, name: str) -> dict[str, object] | None:
-        """What a file says; None: there is no such file.
+        """Read a file; None if it is missing.
 
-        :raises LogDamaged: it is not what was written, or another store's
+        :raises LogDamaged: the file is not as written, or belongs to another store
         :raises StoreTooNew: a later version wrote it
-        :raises StoreTooOld: an earlier one did
+        :raises StoreTooOld: an earlier version wrote it
         """
         path = f"{self._folder}/{name}"
         if not self._fs.exists(path):
@@ -42,16 +43,16 @@ class LogFacts:
         return facts
 
     def first(self, name: str) -> int:
-        """The `first` of a file; 1 when there is none: where every log begins."""
+        """Return the `first` of a file; without the file 1, where every log begins."""
         facts = self.read(name)
         return int(str(facts["first"])) if facts else 1
 
     def write(self, name: str, facts: Mapping[str, object], reserved: bool = True) -> None:
-        """Replace a file; durable on return.
+        """Replace a file. Durable on return.
 
-        :param reserved: from the reserve, if there is no other room
-        :raises DiskFull: it is what it was
-        :raises OSError: as the disk says
+        :param reserved: may use the reserve if there is no other room
+        :raises DiskFull: the file is unchanged
+        :raises OSError: the disk fails
         """
         self._reserve.spend(partial(self._write, f"{self._folder}/{name}", facts), reserved)
 
@@ -65,6 +66,9 @@ class LogFacts:
             raise disk_full() from error
 
     def remove(self, name: str) -> None:
-        """Take a file away; durable on return. :raises OSError: as the disk says"""
+        """Remove a file. Durable on return.
+
+        :raises OSError: the disk fails
+        """
         self._fs.unlink(f"{self._folder}/{name}")
         self._fs.sync_directory(self._folder)

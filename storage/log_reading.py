@@ -1,4 +1,4 @@
-"""The log as it was left: found, checked, and read. What is made of it stands in log.py."""
+"""Read side of the log: find, check and read segments. log.py has the format and its invariants."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from storage.segments import FIRST_OF, Extent, Segment, find_segments, pruned
 
 @dataclass(frozen=True, slots=True)
 class LogSizes:
-    """How large the parts of a log are."""
+    """Sizes of a log's parts."""
 
     segment_bytes: int = SEGMENT_BYTES
-    """A segment is closed past this size …"""
+    """Bytes after which a segment is closed."""
     segment_frames: int = SEGMENT_FRAMES
-    """… or past this many frames."""
+    """Frames after which a segment is closed."""
     reserve_bytes: int = LOG_RESERVE_BYTES
-    """Held back for when the disk is full."""
+    """Bytes held back for writes on a full disk."""
     ahead_bytes: int = LOG_AHEAD_BYTES
-    """Zeros kept behind the end, to be written over."""
+    """Zero bytes preallocated behind the end of the last segment."""
     reserve_files: int = LOG_RESERVE_FILES
-    """Held back too."""
+    """Files held back for writes on a full disk."""
 
 
 class LogReader:
-    """A log that nobody writes yet. One thread uses it; `read` may be called from others."""
+    """Log that is read but not written. Owned by one thread; `read` may be called from others."""
 
     def __init__(self, directory: StoreDirectory, sizes: LogSizes) -> None:
-        """Use `look`."""
+        """Internal; call `look`."""
         self._fs = directory.fs
         self._rng = directory.rng
         self._path = directory.log_path
@@ -61,7 +61,7 @@ class LogReader:
         self.headroom = Headroom(directory.fs, directory.log_path, directory.tmp_path)
         self._facts = LogFacts(directory, self._reserve)
         self._zeros = 0
-        """So many stand behind the last segment's end, for what comes to be written over."""
+        """Zero bytes preallocated behind the last segment's end and not overwritten yet."""
         self._segments: list[Segment] = []
         self._left_over: Sequence[str] = ()  # segments that a prune had no time to remove
         self._file: File | None = None
@@ -70,37 +70,39 @@ class LogReader:
         self._marked = False  # nothing to mark since the last mark
         self._closed_file = False  # log/CLOSED stands
         self._newest = 1  # what NEWEST says
-        self._worn = False  # the last segment was cut back: see invariant 5
-        self._torn = False  # … or is to be, as soon as that finds room
+        self._worn = False  # the last segment was cut back, take a new one: see invariant 5
+        self._torn = False  # … or is to be cut back, as soon as there is room
         self.first = 1
-        """The first sequence that can be read, or, of an empty log, that will be given."""
+        """First sequence that can be read; of an empty log, the first to be assigned."""
         self.last = 0
-        """The last sequence, durable."""
+        """Last sequence; always durable."""
         self.epoch = 0
-        """Of the next frame: that of the last one, but for a log that was restored and to which
-        nothing was written since. See `last_epoch`."""
+        """Epoch of the next frame.
+
+        It is the last frame's, except in a restored log without later frames; see `last_epoch`.
+        """
         self.last_time = 0
-        """Log time of the last frame, microseconds. Of an empty log: when it was begun."""
+        """Log time of the last frame (µs); of an empty log, its creation."""
         self.digest = NO_DIGEST
         """Digest of the last frame."""
         self.released = 0
-        """The highest sequence that the log says was released."""
+        """Commit index recorded in the log: highest sequence known to be released."""
         self.reigns: History = ()
-        """Those that HISTORY has."""
+        """Ended epochs, as HISTORY records them (KIP-101)."""
         self.recovery = Recovery(True, 0)
 
     @classmethod
     def look(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Self:
-        """The log of a store as it was left. Nothing is changed; it can be read, not written.
+        """Open the log of a store for reading, without changing anything.
 
         Checks every byte of the last segment and the header of each; the frames of the others are
         checked when they are read.
 
-        :raises LogDamaged: something that was, or may have been, acknowledged is not there
-        :raises WrongKey: it is sealed with another key than that of the directory
+        :raises LogDamaged: frames that may have been acknowledged are missing
+        :raises WrongKey: the log is sealed with another key than the directory's
         :raises StoreTooNew: a later version wrote it
-        :raises StoreTooOld: an earlier one did
-        :raises OSError: as the disk says
+        :raises StoreTooOld: an earlier version wrote it
+        :raises OSError: the disk fails
         """
         log = cls(directory, sizes or LogSizes())
         try:
@@ -111,11 +113,13 @@ class LogReader:
         return log
 
     def make_room(self, needed: Room) -> None:
-        """Give the reserve up where the disk has less than is needed, to open the state for one.
-        `recover` holds it again as soon as it can.
+        """Release the reserve if the disk has less room than needed, for instance to open the
+        state.
 
-        :raises DiskFull: there is less even so
-        :raises OSError: as the disk says
+        `recover` fills the reserve again as soon as possible.
+
+        :raises DiskFull: there is too little room even so
+        :raises OSError: the disk fails
         """
         if self.headroom.left(needed) is None:
             self._reserve.release()
@@ -162,7 +166,7 @@ class LogReader:
 
     @property
     def present(self) -> Reign:
-        """The reign that the log ends in."""
+        """The epoch that the log ends in, with its end so far."""
         return Reign(self.last_epoch, self.last, self.digest)
 
     @property
@@ -172,27 +176,30 @@ class LogReader:
 
     @property
     def length(self) -> int:
-        """How long the segments are together; the zeros ahead of the end are no part of it."""
+        """Bytes of all segments, without preallocated zeros."""
         return sum(segment.size for segment in tuple(self._segments))
 
     def segment_after(self, sequence: int) -> int:
-        """The first sequence of the segment after the one that holds a sequence; of the last one,
-        what will follow its end."""
+        """Return the first sequence of the segment after the one that holds `sequence`.
+
+        For the last segment it is the next sequence to be assigned.
+        """
         segments = self._segments
         at = bisect_right(segments, sequence, key=FIRST_OF)
         return segments[at].first if at < len(segments) else self.last + 1
 
     def read(self, from_sequence: int, upto: int | None = None) -> Iterator[Frame]:
-        """The frames from a sequence on, in order, as far as the log goes now.
+        """Read frames from a sequence on, in order, up to the log's present end.
 
-        What is before the first one in a part of its segment that was written or walked before
-        costs some heads; in one that nobody has walked yet, the head of each frame.
+        Skipping to the first frame is cheap in a part of its segment that was written or read
+        before (an index of offsets); elsewhere the head of each frame is read.
 
         :param upto: the last sequence wanted
-        :raises LogPruned: the log begins later; at the call, or later if it is pruned meanwhile
-        :raises LogDamaged: at the frame that is not what was written
+        :raises LogPruned: the log begins later; raised at the call, or later if it is pruned
+            meanwhile
+        :raises LogDamaged: a frame is not as written; raised at that frame
         """
-        # Taken now, and in this order: on another thread the log grows and is pruned meanwhile.
+        # Read both now, and in this order: the log thread appends and prunes meanwhile.
         newest = self.last
         segments = self._segments
         if from_sequence < segments[0].first:
@@ -201,31 +208,31 @@ class LogReader:
         return extent.read(from_sequence, newest if upto is None else min(upto, newest))
 
     def frame(self, sequence: int) -> Frame:
-        """One frame.
+        """Read one frame.
 
         :param sequence: at most `last`
         :raises LogPruned: the log begins later
-        :raises LogDamaged: it is not what was written
+        :raises LogDamaged: the frame is not as written
         """
         [frame] = self.read(sequence, sequence)
         return frame
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last frame; of an empty log, of the one before its first."""
+        """Epoch of the last frame; of an empty log, of the frame before its first."""
         header = self._segments[-1].header
         return header.epoch if self._begins_epoch(header) else self.epoch
 
     @property
     def end(self) -> LogEnd:
-        """Where it ends."""
+        """Position of the log's end."""
         return LogEnd(self.last, self.last_epoch, self.last_time, self._store_id, self.epoch)
 
     def end_at(self, sequence: int) -> LogEnd:
-        """As if it ended with an earlier frame, but for log time, which does not go back.
+        """Return the position of an earlier frame as a log end, with the log time of the real end.
 
         :raises LogPruned: the log begins later
-        :raises LogDamaged: the frame is not what was written
+        :raises LogDamaged: the frame is not as written
         """
         if sequence >= self.last:
             return self.end
@@ -233,12 +240,13 @@ class LogReader:
         return LogEnd(sequence, epoch, self.last_time, self._store_id, epoch)
 
     def _begins_epoch(self, header: SegmentHeader) -> bool:
-        """Whether an epoch begins with the last segment, in which there is nothing yet."""
+        """True if the last segment begins an epoch and is still empty."""
         return bool(header.flags & NEW_EPOCH) and header.first > self.last
 
     def known_epoch(self, sequence: int) -> int | None:
-        """The epoch of a frame, or of the one before the first, as the headers tell it, so without
-        reading a frame; None: they do not.
+        """Return the epoch of a frame from segment headers alone; None if they don't determine it.
+
+        Also knows the frame before the log's first one. Reads no frame.
 
         :param sequence: at most `last`
         """
@@ -256,15 +264,16 @@ class LogReader:
         return before if before == after else None  # epochs never fall
 
     def bytes_from(self, sequence: int) -> int:
-        """What the segments take from that of a sequence on, without what was put ahead."""
+        """Return the bytes of the segments from that of a sequence on, without trailing zeros."""
         segments = self._segments
         at = max(bisect_right(segments, sequence, key=FIRST_OF) - 1, 0)
         return sum(segment.size for segment in segments[at:])
 
     def digest_at(self, sequence: int) -> bytes | None:
-        """The digest of a frame, or of the one before the first; None where the log has neither.
+        """Return the digest of a frame, or of the one before the first; None if the log has
+        neither.
 
-        :raises LogDamaged: the frame is not what was written
+        :raises LogDamaged: the frame is not as written
         """
         if sequence == self.last:
             return self.digest
@@ -276,12 +285,13 @@ class LogReader:
         return self.frame(sequence).digest()
 
     def standing(self, sequence: int) -> Standing:
-        """Where the history stands with a frame, or with the one before the first. Of that one the
-        headers tell when the log behind it was begun, and in which epoch.
+        """Return the log position of a frame, or of the one before the first.
+
+        Time and epoch of the latter come from the first header: those with which the log began.
 
         :param sequence: at most `last`
         :raises LogPruned: the log begins later
-        :raises LogDamaged: the frame is not what was written
+        :raises LogDamaged: the frame is not as written
         """
         segments = self._segments
         header = segments[0].header

@@ -1,12 +1,11 @@
-"""Log time: what expires, falls due and ends goes by it, on every node of a store by that of who
-leads.
+"""Log time: the clock for expiry and deadlines, which the leader sets for all nodes of a store.
 
-A node that leads, or is alone, has its own: the wall clock as it was at the start, or the end of
-the log if that is later, and the monotonic clock from then on. A node that follows goes by its
-leader's, as it was told when it attached and as frames say since; in between its monotonic clock
-goes on. What it is told has been on its way, so it is never ahead of its leader, and tells nothing
-to be gone that is there, whatever its own wall clock says. It steps back only where another leads
-whose time is earlier. A node that comes to lead goes on from the latest of both.
+A leader, or single node, has its own log time. It starts at the wall clock, or at the end of the
+log if that is later, and advances with the monotonic clock. A follower adopts its leader's log
+time when it attaches and with each frame; in between it advances with its own monotonic clock.
+Messages take time to arrive, so a follower is never ahead of its leader and never expires early,
+whatever its wall clock says. Log time steps back only for a new leader whose time is earlier. A
+node that becomes leader continues from the latest of its own and the adopted time.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from protocol.doors import Clock
 
 
 class LogTime:
-    """Microseconds since 1970.
+    """Log time, in microseconds since 1970.
 
     :param end: log time of the newest frame
     """
@@ -25,12 +24,12 @@ class LogTime:
         self._ticks = clock.monotonic_us()
         self._time = max(end, clock.wall_us())
         self._own = self._time - self._ticks
-        """Its own time is so far ahead of the monotonic clock."""
+        """Offset (µs) of the node's own log time from its monotonic clock."""
         self._epoch = 0
-        """Whose time it was told last."""
+        """Epoch of the leader that last reported its time."""
 
     def now(self) -> int:
-        """Never earlier than it was, but see `follows`."""
+        """Return the log time. Never falls, except as `follows` describes."""
         ticks = self._clock.monotonic_us()
         if ticks > self._ticks:
             self._time += ticks - self._ticks
@@ -38,20 +37,24 @@ class LogTime:
         return self._time
 
     def reaches(self, time: int) -> None:
-        """It is so late at least."""
+        """Advance log time to at least `time`."""
         self._time = max(self.now(), time)
 
     def follows(self, epoch: int, time: int) -> None:
-        """It was so late, for who leads in an epoch, when that one said so. The same one may have
-        said it sooner before; of another it holds whatever was thought until now."""
+        """Adopt the time that the leader of an epoch reported.
+
+        A later report of the same leader only advances log time. The first one of another leader
+        replaces it, even by an earlier time.
+        """
         if epoch != self._epoch:
             self.now()
             self._epoch, self._time = epoch, time
         self.reaches(time)
 
     def leads(self, end: int) -> None:
-        """It is this node's own to say from now on. Who led before may have had a clock that is
-        ahead: what it said ends at a time ends then.
+        """Become the source of log time, as the new leader.
+
+        The previous leader's clock may have been ahead. Deadlines that it set keep their log time.
 
         :param end: log time of the newest frame
         """

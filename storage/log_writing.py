@@ -1,6 +1,6 @@
-"""The last segment of a log: how bytes get into it, and how a failure of the disk is final.
+"""Write side of the log's last segment; any failure of the disk is final.
 
-What is written when, and why, stands in log.py, with the numbers of the invariants.
+log.py has the write protocol and the numbered invariants.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from storage.log_reading import LogReader
 from storage.reserve import NO_ROOM, disk_full
 
 _PLENTY: Final = 256
-"""Zeros are put ahead while the disk has room for so many times as many."""
+"""Zeros are preallocated only while the disk has this many times as much room."""
 
 
 class LogWriter(LogReader):
-    """A log whose last segment is open. One thread uses it."""
+    """Log whose last segment is open for writing. Owned by one thread."""
 
     # --- bytes -----------------------------------------------------------------------------------
 
     def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
-        """Append bytes to the last segment and sync it.
+        """Append bytes to the last segment and fsync it.
 
-        :param first: so many of them are the first frame; None: nobody is told of it, a mark
-        :param ends: nothing will follow them
+        :param first: bytes of the first frame in `data`; None: a mark, which acknowledges no frame
+        :param ends: no bytes will follow
         :raises DiskFull, UnknownOutcome: see `_cut_back`
         """
         file = self._file
@@ -47,7 +47,7 @@ class LogWriter(LogReader):
             self._fail(failure)
 
     def _try(self, file: File, data: bytes, first: int | None, ahead: int = 0) -> OSError | None:
-        """Write once. Answers how a full disk refused it, when nothing of it is left."""
+        """Write once. On a full disk, cut the write back and return the error."""
         try:
             file.append(data, ahead)
         except OSError as error:
@@ -59,8 +59,10 @@ class LogWriter(LogReader):
         return None
 
     def _zeros_wanted(self, count: int) -> int:
-        """How many zeros to put behind the next `count` bytes: none while there are some yet, and
-        none where room or the segment is running out."""
+        """Return the number of zeros to preallocate behind the next `count` bytes.
+
+        None while earlier zeros are left, or while disk space or the segment runs out.
+        """
         ahead = self._sizes.ahead_bytes
         left = self._sizes.segment_bytes - self._segments[-1].size - count
         if count <= self._zeros or count > ahead // 4 or left <= 0:
@@ -70,9 +72,9 @@ class LogWriter(LogReader):
         return min(ahead, left)
 
     def _take_zeros_off(self, reserved: bool) -> None:
-        """Give the last segment the size that its frames have, durably: nothing is added to it.
+        """Truncate the preallocated zeros, durably, because the segment is finished.
 
-        :raises DiskFull: it has the size that it had
+        :raises DiskFull: the segment keeps its size
         """
         if not self._zeros:
             return
@@ -81,20 +83,20 @@ class LogWriter(LogReader):
         self._zeros = 0
 
     def _cut_back(self, file: File, data: bytes, first: int | None) -> None:
-        """Take off what a failed write left, durably, before anybody hears of the failure.
+        """Truncate a failed write, durably, before the failure is reported.
 
-        :param data: what was written
-        :param first: so many bytes of it are its first frame; None: it may be there
-        :raises DiskFull: not even that finds room. What is left is no frame
-        :raises UnknownOutcome: likewise, and there are frames in it, which a start would find
+        :param data: the data of that write
+        :param first: bytes of its first frame; None: a mark, which may stay
+        :raises DiskFull: there is no room even for that; the rest holds no whole frame
+        :raises UnknownOutcome: likewise, but whole frames are left, which a start would find
         """
         self._zeros, self._worn = 0, True
         try:
             self._shorten(file, reserved=True)
         except DiskFull as refusal:
             self._torn = True
-            # A start takes what is whole for written, and cuts the rest. What the first frame lacks
-            # was not written, or it would be read here: no crash makes it whole.
+            # A start keeps whole frames, and cuts the rest. If the first frame does not read back
+            # whole, its missing part was never written, and no crash makes it whole.
             if first is None or file.read(self._segments[-1].size, first) != data[:first]:
                 raise
             raise UnknownOutcome(
@@ -104,9 +106,9 @@ class LogWriter(LogReader):
             ) from refusal
 
     def _cut_torn(self, reserved: bool) -> None:
-        """Take off what an earlier write left that found no room to be cut back.
+        """Truncate the rest of an earlier write that could not be cut back for lack of room.
 
-        :raises DiskFull: there is none yet
+        :raises DiskFull: there is still no room
         """
         if self._torn:
             assert self._file is not None, "the log is closed"
@@ -114,11 +116,12 @@ class LogWriter(LogReader):
             self._torn = False
 
     def _shorten(self, file: File, reserved: bool) -> None:
-        """Give the last segment the size that its frames have, durably. A file system that copies
-        what it changes (Btrfs) refuses that too when a quota is used up; removing a file is what it
-        takes always, and the reserve is one.
+        """Truncate the last segment to its frames, durably.
 
-        :raises DiskFull: it was not done
+        A copy-on-write file system (Btrfs) refuses even that if a quota is used up. It always
+        allows a file to be removed, so the reserve is one.
+
+        :raises DiskFull: the segment keeps its size
         """
         try:
             self._reserve.spend(partial(_truncate, file, self._segments[-1].size), reserved)
@@ -127,7 +130,8 @@ class LogWriter(LogReader):
             self._fail(error)
 
     def _fail(self, error: OSError | DiskFull) -> NoReturn:
-        """Invariant 5: from here on the log takes nothing, and its file is left alone."""
+        """Mark the log as failed for good (invariant 5): no more writes, and its file is left
+        alone."""
         self._failed = LogFailed(f"the log in {self._path} failed: {error}")
         raise self._failed from error
 
@@ -139,7 +143,11 @@ class LogWriter(LogReader):
     # --- room ------------------------------------------------------------------------------------
 
     def _require_room(self, reserved: bool, spare: Room | None, writing: int) -> None:
-        """Once the reserve was given up, ordinary frames wait until it could be filled again."""
+        """Check the free disk space. Once the reserve was used, ordinary frames wait until it is
+        filled again.
+
+        :raises DiskFull: there is too little
+        """
         if not (reserved or self._reserve.held or self._reserve.fill()):
             raise disk_full()
         if spare is None or self.headroom.covers(spare, writing):
@@ -150,15 +158,21 @@ class LogWriter(LogReader):
         raise disk_full()
 
     def may_take(self, spare: Room) -> bool:
-        """Whether ordinary frames seem to find room, and to leave so much: a look from any thread
-        that binds nobody. Quotas are not seen."""
+        """True if ordinary frames would likely find room and leave `spare` free. Callable from any
+        thread.
+
+        A hint only: disk quotas are not considered.
+        """
         room = self._fs.room(self._path)
         missing = 0 if self._reserve.held else self._sizes.reserve_bytes
         return room.holds(Room(spare.bytes + missing, spare.files))
 
 
 def _truncate(file: File, size: int) -> None:
-    """:raises DiskFull: it is as long as it was"""
+    """Truncate a file.
+
+    :raises DiskFull: its size is unchanged
+    """
     try:
         file.truncate(size)
     except OSError as error:
