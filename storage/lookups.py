@@ -1,15 +1,15 @@
-"""Look-ups of declarations, remembered for as long as what they rest on stays as it is.
+"""Catalog cache: look-ups of declarations, cached until a declaration that they depend on changes.
 
-Finding a table costs a dictionary, not a read, and whoever finds it there rests on its declaration
-as much as whoever read it: that is what a transaction is compared with when it commits.
+Finding a cached table costs a dictionary access instead of a read. The transaction depends on its
+declaration all the same: the look-up joins the read set, and the commit validates it.
 
-What a look-up rests on is a set of *declared* keys, `keys.declared`: a table rests on its own row,
-on its fields as one, and on its indexes as one. A commit that changes one of them makes exactly the
-look-ups that rest on it forgotten, and loses the race only for transactions that made one of those.
+A look-up depends on a set of *declared* keys, `keys.declared`. A table depends on its own row, on
+its fields as one key, and on its indexes as one key. A commit that changes one of them invalidates
+exactly the look-ups that depend on it. It conflicts only with transactions that made one of those.
 
-Invariant: what is remembered since commit n is what a look-up would find in every state from n to
-the newest. So a transaction that reads an older state takes only what is remembered since then or
-before; what it has to look up itself it keeps to itself, as one does that has declared something.
+Invariant: a result cached since commit n equals a look-up in every state from n to the newest. So a
+transaction on an older state uses only results cached since that state or before. It keeps its
+other look-ups to itself, as does one that has changed a declaration.
 """
 
 from __future__ import annotations
@@ -22,57 +22,57 @@ from storage.keys import Range
 
 
 class Lookup:
-    """One look-up; two are the same only if they are one."""
+    """Cached result of one catalog look-up. Compared by identity."""
 
     __slots__ = ("rests_on", "since", "value")
 
     def __init__(self, value: Any, rests_on: tuple[bytes, ...], since: int) -> None:
         self.value = value
         self.rests_on = rests_on
-        """Declared keys, see the head of the file."""
+        """Declared keys that it depends on, see the module head."""
         self.since = since
-        """It is right in every state from this commit on, as long as it is remembered."""
+        """First commit from which the result is valid in every state, as long as it is cached."""
 
 
 class Lookups:
-    """What is remembered for all transactions.
+    """Catalog cache shared by all transactions.
 
     :param since: the newest commit that may have changed a declaration
     """
 
     def __init__(self, since: int) -> None:
         self.since = since
-        """The newest commit that changed a declaration."""
+        """Sequence of the newest commit that changed a declaration."""
         self.users_since = since
-        """The newest that changed who may do what."""
+        """Sequence of the newest commit that changed users or grants."""
         self._found: dict[Hashable, Lookup] = {}
         self.get = self._found.get
-        """What is remembered under a name; None: nothing is."""
+        """Cached look-up by name; None: not cached."""
         self._resting: dict[bytes, set[Hashable]] = {}
-        """Which look-ups rest on a declared key: those that are remembered, and no others."""
+        """Names of the cached look-ups that depend on a declared key."""
 
     def __len__(self) -> int:
         return len(self._found)
 
     def add(self, at: Hashable, value: Any, rests_on: tuple[bytes, ...]) -> Lookup:
-        """Remember what was found in a state that has no older declarations than the newest."""
+        """Cache a result that was found in a state with the newest declarations."""
         made = self._found[at] = Lookup(value, rests_on, self.since)
         for declared in rests_on:
             self._resting.setdefault(declared, set()).add(at)
         return made
 
     def changed(self, sequence: int, declared: Collection[bytes], ranges: list[Range]) -> None:
-        """A commit has changed declarations.
+        """Invalidate the look-ups that depend on declarations changed by a commit.
 
-        :param declared: `keys.declared` of what it wrote or deleted
-        :param ranges: all that it deleted
+        :param declared: `keys.declared` of the keys that it wrote or deleted
+        :param ranges: all ranges that it deleted
         """
         self.since = sequence
         users = any(keys.touches_access(*each) for each in ranges)
         if users or any(map(keys.is_of_access, declared)):
             self.users_since = sequence
         if any(keys.touches_catalog(*each) for each in ranges):
-            # A whole table, topic or place. It happens rarely, and to look again is cheap.
+            # A whole table, topic or place was dropped. That is rare, and refilling is cheap.
             self._found.clear()
             self._resting.clear()
             return
@@ -81,17 +81,18 @@ class Lookups:
                 self._forget(at)
 
     def withdraw(self, upto: int) -> None:
-        """Commits after one never happened: what was found in a state with any of them is not."""
+        """Roll back commits after `upto`: drop the look-ups found in a state with any of them."""
         if self.since <= upto:
             return
-        # What they made forgotten stays so, and what was remembered before them they left alone.
+        # Entries that they invalidated stay dropped; older ones did not depend on their changes.
         for at in [at for at, found in self._found.items() if found.since > upto]:
             self._forget(at)
         self.since = upto
         self.users_since = min(self.users_since, upto)
 
     def _forget(self, at: Hashable) -> None:
-        """Nothing keeps its name: much of what it rested on may stay as it is for ever."""
+        """Drop a look-up and its name from the dependency index, which would otherwise keep it for
+        ever."""
         found = self._found.pop(at, None)
         if found is None:
             return
@@ -104,7 +105,7 @@ class Lookups:
 
 
 def rest_on(looked: Collection[Lookup], declared: Collection[bytes], ranges: list[Range]) -> bool:
-    """Whether any of some look-ups rests on declarations that were changed, or deleted."""
+    """True if any of the look-ups depends on declarations that were changed or range-deleted."""
     deleted = [each for each in ranges if keys.touches_catalog(*each)]
     if not declared and not deleted:
         return False

@@ -1,8 +1,8 @@
-"""The engine in memory, for tests and simulation: what a crash takes back can be chosen exactly.
+"""In-memory engine for tests and simulation; a crash loses exactly the unflushed writes.
 
-The pairs are kept in chunks of sorted keys. A write never changes a chunk or the list of chunks: it
-builds a new `_Version` from the old one and puts it in place in one step. So a view, a scan and
-what the last flush covered are each just an older version, and need no lock.
+The pairs are in chunks of sorted keys. A write never changes a chunk or the list of chunks: it
+builds a new `_Version` from the old one and replaces it in one step (copy on write). So a view, a
+scan and the flushed state are each just an older version, and need no lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.doors import Room
 from storage.engine import BATCH_PAIRS, Batch, Pair
 
 CHUNK_KEYS: Final = 256
-"""A chunk is split when it grows past twice this."""
+"""Keys of a chunk after a split; it is split when it grows past twice this."""
 
 _Put = tuple[bytes, bytes | None]
 
@@ -85,7 +85,7 @@ class MemoryBatch:
 
 
 class MemoryEngine:
-    """An `Engine` that forgets, when told to `crash`, what no flush has covered."""
+    """In-memory `Engine` whose `crash` loses everything since the last flush."""
 
     def __init__(self) -> None:
         self._version = _EMPTY
@@ -151,7 +151,7 @@ class MemoryEngine:
         self.flush()
 
     def crash(self) -> None:
-        """Lose everything written since the last flush, as a process that dies would."""
+        """Lose all writes since the last flush, like a killed process."""
         self._version = self._flushed
 
 
@@ -219,7 +219,7 @@ def _cut(firsts: list[bytes], chunks: list[_Chunk], start: bytes, end: bytes) ->
 
 
 def _replace(firsts: list[bytes], chunks: list[_Chunk], at: int, chunk: _Chunk) -> None:
-    """Put `chunk` where the chunk `at` was: split when large, dropped when empty."""
+    """Replace the chunk `at`: split the new one when large, drop it when empty."""
     size = CHUNK_KEYS if len(chunk.keys) > 2 * CHUNK_KEYS else max(len(chunk.keys), 1)
     parts = [
         _Chunk(chunk.keys[i : i + size], chunk.values[i : i + size])

@@ -1,16 +1,16 @@
-"""The rows of a topic's messages: how a message is stored, appended, found and read.
+"""Rows of a topic's messages: their format, append, search and reads.
 
 A message is an appended value (`appends.py`):
 
-    0   8  when it was published, microseconds since 1970 of log time
-    8   8  total: what all messages up to this one have taken
-   16   8  log time before which no group hands it out; 0: none
+    0   8  publish time, microseconds since 1970 of log time
+    8   8  total: bytes of all messages up to and including this one
+   16   8  log time before which no group delivers it; 0: none
    24   2  length of its key; 0: none
    26   2  length of its id; 0: none
    28   4  length of its headers; 0: none
    32   …  key · id · headers, msgpack · value, msgpack
 
-Invariants: positions are dense between the last one trimmed and the last one given. Neither time
+Invariants: positions are dense between the last one trimmed and the last one assigned. Neither time
 nor total falls from one message to the next.
 """
 
@@ -37,16 +37,16 @@ assert _ROW.size == HEAD.size + _BODY.size == 32
 
 
 class Held(NamedTuple):
-    """What a topic holds."""
+    """Contents of a topic."""
 
     messages: int
     last: int
-    """The last position given; 0 for none."""
+    """Last position assigned; 0: none."""
     size: int
-    """What the messages take as they are stored."""
+    """Bytes of the messages as stored."""
 
     def lag(self, position: int) -> int:
-        """How many are held after a position."""
+        """Return the number of messages behind a position."""
         return min(self.last - position, self.messages)
 
 
@@ -54,8 +54,11 @@ NOTHING_HELD: Final = Held(0, 0, 0)
 
 
 def held_by_all(tx: Transaction, database: Database, tick: Tick) -> dict[int, Held]:
-    """What the topics of a database hold, by the topic's id, but for those that never held
-    anything. :param tick: called for each"""
+    """Return the contents of a database's topics by topic id; topics without any message yet are
+    left out.
+
+    :param tick: called for each topic
+    """
     numbers = (database.namespace.id, database.id)
     trimmed = {
         keys.third(key): unpack_counter(row)
@@ -71,7 +74,7 @@ def held_by_all(tx: Transaction, database: Database, tick: Tick) -> dict[int, He
 
 
 class MessageRows:
-    """The rows of one topic in one transaction."""
+    """Message rows of one topic in one transaction."""
 
     __slots__ = ("_prefix", "_tx", "topic")
 
@@ -81,20 +84,26 @@ class MessageRows:
         self.topic = topic
 
     def end(self, exactly: bool = True) -> tuple[int, int]:
-        """The last position given, and the total there. :param exactly: see `tx.appended`"""
+        """Return the last assigned position, and the total bytes there.
+
+        :param exactly: see `tx.appended`
+        """
         return unpack_counter(self._tx.appended(self.topic.last, exactly))
 
     def trimmed(self) -> tuple[int, int]:
-        """The last position trimmed, and the total there."""
+        """Return the last trimmed position, and the total bytes there."""
         return unpack_counter(self._tx.get(self.topic.trimmed))
 
     def put_trimmed(self, position: int, total: int) -> None:
-        """Note the last position trimmed."""
+        """Write the last trimmed position."""
         self._tx.put(self.topic.trimmed, HEAD.pack(position, total))
 
     def may_be_over(self) -> bool:
-        """Whether the oldest may have to make room. It holds on to nothing, so publishers don't
-        conflict; asked after the commit it counts what others have published meanwhile."""
+        """True if the topic may exceed its size, so that the oldest messages must be trimmed.
+
+        Adds nothing to the read set, so publishers don't conflict. After the commit, the result
+        includes messages that other transactions published meanwhile.
+        """
         topic = self.topic
         if topic.max_bytes is None or topic.full != "DROP":
             return False
@@ -102,29 +111,33 @@ class MessageRows:
         return self.end(exactly=False)[1] - gone > topic.max_bytes
 
     def key(self, position: int) -> bytes:
-        """The key of a message."""
+        """Return the state key of a message."""
         return self._prefix + NUMBER.pack(position)
 
     def get(self, position: int) -> bytes:
-        """The row of a message that is held."""
+        """Return the row of a message, which must not be trimmed."""
         row = self._tx.get(self._prefix + NUMBER.pack(position))
         assert row is not None, "positions are dense"
         return row
 
     def append(self, bodies: Sequence[bytes]) -> Append:
-        """Append messages made by `body`. :raises TooLarge: of the transaction"""
+        """Append messages encoded by `body`.
+
+        :raises TooLarge: the transaction exceeds its limit
+        """
         return self._tx.append(self.topic.last, self._prefix, bodies)
 
     def span(self, begin: int, count: int, room: int) -> list[tuple[int, bytes]]:
-        """Positions and rows of up to so many messages from one that is held on.
+        """Return positions and rows of up to `count` messages from `begin`, which must not be
+        trimmed.
 
-        :param room: what they may take together; one of them is answered though it takes more
+        :param room: bytes for all of them; the first is returned even if it is larger
         """
         last, _ = self.end(exactly=False)
         own = self._tx.appends.get(self.topic.last)
         if begin + count - 1 > (last if own is None else own.seen):
-            # Fewer than were asked for, so whatever is published next would have been seen; or
-            # some that others may yet come before.
+            # The result ends with the last message, so a concurrent publish would have changed it;
+            # or it includes own messages, which a concurrent publish may still shift.
             last, _ = self.end()
         count = min(count, last + 1 - begin)
         if count <= 0:
@@ -143,7 +156,7 @@ class MessageRows:
         return list(enumerate(rows, begin))
 
     def _fitting(self, begin: int, count: int, room: int) -> int:
-        """How many messages from `begin` take no more than `room`, at least one."""
+        """Return how many messages from `begin` fit into `room` bytes, at least one."""
         first = self.get(begin)
         room += total(first) - len(first)
         if self._total(begin + count - 1) <= room:
@@ -154,7 +167,10 @@ class MessageRows:
         return total(self.get(position))
 
     def position_at(self, place: Place) -> int:
-        """The position after which a place begins. :raises BadRequest: no such position"""
+        """Return the position just before a place.
+
+        :raises BadRequest: the topic has no such position
+        """
         if place.kind == "START":
             return self.trimmed()[0]
         last, _ = self.end()
@@ -170,13 +186,16 @@ class MessageRows:
         return self.first_where(begin, last + 1, lambda row: time_us(row) >= place.value) - 1
 
     def each(self) -> Iterator[list[bytes]]:
-        """The rows of all messages held, some at a time, in their order."""
+        """Yield the rows of all messages in order, in steps."""
         for pairs in self._tx.scan(*keys.within(self._prefix)):
             yield [row for _, row in pairs]
 
     def first_where(self, begin: int, end: int, holds: Callable[[bytes], bool]) -> int:
-        """The first of the messages held in begin … end - 1 for which something holds that holds
-        for all after it; `end` when there is none."""
+        """Binary search: return the first position in begin … end - 1 whose row satisfies `holds`,
+        else `end`.
+
+        :param holds: monotonic predicate: if true for a message, it is true for all later ones
+        """
         while begin < end:
             middle = (begin + end) // 2
             if holds(self.get(middle)):
@@ -193,7 +212,7 @@ def body(
     id: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> list[bytes]:
-    """Messages of packed values as they are appended."""
+    """Encode messages for `append`, from packed values."""
     packed_key = b"" if key is None else key.encode()
     packed_id = b"" if id is None else id.encode()
     packed = binary.pack(dict(headers)) if headers else b""
@@ -203,7 +222,7 @@ def body(
 
 
 def with_headers(row: bytes, headers: Mapping[str, str]) -> bytes:
-    """A message to be appended again, with other headers and no delay."""
+    """Encode a stored message for another append, with other headers and no delay."""
     _, _, _, key, id, old = _ROW.unpack_from(row)
     at = _ROW.size + key + id
     packed = binary.pack(dict(headers)) if headers else b""
@@ -212,47 +231,47 @@ def with_headers(row: bytes, headers: Mapping[str, str]) -> bytes:
 
 
 def time_us(row: bytes) -> int:
-    """When a message was published."""
+    """Return the publish time of a message (µs of log time)."""
     return HEAD.unpack_from(row)[0]  # type: ignore[no-any-return]
 
 
 def total(row: bytes) -> int:
-    """What all messages up to this one have taken."""
+    """Return the total bytes of all messages up to and including this one."""
     return HEAD.unpack_from(row)[1]  # type: ignore[no-any-return]
 
 
 def due_us(row: bytes) -> int:
-    """Log time before which no group hands a message out; 0: none."""
+    """Return the log time (µs) before which no group delivers the message; 0: none."""
     return _ROW.unpack_from(row)[2]  # type: ignore[no-any-return]
 
 
 def key_of(row: bytes) -> bytes:
-    """The key of a message; empty: it has none."""
+    """Return the key of a message; empty if it has none."""
     length = _ROW.unpack_from(row)[3]
     return row[_ROW.size : _ROW.size + length]
 
 
 def headers_of(row: bytes) -> dict[str, str]:
-    """The headers of a message."""
+    """Return the headers of a message."""
     _, _, _, key, id, length = _ROW.unpack_from(row)
     at = _ROW.size + key + id
     return binary.unpack_object(row[at : at + length]) if length else {}
 
 
 class Content(NamedTuple):
-    """What somebody has published, as it is stored."""
+    """Decoded message, as it was published."""
 
     value: bytes
-    """Packed."""
+    """Packed value."""
     key: str | None
     id: str | None
     headers: dict[str, str]
     due_us: int
-    """Log time before which no group hands it out; 0: none."""
+    """Log time (µs) before which no group delivers it; 0: none."""
 
 
 def content(row: bytes) -> Content:
-    """What a message holds."""
+    """Decode a message row."""
     _, _, due_us, key, id, headers = _ROW.unpack_from(row)
     at_id = _ROW.size + key
     at_headers = at_id + id
@@ -267,7 +286,7 @@ def content(row: bytes) -> Content:
 
 
 def answer(position: int, row: bytes) -> Answer:
-    """A message as it is answered; one that was delayed shows `due`."""
+    """Return a message as responses show it; a delayed one has `due`."""
     at_us, _, due_us, key, id, headers = _ROW.unpack_from(row)
     at = _ROW.size
     made: Answer = {"position": position, "at": instant(at_us), "key": None, "id": None}

@@ -1,10 +1,10 @@
-"""The rules of a topic's messages: published, read, trimmed, redriven; and of its readers.
+"""Messages of a topic: publish, read, trim, redrive; and its readers.
 
-- A message's position is final at the commit; so is what `Published` says.
-- Messages leave from the front only, by retention, TRIM and REDRIVE, and take the hand-outs of all
-  groups with them (`HandOuts.trimmed`).
-- An id is remembered for `Topic.dedup_us` of log time after its first message, in two rows that
-  always go together: by the id, and by the time.
+- A message's position is final at the commit; so are the positions of `Published`.
+- Messages are removed from the front only, by retention, TRIM and REDRIVE, together with the
+  deliveries of all groups (`HandOuts.trimmed`).
+- An id is remembered for `Topic.dedup_us` of log time after its first message (idempotent publish).
+  It has two rows, which always change together: by id, and by time.
 """
 
 from __future__ import annotations
@@ -48,42 +48,43 @@ from storage.transactions import Transaction
 Answer = dict[str, Any]
 
 _ID: Final = Struct(">QQ")
-"""Position and time of an id that is remembered."""
+"""Value of a remembered id: position and time of its message."""
 _STEP: Final = 256
-"""Messages worked on between two ticks: about half a millisecond."""
+"""Messages processed between two ticks: about half a millisecond of work."""
 _REDRIVEN_BYTES: Final = 16 * limits.MIB
-"""What one REDRIVE moves, about: well below a transaction."""
+"""Approximate bytes moved by one REDRIVE; well below the limit of a transaction."""
 
 
 class Published:
-    """What a publish answers. Of a transaction that paused, the positions are final only after its
-    commit: read them then."""
+    """Result of a publish. If the transaction paused, read the positions only after its commit."""
 
     __slots__ = ("_append", "_first", "count", "duplicate")
 
     def __init__(
         self, first: int, count: int, append: Append | None, duplicate: bool = False
     ) -> None:
-        """:param append: what gave the position, and may move it on; None: an earlier commit did"""
+        """:param append: append that assigned the position and may shift it at the commit; None: an
+        earlier commit assigned it
+        """
         self._first = first
         self._append = append
         self.count = count
         self.duplicate = duplicate
-        """Whether the topic held a message of that id already: `first` is its position."""
+        """True if the topic held a message of that id already; `first` is then its position."""
 
     @property
     def first(self) -> int:
-        """The position of the first message."""
+        """Position of the first message."""
         return self._first + (0 if self._append is None else self._append.shift)
 
     @property
     def last(self) -> int:
-        """The position of the last."""
+        """Position of the last message."""
         return self.first + self.count - 1
 
 
 class Messages:
-    """The messages of one topic in one transaction. What raises a refusal has changed nothing."""
+    """Messages of one topic in one transaction. A call that raises a refusal changes nothing."""
 
     __slots__ = ("_rows", "_tx", "topic", "wakes")
 
@@ -92,32 +93,34 @@ class Messages:
         self._rows = MessageRows(tx, topic)
         self.topic = topic
         self.wakes = False
-        """Whether something was published: whoever waits for messages may find some."""
+        """True if a message was published, so that waiting consumers may be woken."""
 
     # --- figures --------------------------------------------------------------------------------
 
     @property
     def first(self) -> int:
-        """The first position held; `last` + 1 when there is none."""
+        """First position held; `last` + 1 if the topic is empty."""
         return self._rows.trimmed()[0] + 1
 
     @property
     def last(self) -> int:
-        """The last position given; 0 for none."""
+        """Last position assigned; 0: none."""
         return self._rows.end()[0]
 
     def pin(self) -> None:
-        """Conflict with others that publish meanwhile: use is made of the positions given here."""
+        """Add the last position to the read set, so that concurrent publishes conflict.
+
+        Needed when the transaction uses the positions that it was given.
+        """
         self._rows.end()
 
     @property
     def held(self) -> Held:
-        """What is held."""
+        """Contents of the topic."""
         (last, total), (trimmed, gone) = self._rows.end(), self._rows.trimmed()
         return Held(last - trimmed, last, total - gone)
 
     def may_be_over(self) -> bool:
-        """As `MessageRows.may_be_over`."""
         return self._rows.may_be_over()
 
     # --- publishing -----------------------------------------------------------------------------
@@ -133,19 +136,19 @@ class Messages:
         expect: int | None = None,
         tick: Tick | None = None,
     ) -> Published:
-        """Append messages, which all get the same key, headers and due time. What a caller has
-        written for those, and as the id, is checked here.
+        """Append messages, all with the same key, headers and due time. Validates the caller's
+        input.
 
-        :param tick: called now and then while many values are packed
-        :param id: of a single message only
-        :param due_us: log time before which no group hands it out; one in the past is none
-        :param expect: refuse unless the last position is this one
-        :raises BadRequest: no values, too many, an id with several; a key or id of a wrong length
+        :param tick: called from time to time while many values are packed
+        :param id: only with a single message
+        :param due_us: log time before which no group delivers it; a past time means no delay
+        :param expect: refuse unless the last position equals this one
+        :raises BadRequest: no values, too many, an id with several; a key or id of invalid length
         :raises TypeRefused: a value of NONE; a key, id or headers that are no strings
         :raises TooLarge: a message over `Topic.largest` or `Topic.max_bytes`; headers over their
             limits
-        :raises AssertFailed: of `expect`
-        :raises Full: it would take more than `Topic.max_bytes`, and the topic refuses
+        :raises AssertFailed: the last position is not `expect`
+        :raises Full: the topic would exceed `Topic.max_bytes`, and it is declared to refuse then
         """
         bodies = self._bodies(values, key, id, headers, due_us, tick)
         if id is not None:
@@ -200,11 +203,12 @@ class Messages:
         return bodies
 
     def check_sizes(self, bodies: Sequence[bytes], begin: int | None = None) -> None:
-        """:raises TooLarge: a message takes more than LARGEST, or than BYTES gives to all: it would
-        be acknowledged and trimmed at once
+        """Check message sizes against LARGEST, and against BYTES, the bound of the whole topic.
 
-        :param begin: the position of the first of them in the topic that they come from, so that
-            the refusal can say which it is
+        A message over BYTES would be acknowledged and trimmed at once.
+
+        :param begin: position of the first message in the topic it is moved from, for the error
+        :raises TooLarge: a message is over either bound
         """
         topic = self.topic
         bound, setting = topic.largest, "LARGEST"
@@ -226,7 +230,7 @@ class Messages:
         )
 
     def _known(self, id: str) -> Published | None:
-        """The message that had the id within the window."""
+        """Return the message that had the id within the deduplication window, or None."""
         topic, tx = self.topic, self._tx
         if topic.dedup_us is None:
             return None
@@ -273,7 +277,7 @@ class Messages:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, after: int, limit: int = limits.MESSAGES_READ_DEFAULT) -> list[Answer]:
-        """Messages with positions over `after`: up to `limit`, and `limits.MESSAGES_READ_BYTES`.
+        """Read messages at positions over `after`: up to `limit`, and `limits.MESSAGES_READ_BYTES`.
 
         :raises BadRequest: a limit outside 1 … `limits.MESSAGES_READ`, a negative position
         """
@@ -288,13 +292,16 @@ class Messages:
         ]
 
     def position_at(self, place: Place) -> int:
-        """The position after which a place begins. :raises BadRequest: no such position"""
+        """Return the position just before a place.
+
+        :raises BadRequest: the topic has no such position
+        """
         return self._rows.position_at(place)
 
     # --- readers --------------------------------------------------------------------------------
 
     def define_reader(self, name: str, place: Place = START, taken: Taken = Taken.REFUSE) -> int:
-        """Declare a reader; its position. One that is overwritten is moved to `place`.
+        """Declare a reader. Return its position; overwriting a reader moves it to `place`.
 
         :raises AlreadyExists, NameRefused, BadRequest:
         """
@@ -309,7 +316,10 @@ class Messages:
         return self._put_reader(name, self.position_at(place))
 
     def reader(self, name: str) -> int:
-        """The position of a reader: what it has done. :raises Unknown:"""
+        """Return the position of a reader: the last message it has processed.
+
+        :raises Unknown:
+        """
         row = self._tx.get(self.key_of_reader(name))
         if row is None:
             path = f"{self.topic.path}.{name}"
@@ -317,30 +327,42 @@ class Messages:
         return keys.unpack_counter(row)
 
     def key_of_reader(self, name: str) -> bytes:
-        """The key under which the position of a reader stands, if there is one."""
+        """Return the state key of a reader's position, existing or not."""
         return self.topic.readers + name.encode()
 
     def readers(self, tick: Tick) -> Iterator[tuple[str, int]]:
-        """All readers and their positions, by name. :param tick: called for each"""
+        """Yield all readers and their positions, by name.
+
+        :param tick: called for each
+        """
         for name, row in each_named(self._tx, *keys.within(self.topic.readers), tick):
             yield name, keys.unpack_counter(row)
 
     def commit_reader(self, name: str, position: int) -> int:
-        """Move a reader to a position from 0 to `last`. :raises Unknown, BadRequest:"""
+        """Move a reader to a position from 0 to `last`.
+
+        :raises Unknown, BadRequest:
+        """
         return self.move_reader(name, Place("AFTER", position))
 
     def move_reader(self, name: str, place: Place) -> int:
-        """Move a reader to a place; its position. :raises Unknown, BadRequest:"""
+        """Move a reader to a place. Return its position.
+
+        :raises Unknown, BadRequest:
+        """
         self.reader(name)
         return self._put_reader(name, self.position_at(place))
 
     def drop_reader(self, name: str) -> None:
-        """:raises Unknown:"""
+        """Drop a reader.
+
+        :raises Unknown:
+        """
         self.reader(name)
         self._tx.delete(self.key_of_reader(name))
 
     def lag(self, position: int) -> int:
-        """How many messages held lie after a position."""
+        """Return the number of messages behind a position."""
         return self.last - max(position, self.first - 1)
 
     def _put_reader(self, name: str, position: int) -> int:
@@ -350,8 +372,12 @@ class Messages:
     # --- trimming -------------------------------------------------------------------------------
 
     def trim(self, before: int) -> Iterator[int]:
-        """Remove every message before a position: how many there were, in parts to be added up.
-        What is beyond the last position + 1 counts as that. :raises BadRequest: a negative one"""
+        """Remove all messages before a position. Yields the numbers removed, to be added up.
+
+        A position beyond the last + 1 counts as that.
+
+        :raises BadRequest: the position is negative
+        """
         if before < 0:
             raise BadRequest("a position is 0 or more", position=before)
         own = self.topic.last in self._tx.appends
@@ -361,7 +387,7 @@ class Messages:
         yield from self._trim(min(before, last + 1))
 
     def _trim(self, first: int) -> Iterator[int]:
-        """Make `first` the first position held, if it lies behind that."""
+        """Make `first` the first position held, unless it is already trimmed."""
         tx, rows = self._tx, self._rows
         trimmed, _ = rows.trimmed()
         count = first - 1 - trimmed
@@ -379,8 +405,10 @@ class Messages:
                 yield 0
 
     def trim_due(self, most: int = limits.TRIM_MESSAGES) -> tuple[int, bool]:
-        """Remove up to so many messages of those that are too old or too much: how many there were,
-        and whether more are due now."""
+        """Trim up to `most` messages beyond the topic's retention time or size.
+
+        Return their number, and True if more are due.
+        """
         rows = self._rows
         trimmed, _ = rows.trimmed()
         last, held_to = rows.end()
@@ -399,8 +427,12 @@ class Messages:
         return sum(self._trim(first)), more
 
     def _kept_bytes(self, last: int) -> int:
-        """What the messages may take before the oldest of them go. The newest stays, though it be
-        a dead letter that takes more than all may. :param last: its position"""
+        """Return the bytes that the messages may occupy before the oldest are trimmed.
+
+        The newest message stays, even if it is a dead letter larger than the topic's bound.
+
+        :param last: its position
+        """
         topic, rows = self.topic, self._rows
         if topic.max_bytes is None or topic.full != "DROP":
             return limits.INT_MAX
@@ -408,8 +440,8 @@ class Messages:
         return max(topic.max_bytes, len(rows.get(last)) if last_is_held else 0)
 
     def next_trim_us(self) -> int | None:
-        """Log time when `trim_due` will next have something to do, now or in the past included;
-        None while nothing that is held makes it."""
+        """Return the log time when `trim_due` next has work, also if it has passed; None if never
+        as things stand."""
         topic, rows = self.topic, self._rows
         trimmed, gone = rows.trimmed()
         last, held_to = rows.end()
@@ -422,10 +454,11 @@ class Messages:
         return time_us(rows.get(trimmed + 1)) + topic.keep_us
 
     def sweep_ids(self, most: int, begin: bytes = b"") -> tuple[int, bytes]:
-        """Forget up to so many ids whose time is over: how many, and the place of the last one.
+        """Forget up to `most` ids past the deduplication window. Return their number, and the key
+        of the last one.
 
-        :param begin: the place that the sweep before this one answered, b"" for the first of this
-            process: what lies before it need not be looked at again
+        :param begin: key returned by the previous sweep, b"" for the first of this process; entries
+            before it need not be scanned again
         """
         topic, tx = self.topic, self._tx
         over_us = tx.now_us - (topic.dedup_us or 0)
@@ -442,7 +475,7 @@ class Messages:
         return done, last
 
     def next_id_us(self, begin: bytes = b"") -> int | None:
-        """Log time when the next id is to be forgotten; None when none is remembered."""
+        """Return the log time when the next id is to be forgotten; None if none is remembered."""
         topic = self.topic
         start, end = keys.within(topic.id_times)
         for pairs in self._tx.scan(max(start, begin), end):
@@ -453,9 +486,10 @@ class Messages:
     # --- for INFO -------------------------------------------------------------------------------
 
     def figures(self, tick: Tick) -> Answer:
-        """`{name, messages, first_position, last_position, bytes, keep, max_bytes, largest, dedup,
-        full, comment, readers, groups, lag}` as `INFO FOR TOPIC` answers it; `bytes` only where
-        there is a bound that they could reach.
+        """Return the figures of `INFO FOR TOPIC`; `bytes` only if the topic has a size bound.
+
+        `{name, messages, first_position, last_position, bytes, keep, max_bytes, largest, dedup,
+        full, comment, readers, groups, lag}`
 
         :param tick: called for each reader and group
         """
@@ -489,37 +523,41 @@ class Messages:
 
 
 def readers_of_all(tx: Transaction, database: Database, tick: Tick) -> Iterator[tuple[int, int]]:
-    """The positions of the readers of a database, with the ids of their topics. :param tick: called
-    for each"""
+    """Yield the topic ids and positions of a database's readers.
+
+    :param tick: called for each
+    """
     numbers = (database.namespace.id, database.id)
     for key, row in tx.rows(*keys.of_all(keys.READER, *numbers), tick):
         yield keys.third(key), keys.unpack_counter(row)
 
 
 def bounded_bytes(topic: Topic, held: int) -> Answer:
-    """What INFO shows of the bytes that a topic holds: nothing when no size bounds it."""
+    """Return the `bytes` entry of INFO for a topic; empty if the topic has no size bound."""
     return {} if topic.max_bytes is None else {"bytes": held}
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What REDRIVE answers, final after the commit as `Published` is."""
+    """Result of REDRIVE. As in `Published`, positions are final after the commit."""
 
     moved: int
     published: Published | None
-    """None when nothing was moved."""
+    """None if no message was moved."""
 
 
 def redrive(
     tx: Transaction, dead: Topic, topic: Topic, limit: int = 1000, tick: Tick | None = None
 ) -> Redriven:
-    """Move the oldest messages of one topic into another, without what made them dead letters.
+    """Move the oldest messages of a dead letter topic into another, without their dead letter
+    headers.
 
-    :param tick: called now and then
+    :param tick: called from time to time
+    :param limit: largest number of messages
     :raises BadRequest: the same topic; a limit outside 1 … `limits.REDRIVEN`
-    :raises Full: of the other topic
-    :raises TooLarge: a message takes more than one of the other topic may; `position` in the detail
-        says which. Nothing is moved then; what comes before it, with a LIMIT.
+    :raises Full: the other topic is full
+    :raises TooLarge: a message exceeds the other topic's bound; `position` in the detail names it.
+        No message is moved then; a smaller LIMIT moves those before it.
     """
     if dead.id == topic.id:
         raise BadRequest("REDRIVE moves messages into another topic")
@@ -555,7 +593,10 @@ def _redriven(headers: dict[str, str]) -> dict[str, str]:
 
 
 def check_message_name(name: Any, what: str) -> str:
-    """A KEY or an ID of a message. :raises TypeRefused, BadRequest:"""
+    """Check a KEY or an ID of a message, and return it.
+
+    :raises TypeRefused, BadRequest:
+    """
     if type(name) is not str:
         raise TypeRefused(f"{what} takes a string, not {type_name(name)}", found=type_name(name))
     size = len(name)
@@ -570,7 +611,11 @@ def check_message_name(name: Any, what: str) -> str:
 
 
 def check_headers(headers: Any) -> None:
-    """:raises TypeRefused: no object of strings :raises TooLarge: too many, too long"""
+    """Check the headers of a message.
+
+    :raises TypeRefused: no object of strings
+    :raises TooLarge: too many, or too long
+    """
     if type(headers) is not dict:
         raise TypeRefused(
             f"HEADERS takes an object, not {type_name(headers)}", found=type_name(headers)
@@ -591,7 +636,10 @@ def check_headers(headers: Any) -> None:
 
 
 def _packed(value: Value) -> bytes:
-    """A value as it is stored. :raises TypeRefused, NumberTooLarge, TooLarge:"""
+    """Encode a value for storage.
+
+    :raises TypeRefused, NumberTooLarge, TooLarge:
+    """
     if value is NONE:
         raise TypeRefused("NONE is no value of a message", found="none")
     check(value)

@@ -1,9 +1,10 @@
-"""The store as it was at one commit, kept for a while so that several transactions read the same.
+"""Pinned snapshot (the user's *moment*): the store at one commit, for several transactions to read.
 
-Only what is released is read there: no answer from a moment waits, and nothing of it is ever taken
-back. What is read there was right then, and may not be now: nothing is changed on the ground of it.
+It shows only released commits: no response from it waits, and none of its reads can be rolled back.
+Its data may be stale, so no change may be based on it.
 
-A moment costs what the engine may not compact away, and the layers that were in flight over it.
+A pinned snapshot costs the data that the engine can't compact away, and the write sets that were
+pending over it.
 """
 
 from __future__ import annotations
@@ -18,44 +19,44 @@ if TYPE_CHECKING:
 
 
 class Moment:
-    """What is released in a ledger, as it is now.
+    """Pinned snapshot of a ledger at its commit index.
 
-    Whoever makes one has to `end` it before the engine is closed. The ledger ends it where rights
-    change: they are judged as they were in it.
+    The caller must `end` it before the engine is closed. The ledger ends it when privileges change,
+    because they are checked as of the snapshot.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.sequence = ledger.released_upto
-        """The commit whose state is read."""
+        """Sequence of the commit whose state is read."""
         self.time_us = ledger.log_time()
-        """Log time when it was made: what `time::now()` says in it."""
+        """Log time (µs) of its creation, which `time::now()` returns in it."""
         self.view = ledger.engine.snapshot()
         self.layers = [
             one for one in reversed(ledger.flight.layers) if one.sequence <= self.sequence
         ]
-        """What was released and not in the engine yet, the newest first."""
+        """Released layers that the engine had not applied yet, newest first."""
         self.ended = False
         self._readers = 0
         ledger.moments.add(self)
 
     def froze(self, layer: Layer) -> bool:
-        """Whether it is read through a layer."""
+        """True if the snapshot reads through this layer."""
         return layer in self.layers
 
     def begin(self) -> Transaction:
-        """A transaction that reads it."""
+        """Begin a transaction that reads the snapshot."""
         assert not self.ended, "a moment that has ended is read"
         self._readers += 1
         return _Reading(self, self._ledger)
 
     def left(self) -> None:
-        """One that read it has ended."""
+        """Release one reader, which has ended."""
         self._readers -= 1
         self._close()
 
     def end(self) -> None:
-        """Let it go, once nobody reads it any more. Ending twice is fine."""
+        """Release the snapshot once its last reader has ended. Idempotent."""
         self.ended = True
         self._close()
 
@@ -67,8 +68,7 @@ class Moment:
 
 
 def read_released(ledger: Ledger) -> Transaction:
-    """A transaction that reads what is released by now, whatever is in flight. It changes nothing,
-    and what it answers waits for nothing."""
+    """Begin a read-only transaction at the commit index. Its response never waits for a commit."""
     moment = Moment(ledger)
     transaction = moment.begin()
     moment.end()
@@ -76,7 +76,7 @@ def read_released(ledger: Ledger) -> Transaction:
 
 
 class _Reading(Transaction):
-    """A transaction that reads a moment, and has been paused from its beginning on."""
+    """Transaction that reads a pinned snapshot; paused from its beginning on."""
 
     is_past = True
 

@@ -1,7 +1,7 @@
-"""The file NODE: what a node is told about itself.
+"""The file NODE: the node's own settings, which are its id, roles, endpoints and origins.
 
-It is no part of the store: no backup carries it and no follower inherits it. It is replaced whole,
-so a crash leaves the old facts or the new ones.
+They are no part of the store: no backup contains them and no follower receives them. The file is
+replaced whole, so a crash leaves the old or the new version.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from storage.faults import StoreDamaged
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One node."""
+    """Contents of NODE."""
 
     node_id: UUID
     roles: tuple[str, ...] | None = None
-    """None: never declared. Empty: declared to have none, the drain."""
+    """Declared roles. None: never declared. Empty: declared to have none, to drain the node."""
     endpoints: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
 
 
 def load_node(directory: StoreDirectory) -> NodeFacts:
-    """The facts of this node; at its first start they are made, with a new id, and saved.
+    """Load the node's facts. On the first start they are created, with a new id, and saved.
 
-    :raises StoreDamaged: the file is not what was written
+    :raises StoreDamaged: the file is not as written
     :raises StoreTooNew: a later version wrote it
     """
     path = f"{directory.path}/NODE"
@@ -37,7 +37,7 @@ def load_node(directory: StoreDirectory) -> NodeFacts:
         return facts
     stored = directory.read(path)
     roles, endpoints = stored.get("roles"), stored.get("endpoints")
-    origins = stored.get("origins", [])  # what an earlier version wrote has none
+    origins = stored.get("origins", [])  # files of earlier versions have none
     try:
         node_id = UUID(str(stored["node"]))
     except (KeyError, ValueError):
@@ -53,7 +53,10 @@ def load_node(directory: StoreDirectory) -> NodeFacts:
 
 
 def save_node(directory: StoreDirectory, facts: NodeFacts) -> None:
-    """Replace the facts; durable on return. Raises OSError."""
+    """Replace the facts. Durable on return.
+
+    :raises OSError: the disk fails
+    """
     stored = {
         "node": str(facts.node_id),
         "roles": None if facts.roles is None else list(facts.roles),

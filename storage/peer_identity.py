@@ -1,17 +1,17 @@
-"""The file PEER: the certificate by which other nodes know this one, and its key.
+"""The file PEER: the TLS certificate that the node presents to other nodes, and its private key.
 
-Like NODE it is a directory's own: no backup carries it, and no follower inherits it. In a sealed
-store it is sealed. Nobody signs these certificates: whoever is shown one knows it by its
-fingerprint, or not at all.
+Like NODE it belongs to the directory: no backup contains it, and no follower receives it. In a
+sealed store it is sealed. The certificates are self-signed: a peer trusts one by its fingerprint
+only.
 
-| in it | |
+| field | contents |
 |---|---|
-| `key`, `certificate` | what is shown, PEM |
-| `next_key`, `next_certificate` | what will be, where the first is about to run out |
-| `late_key`, `late_certificate` | what is, where a start found that both had run out |
+| `key`, `certificate` | the present certificate, PEM |
+| `next_key`, `next_certificate` | its successor, once the first is about to expire |
+| `late_key`, `late_certificate` | a replacement made at a start, if both had expired |
 
-What has run out by this node's clock stays until others have seen what is shown in its place: a
-clock that is ahead for a while takes nothing that they know.
+A certificate that has expired by this node's clock is kept until peers have seen its replacement:
+a clock that is ahead for a while must not destroy a certificate that peers know.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from storage.faults import StoreDamaged
 
 LASTS: Final = timedelta(days=limits.PEER_CERTIFICATE_DAYS)
 BEGINS: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""Since when each is valid: whatever clock it was made by, and for nodes whose clock is behind."""
+"""Start of validity of every certificate: independent of the clock that made it, for nodes whose
+clock is behind."""
 SERIAL_BYTES: Final = 16
 
 
@@ -49,22 +50,31 @@ class Identity:
 
     @cached_property
     def parsed(self) -> x509.Certificate:
-        """The certificate; of a chain its first. :raises ValueError: there is none"""
+        """The certificate; of a chain its first.
+
+        :raises ValueError: there is none
+        """
         return x509.load_pem_x509_certificate(self.certificate.encode())
 
     @property
     def chain(self) -> list[x509.Certificate]:
-        """All certificates of it."""
+        """All certificates of the chain."""
         return x509.load_pem_x509_certificates(self.certificate.encode())
 
     @property
     def private_key(self) -> PrivateKeyTypes:
-        """The key. :raises ValueError, TypeError: there is none, or it is sealed"""
+        """The private key.
+
+        :raises ValueError, TypeError: there is none, or it is encrypted
+        """
         return serialization.load_pem_private_key(self.key.encode(), None)
 
     @property
     def fits(self) -> bool:
-        """Whether the key is the certificate's. :raises ValueError, TypeError: one is none"""
+        """True if the key belongs to the certificate.
+
+        :raises ValueError, TypeError: either is unreadable
+        """
         return self.private_key.public_key() == self.parsed.public_key()
 
     @property
@@ -74,21 +84,21 @@ class Identity:
 
     @property
     def expires(self) -> datetime:
-        """When it runs out."""
+        """End of validity."""
         return self.parsed.not_valid_after_utc
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """What a node shows, and what it will show next."""
+    """Present and next certificate of a node."""
 
     shown: Identity
     next: Identity | None = None
     late: Identity | None = None
-    """In the file alone: made because the others had run out by this node's clock."""
+    """Only in the file: a replacement made because the others had expired by this node's clock."""
 
     def by(self, now: datetime) -> Identities | None:
-        """What is shown by now, and next; None: all have run out."""
+        """Return the certificates to present at a time; None if all have expired."""
         if self.shown.expires > now:
             return Identities(self.shown, self.next)
         rest = (one for one in (self.next, self.late) if one is not None and one.expires > now)
@@ -96,9 +106,9 @@ class Identities:
 
 
 def make(node: str, now: datetime, rng: Rng) -> Identity:
-    """A new key, and a certificate of it, signed with it.
+    """Generate a key and a self-signed certificate.
 
-    :param node: the id of the node, which stands in it for people; nobody relies on it
+    :param node: id of the node, in the certificate for human readers only
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
@@ -119,12 +129,14 @@ def make(node: str, now: datetime, rng: Rng) -> Identity:
 
 
 def of_now(directory: StoreDirectory, node: str, now: datetime, rng: Rng) -> Identities:
-    """What the node of a directory shows by now. Where it has none yet, or all have run out, one is
-    made, and durable on return: nobody takes one that has run out, and a new one can be declared.
+    """Return the certificates that the node presents at a time.
 
-    :param node: its id
+    Without any, or if all have expired, one is made and saved, durable on return. No peer accepts
+    an expired certificate, and an operator can declare the new one.
+
+    :param node: id of the node
     :raises StoreDamaged, StoreTooNew: as `load`
-    :raises OSError: as the disk says
+    :raises OSError: the disk fails
     """
     kept = load(directory)
     if kept is None:
@@ -139,9 +151,9 @@ def of_now(directory: StoreDirectory, node: str, now: datetime, rng: Rng) -> Ide
 
 
 def given(certificate: bytes, key: bytes, now: datetime) -> Identity:
-    """What a node is to show that makes no certificate of its own. Both PEM.
+    """Check a certificate and key that the operator provides, both PEM.
 
-    :raises BadRequest: they are none, don't belong together, or are not valid now
+    :raises BadRequest: they are unreadable, don't belong together, or are not valid now
     """
     try:
         found = Identity(certificate.decode(), key.decode())
@@ -158,9 +170,9 @@ def given(certificate: bytes, key: bytes, now: datetime) -> Identity:
 
 
 def load(directory: StoreDirectory) -> Identities | None:
-    """Those of a directory; None: it has none yet.
+    """Load the certificates of a directory; None if it has none yet.
 
-    :raises StoreDamaged: the file is not what was written
+    :raises StoreDamaged: the file is not as written
     :raises StoreTooNew: a later version wrote it
     """
     path = directory.peer_file
@@ -181,7 +193,10 @@ def load(directory: StoreDirectory) -> Identities | None:
 
 
 def save(directory: StoreDirectory, identities: Identities) -> None:
-    """Keep them; durable on return. :raises OSError: as the disk says"""
+    """Save the certificates. Durable on return.
+
+    :raises OSError: the disk fails
+    """
     stored = _named("", identities.shown)
     if identities.next is not None:
         stored |= _named("next_", identities.next)

@@ -1,8 +1,8 @@
-"""The newest state, read without a transaction.
+"""Point reads of the newest state without a transaction.
 
-For what only reads, and is over before control is given away: nothing can have changed meanwhile,
-so there is nothing to remember of what was read. What it saw in flight is told by `saw`, as with a
-transaction: an answer waits until that is durable.
+For reads that complete before control is yielded. No commit can come in between, so no read set is
+kept. As in a transaction, `saw` names the newest pending commit that was read: the response waits
+until it is released.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from storage.tickets import CommitTicket
 
 
 class Present:
-    """As much of a transaction as reading takes; made where it is used, and dropped there."""
+    """Reader of the newest state, with the reading part of a transaction's interface. Use and
+    discard it at once."""
 
     __slots__ = ("_ledger", "_now_us", "saw")
 
@@ -20,22 +21,24 @@ class Present:
         self._ledger = ledger
         self._now_us = 0
         self.saw = 0
-        """The highest sequence in flight that a read depended on; 0: none."""
+        """Highest pending sequence that a read depended on; 0: none."""
 
     @property
     def ticket(self) -> CommitTicket:
-        """The newest commit in flight that a read depended on, before control is given away."""
+        """Ticket of the newest pending commit that a read depended on; take it before yielding
+        control."""
         return CommitTicket(self.saw, self._ledger.roll_backs.generation)
 
     @property
     def now_us(self) -> int:
-        """Log time, the same at each call. Most reads never ask: it is looked at when one does."""
+        """Log time (µs), the same at each call. Read at the first call, which most reads never
+        make."""
         if not self._now_us:
             self._now_us = self._ledger.log_time()
         return self._now_us
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key, or None."""
         ledger = self._ledger
         flight = ledger.flight
         found = flight.get(key) if flight.layers else None

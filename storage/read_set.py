@@ -1,9 +1,9 @@
-"""The read set of a transaction: single keys, ranges, absent keys included, and what it has looked
-up of declarations where others had looked before.
+"""Read set of a transaction: keys, ranges and cached catalog look-ups, for validation at the
+commit.
 
-Bounded: what becomes too much to remember one by one is remembered as the range around it. That
-may name a conflict where there was none, never miss one. A key inside the range that was scanned
-last is not remembered again: an UPDATE scans its table, and then reads each record of it.
+Keys and ranges include absent keys. The set is bounded: too many entries are widened to the range
+around them. That may cause a false conflict, never miss one. A key inside the last scanned range is
+not added again: an UPDATE scans its table, and then reads each record of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.lookups import Lookup, rest_on
 
 
 class ReadSet:
-    """Keys and ranges that were looked at."""
+    """Keys, ranges and look-ups that a transaction has read."""
 
     __slots__ = (
         "_end", "_ends", "_keys", "_ordered", "_ranges", "_start", "_starts", "compared", "looked",
@@ -27,22 +27,22 @@ class ReadSet:
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()
-        """More come, or all of them go at once."""
+        """Keys read. It only grows, or is emptied as a whole."""
         self._ordered: list[bytes] = []
-        """As many of them as there were when they were put in order."""
+        """Sorted copy of `_keys` at the time of the last sort."""
         self._ranges: set[Range] = set()
         self._start = self._end = b""
-        """The range scanned last."""
+        """Bounds of the range scanned last."""
         self._starts: list[bytes] = []
         self._ends: list[bytes] = []
-        """The ranges joined and in order, once somebody has asked: `_in_order`."""
+        """Bounds of the merged, sorted ranges; computed on demand by `_in_order`."""
         self.looked: set[Lookup] = set()
         self.compared = 0
-        """The newest commit that all keys and ranges were compared with; 0: some with none. See
+        """Newest commit against which all keys and ranges are validated; 0: not all are. See
         `conflicts.py`."""
 
     def add_key(self, key: bytes) -> None:
-        """Remember a point read."""
+        """Add a point read."""
         if self._start <= key < self._end:
             return
         if key in self._keys:
@@ -53,15 +53,17 @@ class ReadSet:
             self._widen()
 
     def add_keys(self, keys: Collection[bytes]) -> None:
-        """Remember some point reads."""
+        """Add several point reads."""
         self._keys.update(keys)
         self.compared = 0
         if len(self._keys) > limits.READ_KEYS:
             self._widen()
 
     def _widen(self) -> None:
-        """Remember the ranges around the keys in their place: of each table by itself, since what
-        lies between two tables is others'."""
+        """Replace the keys by the ranges around them, one for each table.
+
+        A single range would include keys of the tables between.
+        """
         keys, self._keys = self._keys, set()
         self._ordered = []
         for start, last in _around(keys):
@@ -69,7 +71,7 @@ class ReadSet:
         self._bound()
 
     def add_range(self, start: bytes, end: bytes) -> None:
-        """Remember a scan."""
+        """Add a scan."""
         self._start, self._end = start, end
         if (start, end) not in self._ranges:
             self._ranges.add((start, end))
@@ -84,7 +86,10 @@ class ReadSet:
                 self._ranges = _widened(self._ranges)
 
     def touch(self, changed: AbstractSet[bytes], ordered: list[bytes]) -> bool:
-        """Whether any of these keys was read; `ordered` are the same keys, sorted."""
+        """True if any of the changed keys was read.
+
+        :param ordered: the same keys, sorted
+        """
         if not changed.isdisjoint(self._keys):
             return True
         if not (self._ranges and ordered):
@@ -105,16 +110,16 @@ class ReadSet:
         return False
 
     def looks(self, ordered: list[bytes]) -> int:
-        """At how many keys or ranges `touch` looks, about."""
+        """Return the approximate number of comparisons that `touch` makes."""
         return min(len(ordered), len(self._ranges) + len(self._keys))
 
     @property
     def ranges(self) -> int:
-        """At how many ranges `touch_range` looks."""
+        """Number of ranges that `touch_range` compares."""
         return len(self._ranges)
 
     def _in_order(self) -> tuple[list[bytes], list[bytes]]:
-        """Where the ranges begin, and where they end, joined and in order. There are some."""
+        """Return the starts and ends of the ranges, merged and sorted. There must be some."""
         if not self._starts:
             joined = _joined(self._ranges)
             self._starts = [start for start, _ in joined]
@@ -122,20 +127,23 @@ class ReadSet:
         return self._starts, self._ends
 
     def rest_on(self, declared: Collection[bytes], ranges: list[Range]) -> bool:
-        """Whether any look-up rests on declarations that changed, or were deleted by ranges.
+        """True if any look-up depends on declarations that changed, or were deleted by ranges.
 
         :param declared: `keys.declared` of those that changed
         """
         return rest_on(self.looked, declared, ranges)
 
     def put_in_order(self, step: int) -> Iterator[None]:
-        """Have the keys in order, about so many at a time: then `touch_range` need not go through
-        them. Nothing is read in between."""
+        """Sort the keys in steps of about `step`, so that `touch_range` need not search all of
+        them.
+
+        No read may be added in between.
+        """
         if len(self._ordered) < len(self._keys):
             self._ordered = yield from in_order(self._keys, step)
 
     def touch_range(self, low: bytes, high: bytes) -> bool:
-        """Whether anything in a range was read."""
+        """True if any key in a range was read."""
         if any(start < high and low < end for start, end in self._ranges):
             return True
         ordered = self._ordered
@@ -146,7 +154,7 @@ class ReadSet:
 
 
 def _around(keys: Collection[bytes]) -> Collection[Range]:
-    """The first and the last of some keys, of each table, space or topic by itself."""
+    """Return the first and last key of each table, space or topic."""
     first, last = min(keys), max(keys)
     if first[:RECORD_PREFIX_BYTES] == last[:RECORD_PREFIX_BYTES]:
         return ((first, last),)
@@ -159,7 +167,8 @@ def _around(keys: Collection[bytes]) -> Collection[Range]:
 
 
 def _widened(ranges: set[Range]) -> set[Range]:
-    """One range for each table that any of these begins in; one for all if there are too many."""
+    """Return one range for each table that any of these begins in; a single one if those are too
+    many."""
     found: dict[bytes, Range] = {}
     for start, end in ranges:
         whose = start[:RECORD_PREFIX_BYTES]
@@ -172,7 +181,7 @@ def _widened(ranges: set[Range]) -> set[Range]:
 
 
 def _joined(ranges: set[Range]) -> list[Range]:
-    """The same ranges with those that overlap or meet made one, in order."""
+    """Merge ranges that overlap or touch. Return them sorted."""
     joined: list[Range] = []
     for start, end in sorted(ranges):
         if joined and start <= joined[-1][1]:

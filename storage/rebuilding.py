@@ -1,8 +1,8 @@
-"""A state that is made anew from the log: when that may be, and what says that it must be.
+"""Rebuild of the state from the log, and the file DAMAGED that requests it.
 
-The log is the truth, and a state can be folded from it as long as it begins at sequence 1. The file
-DAMAGED says that the state can't be read in full, or that it is being made anew; whatever starts
-then begins with an empty one. It goes when the state has caught up with the log.
+The log is the source of truth; a state can be replayed from it if it begins at sequence 1. The file
+DAMAGED means that the state is unreadable in part, or is being rebuilt. The next start then begins
+with an empty state. The file is removed when the state has caught up with the log.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from storage.faults import StoreDamaged
 
 
 def damage(directory: StoreDirectory) -> str | None:
-    """What is said of the state; None: nothing is wrong with it.
+    """Return the recorded damage of the state; None if there is none.
 
-    :raises StoreDamaged: not even that can be read
+    :raises StoreDamaged: the file itself is unreadable
     """
     path = _path(directory)
     if not directory.fs.exists(path):
@@ -26,19 +26,28 @@ def damage(directory: StoreDirectory) -> str | None:
 
 
 def note(directory: StoreDirectory, what: str) -> None:
-    """Say what is wrong with the state; durable on return. :raises OSError: as the disk says"""
+    """Record damage of the state. Durable on return.
+
+    :raises OSError: the disk fails
+    """
     directory.write(_path(directory), {"what": what})
 
 
 def throw_away(directory: StoreDirectory) -> None:
-    """Begin with an empty state, after `note`. :raises OSError: as the disk says"""
+    """Replace the state by an empty one, after `note`.
+
+    :raises OSError: the disk fails
+    """
     directory.fs.remove_tree(directory.state_path)
     directory.fs.make_directory(directory.state_path)
     directory.fs.sync_directory(directory.path)
 
 
 def finish(directory: StoreDirectory) -> None:
-    """The state has caught up with the log. :raises OSError: as the disk says"""
+    """Remove the record, once the state has caught up with the log.
+
+    :raises OSError: the disk fails
+    """
     directory.fs.unlink(_path(directory))
     directory.fs.sync_directory(directory.path)
 

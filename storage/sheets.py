@@ -1,7 +1,7 @@
-"""What a scan looks at of the writes that lie over the engine; see `layers.py`, which makes them.
+"""Scan snapshot: pending writes in a range as of a scan's start; `layers.py` makes them.
 
-A layer that may still be changed knows by weak references which scans look at it. Compiled classes
-carry none, so this stays a module of its own: docs/decisions/compiled.md.
+A layer that may still change holds weak references to the scans that read it. Compiled classes
+support none, so this is a module of its own: docs/decisions/compiled.md.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from storage.keys import Range
 
 
 class Sheet:
-    """Writes in a range, for one scan, which takes them in order.
+    """Writes in a range, consumed in order by one scan.
 
     :param writes: a layer's, or the scan's own
-    :param sequence: of the commit; 0: there is none, or the writes are stamped
-    :param ordered: keys of `writes`, those from `low` to `high` in the range
+    :param sequence: that of the commit; 0: uncommitted, or the writes are stamped already
+    :param ordered: sorted keys of `writes`; `low` to `high` are in the range
     """
 
     __slots__ = ("__weakref__", "_high", "_kept", "_low", "_ordered", "_sequence", "_writes",
@@ -38,33 +38,33 @@ class Sheet:
         self._low = low
         self._high = high
         self._kept: dict[bytes, bytes | None] = {}
-        """Writes that were replaced or taken back since the scan began: as they were then."""
+        """Old values of writes that were replaced or undone since the scan began."""
         self.ranges: list[Range] = []
-        """Deleted before these writes: of what lies below."""
+        """Range deletes that apply below these writes."""
 
     def keep(self, key: bytes, value: bytes | None) -> None:
-        """A write is about to be changed that the scan may come to."""
+        """Save the old value of a write that is about to change, unless the scan has passed it."""
         low, high = self._low, self._high
         if low < high and self._ordered[low] <= key <= self._ordered[high - 1]:
             self._kept.setdefault(key, value)
 
     @property
     def empty(self) -> bool:
-        """Whether the scan has taken all of it."""
+        """True if the scan has consumed all writes."""
         return self._low >= self._high
 
     def bound(self, count: int, reverse: bool) -> bytes | None:
-        """The key that comes `count` from here; None: there are not so many."""
+        """Return the key of the `count`-th remaining write; None if there are fewer."""
         if self._high - self._low < count:
             return None
         return self._ordered[self._high - count if reverse else self._low + count - 1]
 
     def end(self, reverse: bool) -> bytes:
-        """The last key of those that are left."""
+        """Return the last remaining key."""
         return self._ordered[self._low if reverse else self._high - 1]
 
     def take(self, last: bytes, reverse: bool) -> dict[bytes, bytes | None]:
-        """The next writes, up to a key."""
+        """Consume and return the next writes, up to a key (inclusive)."""
         ordered, low, high = self._ordered, self._low, self._high
         if reverse:
             self._high = begin = bisect_left(ordered, last, low, high)

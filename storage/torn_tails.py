@@ -1,4 +1,5 @@
-"""Torn tails: the bytes that a recovery cut off the log, kept beside it for people: log/….cut."""
+"""Torn tails: bytes that a recovery or a truncation cut off the log, kept for the operator in
+`.cut` files."""
 
 from __future__ import annotations
 
@@ -11,14 +12,18 @@ from storage.segments import Segment
 
 SUFFIX: Final = ".cut"
 KEPT: Final = 8
-"""The newest ones."""
+"""Number of `.cut` files kept, the newest ones."""
 
 
 def set_aside(
     fs: Fs, folder: str, tmp: str, file: File, segment: Segment, offset: int
 ) -> str | None:
-    """Keep the bytes of a segment from `offset` on. Answers where, or None: nothing needs them, so
-    a full disk may lose them. :raises OSError: as the disk says, but for a full one"""
+    """Save the bytes of a segment from `offset` on. Return the path.
+
+    None if the disk is full: the file serves only the operator, so it may be lost.
+
+    :raises OSError: the disk fails other than by being full
+    """
     target = f"{folder}/{segment.first:020d}.{offset}{SUFFIX}"
     try:
         data = file.read(offset, segment.size - offset)
@@ -32,7 +37,7 @@ def set_aside(
 
 
 def drop_old(fs: Fs, folder: str) -> None:
-    """Remove all but the newest."""
+    """Remove all but the newest `KEPT` files."""
     names = [name for name in fs.names(folder) if name.endswith(SUFFIX)]
     for name in names[:-KEPT]:
         fs.unlink(f"{folder}/{name}")
