@@ -1,9 +1,8 @@
-"""The rules of records: read, created, deleted, counted; what changes them is `changes.py`.
+"""Records: read, create, delete, count. `changes.py` changes them.
 
 A record's value is the sequence of the commit that last changed it (8 bytes), then its fields as
-one msgpack object. Its id is in its key alone. What callers get and give here is the object's
-bytes. What a table's indexes hold of it is kept from here and from nowhere else, by its
-`indexes.Keeper`.
+one msgpack object. Its id is only in its key. Callers pass and get the packed object. Only this
+module updates a table's index entries, through the table's `indexes.Keeper`.
 """
 
 from __future__ import annotations
@@ -25,22 +24,23 @@ from storage.transactions import Transaction
 
 
 class Stored(NamedTuple):
-    """A record as it stands."""
+    """Stored record."""
 
     sequence: int
-    """The commit that last changed it; 0 when only the transaction that asks has created it."""
+    """Sequence of the commit that last changed it; 0 if only the current transaction has created
+    it."""
     raw: bytes
-    """Its fields, packed."""
+    """Packed fields."""
 
 
 def read(tx: Transaction, table: Table, id: Any) -> bytes | None:
-    """The packed fields of a record, None when there is none."""
+    """Return the packed fields of a record; None if there is none."""
     value = tx.get(keys.record(table.prefix, id))
     return None if value is None else value[SEQUENCE_BYTES:]
 
 
 def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
-    """A record with the sequence of its last change, None when there is none."""
+    """Return a record with the sequence of its last change; None if there is none."""
     value = tx.get(keys.record(table.prefix, id))
     if value is None:
         return None
@@ -48,8 +48,11 @@ def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
 
 
 def last_change(tx: Transaction, table: Table, id: Any) -> int:
-    """The commit that last changed a record which is there, or was before this transaction deleted
-    it; 0: there is none. What the transaction itself has written is no commit yet."""
+    """Return the sequence of the commit that last changed a record; 0 if there is none.
+
+    A record that the current transaction has deleted counts as it was before. The transaction's own
+    writes are no commit yet.
+    """
     found = stored(tx, table, id)
     if found is not None:
         return found.sequence
@@ -57,9 +60,9 @@ def last_change(tx: Transaction, table: Table, id: Any) -> int:
 
 
 def new_id(tx: Transaction, nth: int) -> UUID:
-    """A time-ordered uuid (version 7): milliseconds, then their fraction, then `nth`, then chance.
+    """Make a time-ordered UUID (version 7): milliseconds, their fraction, `nth`, random bits.
 
-    :param nth: how many ids the transaction has made before, so that they sort as they were made
+    :param nth: number of ids that the transaction made before, so that its ids sort in order
     """
     milliseconds, rest = divmod(tx.now_us, 1000)
     fraction = rest * 4096 // 1000
@@ -71,12 +74,12 @@ def new_id(tx: Transaction, nth: int) -> UUID:
 def create(
     tx: Transaction, table: Table, id: Any, fields: dict[str, Any], tick: Tick | None = None
 ) -> None:
-    """Make a record that must not exist yet.
+    """Create a record that must not exist yet.
 
-    :param fields: checked values, without the id
+    :param fields: validated values, without the id
     :param tick: as `Keeper.keep`
-    :raises AlreadyExists: it exists
-    :raises Duplicate: a UNIQUE index holds its values of another record; nothing is written
+    :raises AlreadyExists: the record exists
+    :raises Duplicate: a UNIQUE index has its values for another record; nothing is written
     :raises TooLarge: the record, its id or the transaction is over its limit
     """
     key = keys.record(table.prefix, id)
@@ -96,14 +99,14 @@ def create_together(
     rows: Sequence[dict[str, Any]],
     tick: Tick | None = None,
 ) -> int:
-    """Make the first of some records, as `create` makes one by one, as far as nothing stands in
-    the way. Answers how many were made.
+    """Create several records in bulk, if every one is simple. Return the number created, the first
+    ones.
 
-    It is 0, and nothing was written, when `create` has to be asked: one of them may be there or
-    not, or is refused, or holds NONE.
+    0 means that nothing was written and `create` must be called for each: a record may exist, may
+    be refused, or holds NONE.
 
-    :param ids: encoded, at least one
-    :param rows: checked values, without their ids
+    :param ids: encoded ids, at least one
+    :param rows: validated values, without their ids
     :raises TooLarge: the transaction is over its limit
     """
     keys_made = [table.prefix + id for id in ids]
@@ -132,12 +135,15 @@ def create_together(
 
 
 TOGETHER_BYTES: Final = 64 * limits.KIB
-"""Packed by `create_together` before it lets somebody else go on."""
+"""Bytes that `create_together` packs before it yields to others."""
 
 
 def check_new(tx: Transaction, table: Table, id: Any, fields: dict[str, Any], tick: Tick) -> None:
-    """What `create` would refuse for what is there already, `tick` as there.
-    :raises AlreadyExists, Duplicate:"""
+    """Check that `create` would find no existing record or index entry in its way.
+
+    :param tick: as in `create`
+    :raises AlreadyExists, Duplicate:
+    """
     key = keys.record(table.prefix, id)
     check_absent(tx, table, key)
     if table.keeper is not None:
@@ -145,7 +151,10 @@ def check_new(tx: Transaction, table: Table, id: Any, fields: dict[str, Any], ti
 
 
 def check_absent(tx: Transaction, table: Table, key: bytes) -> None:
-    """:raises AlreadyExists: a table has a record with that key"""
+    """Check that a table has no record under a key.
+
+    :raises AlreadyExists:
+    """
     if tx.get(key) is not None:
         name = text.format_record(record_id(table)(key))
         raise AlreadyExists(f"record {name} exists", kind="record", name=name)
@@ -154,8 +163,12 @@ def check_absent(tx: Transaction, table: Table, key: bytes) -> None:
 def delete(
     tx: Transaction, table: Table, id: Any, before: Stored, tick: Tick | None = None
 ) -> None:
-    """Remove a record that exists. `before` is what `stored` said of it, `tick` as of `create`.
-    :raises TooLarge:"""
+    """Delete an existing record.
+
+    :param before: the record as `stored` returned it
+    :param tick: as in `create`
+    :raises TooLarge:
+    """
     key = keys.record(table.prefix, id)
     if table.keeper is not None:
         table.keeper.keep(tx, key, before.raw, None, tick)
@@ -165,13 +178,15 @@ def delete(
 
 
 def count(tx: Transaction, table: Table) -> int:
-    """How many records a table holds."""
+    """Return the number of records in a table."""
     return keys.unpack_counter(tx.get(table.count_key))
 
 
 def counts(tx: Transaction, database: Database, tick: Tick) -> Counter[int]:
-    """How many records the tables of a database hold, by the table's id. :param tick: called for
-    each"""
+    """Return the numbers of records of a database's tables, by table id.
+
+    :param tick: called for each table
+    """
     rows = tx.rows(*keys.of_all(keys.COUNT, database.namespace.id, database.id), tick)
     return Counter({keys.third(key): keys.unpack_counter(value) for key, value in rows})
 
@@ -186,12 +201,12 @@ def scan(
     high_open: bool = True,
     reverse: bool = False,
 ) -> Iterator[list[Pair]]:
-    """Keys and packed fields of a table's records by id, in lists that are never empty.
+    """Scan keys and packed fields of a table's records by id, in lists that are never empty.
 
-    :param low: the lowest id; None: from the first record on
-    :param high: the highest id; None: to the last record
-    :param low_open: without `low` itself
-    :param high_open: without `high` itself
+    :param low: lowest id; None: from the first record on
+    :param high: highest id; None: to the last record
+    :param low_open: exclude `low` itself
+    :param high_open: exclude `high` itself
     """
     start, end = bounds(table, low, high, low_open=low_open, high_open=high_open)
     return map(_without_sequence, tx.scan(start, end, reverse))
@@ -200,7 +215,7 @@ def scan(
 def bounds(
     table: Table, low: Any = None, high: Any = None, *, low_open: bool, high_open: bool
 ) -> keys.Range:
-    """The range of keys of the records that `scan` answers."""
+    """Return the key range that `scan` covers."""
     start, end = keys.within(table.prefix)
     # No encoding of an id begins with that of another: a byte more is past it and before the next.
     if low is not None:
@@ -213,18 +228,20 @@ def bounds(
 def scan_keys(
     tx: Transaction, start: bytes, end: bytes, reverse: bool = False
 ) -> Iterator[list[Pair]]:
-    """As `scan`, between two keys that `bounds` has given."""
+    """Scan between two keys of `bounds`, as `scan` does."""
     return map(_without_sequence, tx.scan(start, end, reverse))
 
 
 def fetch(
     tx: Transaction, table: Table, ids: Sequence[bytes], at: int, most: int
 ) -> tuple[list[Pair], int]:
-    """Return keys and packed fields of those of some records that are there, in the order of the
-    ids, which are encoded; and the number of the id to go on with.
+    """Fetch keys and packed fields of existing records, in the order of the ids.
 
-    :param at: the number of the first id
-    :param most: how many are looked up at most: fewer where these have BATCH_BYTES
+    Return them, with the index of the id to continue with.
+
+    :param ids: encoded ids
+    :param at: index of the first id
+    :param most: largest number of ids; fewer if the records reach BATCH_BYTES
     """
     found = []
     prefix, get, room = table.prefix, tx.get, BATCH_BYTES
@@ -240,12 +257,12 @@ def fetch(
 
 
 def about(tx: Transaction, table: Table) -> int:
-    """About how many records a table holds; see `Transaction.hint`."""
+    """Return the approximate number of records in a table; see `Transaction.hint`."""
     return keys.unpack_counter(tx.hint(table.count_key))
 
 
 def record_id(table: Table) -> Callable[[bytes], RecordId]:
-    """What makes a record's address of its key."""
+    """Return a function that decodes a record's address from its key."""
     name, at, decode = table.name, keys.RECORD_PREFIX_BYTES, order.decode_id
 
     def address(key: bytes) -> RecordId:
@@ -259,7 +276,10 @@ def _without_sequence(pairs: list[Pair]) -> list[Pair]:
 
 
 def packed(fields: dict[str, Any]) -> bytes:
-    """A record's fields as they are kept. :raises TooLarge: over `limits.RECORD_BYTES`"""
+    """Pack a record's fields.
+
+    :raises TooLarge: over `limits.RECORD_BYTES`
+    """
     found = binary.pack(fields)
     if len(found) > limits.RECORD_BYTES:
         raise TooLarge(

@@ -1,19 +1,19 @@
-"""How the end of a log is found at an open: what was durable, what may have been, what is torn.
+"""Recovery: find the end of the log at an open. Which frames were durable, may be, or are torn.
 
-Nothing is changed here. What is made of it, and the numbers of the invariants, stand in log.py.
+Nothing is changed here. log.py acts on the result, and has the numbered invariants.
 
-That a frame s had been durable, so that whoever lacks it now has lost it, is shown by any of
+A frame s is proven to have been durable, so that a log without it has lost it, by any of
 
 - a frame or mark behind it, in its segment, whose `durable up to` is s or more;
 - a later segment: it was begun when all before it was durable;
-- CLOSED, which says where the log ended, and NEWEST, which says that a later segment was there;
-- the state: it takes a frame only from the log's word that it is durable. What it holds
-  (`Lineage.proves`) is flushed now and then, so that is an old s, or none. Only a state of this
-  store speaks here; that it is of this history too, and not of a copy that went on further, can't
-  be told when the frame it stands at is missing. Both are refused.
+- CLOSED, which records where the log ended, and NEWEST, which records that a later segment existed;
+- the state: a frame is applied only after the log has reported it durable. The state's position
+  (`Lineage.proves`) is flushed from time to time, so it proves an old s, or none. Only a state of
+  this store counts. If the frame of its position is missing, a state of this history can't be told
+  from that of a copy that went on further. Both are refused.
 
-When none of these remains the frame is taken for one that nobody was told of: someone who cuts the
-last segment *and* takes what stood behind the cut and the state away is believed.
+Without any of these the frame counts as never acknowledged. If the last segment is cut *and* the
+frames behind the cut and the state are removed too, the loss is not detected.
 """
 
 from __future__ import annotations
@@ -38,50 +38,54 @@ from storage.segments import Segment
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What an open found and did; for the node's own messages."""
+    """Result of a recovery, for the node's log messages."""
 
     clean: bool
-    """The log had been closed, or nothing was ever written into it."""
+    """True if the log was closed cleanly, or never written to."""
     last: int
     copied: int = 0
-    """Frames that were not provably durable and now are."""
+    """Number of frames that were not provably durable and now are."""
     cut_bytes: int = 0
-    """Torn bytes taken off the end: parts of frames that nobody was told of."""
+    """Torn bytes cut off the end: parts of frames that were never acknowledged."""
     cut_file: str | None = None
-    """Where the torn bytes went; None with cut bytes: the disk had no room for them."""
+    """File with the cut bytes. None although bytes were cut: the disk had no room for it."""
 
 
 @dataclass(slots=True)
 class Ending:
-    """What the frames of the last segment say, in the order in which they were walked."""
+    """Findings of a walk over the last segment's frames."""
 
     last: int
-    """Sequence of the last good frame; of an empty segment, of the one before it."""
+    """Sequence of the last good frame; of an empty segment, of the frame before it."""
     epoch: int
     time: int
-    """Log time of the last frame, microseconds."""
+    """Log time of the last frame (µs)."""
     durable: int
-    """The highest sequence that is shown to have been durable."""
+    """Highest sequence proven to have been durable."""
     digest: bytes
-    """Digest of the last good frame; of an empty segment, of the one before it."""
+    """Digest of the last good frame; of an empty segment, of the frame before it."""
     durable_at: Standing
-    """Of the frame `durable`."""
+    """Position of the frame `durable`."""
     released: int
-    """The highest sequence that is said to have been released."""
+    """Highest sequence recorded as released (commit index)."""
     unproven: list[Placed] = field(default_factory=list)
-    """The good frames after that."""
+    """Good frames after `durable`."""
     marked: bool = False
-    """It ends with a mark …"""
+    """True if the log ends with a mark."""
     clean: bool = False
-    """… of a clean close."""
+    """True if that mark is of a clean close."""
     good: int = 0
     """Byte offset where the good frames end."""
     bad: str | None = None
-    """What is wrong with what stands there. Zeros are, until `refuse_damage` was called."""
+    """Description of the bad bytes there. Also set for trailing zeros, which `end_of_torn` accepts.
+    """
 
 
 def find_ending(file: File, segment: Segment) -> Ending:
-    """Walk the last segment. :raises LogDamaged: a frame is whole, and not the one to be there"""
+    """Walk the last segment.
+
+    :raises LogDamaged: a whole frame is not the expected one
+    """
     header, before = segment.header, segment.first - 1
     epoch = header.epoch + bool(header.flags & NEW_EPOCH)
     durable_at = Standing(before, header.epoch, header.time, header.joins)
@@ -106,7 +110,7 @@ def find_ending(file: File, segment: Segment) -> Ending:
     if walk.forged:
         raise LogDamaged(segment.path, walk.offset, ending.last + 1, str(walk.bad))
     ending.good, ending.bad = walk.offset, walk.bad
-    # Of two frames only: a digest of each would cost a start as much again as their checksums.
+    # Compute two digests only: one for each frame would double the cost of verifying checksums.
     if newest_durable is not None:
         ending.durable_at = Standing(
             newest_durable.sequence, newest_durable.epoch, newest_durable.time,
@@ -118,7 +122,10 @@ def find_ending(file: File, segment: Segment) -> Ending:
 
 
 def _refuse_misplaced(segment: Segment, placed: Placed, ending: Ending) -> None:
-    """A frame that is whole but not the one that belongs here."""
+    """Check that a whole frame is the expected one.
+
+    :raises LogDamaged: it is another
+    """
     frame, upto, released, offset = placed
     expected = ending.last if frame.flags & MARK else ending.last + 1
     if frame.sequence != expected:
@@ -135,9 +142,9 @@ def _refuse_misplaced(segment: Segment, placed: Placed, ending: Ending) -> None:
 
 
 def refuse_changed(segment: Segment, ending: Ending, closed: dict[str, object]) -> None:
-    """After a clean close the log ends exactly where CLOSED says; anything else is damage.
+    """After a clean close, check that the log ends exactly as CLOSED records.
 
-    :param closed: what CLOSED says
+    :param closed: contents of CLOSED
     :raises LogDamaged:
     """
     at = f"sequence {closed.get('last')}, byte {closed.get('size')}, when it was closed"
@@ -156,7 +163,7 @@ def refuse_changed(segment: Segment, ending: Ending, closed: dict[str, object]) 
 
 
 def refuse_lost(segment: Segment, ending: Ending, proven: int) -> None:
-    """Refuse a log that ends before what is known from elsewhere to have been in it.
+    """Check that the log does not end before frames known from elsewhere to have been in it.
 
     :raises LogDamaged:
     """
@@ -169,9 +176,10 @@ def refuse_lost(segment: Segment, ending: Ending, proven: int) -> None:
 
 
 def end_of_torn(file: File, segment: Segment, ending: Ending) -> int:
-    """Where the torn bytes behind the good frames end: there, when nothing but zeros follows.
+    """Return the offset of the end of the torn bytes behind the good frames. Trailing zeros don't
+    count.
 
-    :raises LogDamaged: they are not torn, but what is left of something acknowledged
+    :raises LogDamaged: the bytes are not torn, but the rest of acknowledged frames
     """
     end = end_of_content(file, ending.good, segment.size)
     if end > ending.good:

@@ -1,13 +1,13 @@
-"""Frames of the log on their way back into the state: at a start, and wherever a log is followed.
+"""Replay of log frames into the state: at a start, and on a follower.
 
-Where it is followed while others read, a frame becomes the layer that its commit was (`Folding`),
-and takes the way of a commit from there.
+On a follower, which serves reads meanwhile, a frame becomes the layer (write set) that its commit
+was on the leader (`Folding`), and is applied like a commit.
 
-At a start nobody reads, and many frames go to the engine in one write. What indexes hold is made of
-all their records at once, as they were before the first frame and are after the last. A frame that
-declares or builds an index, or deletes records or entries by ranges, has a write to itself: what it
-means for entries depends on what is there right after it. So has one of which the engine holds a
-part already.
+At a start no reads are served, and many frames go to the engine in one write. Index entries are
+derived from all their records at once, as of before the first frame and after the last. A frame
+that declares or builds an index, or range-deletes records or entries, gets a write of its own: its
+effect on entries depends on the state right after it. So does a frame that the engine holds in
+part.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from storage.layers import Layer
 from storage.transactions import Transaction
 
 RECORDS_A_STEP: Final = 256
-"""Records whose entries are made in one step: about a millisecond of the loop."""
+"""Records whose index entries are derived per step: about a millisecond of the loop."""
 ENTRIES_A_STEP: Final = 4_096
 _DECISIVE: Final = frozenset({keys.RECORD, keys.INDEX, keys.INDEX_ENTRY})
-"""Tags of which a deleted range decides what indexes hold."""
+"""Tags whose range deletes affect index entries."""
 
 
 def stands_alone(found: Iterable[Effect]) -> bool:
-    """Whether a frame has to have a write to itself."""
+    """True if a frame needs a write of its own."""
     return any(
         effect[0] == effects.DERIVE
         or effect[1][keys.TAG_AT] == keys.INDEX
@@ -41,8 +41,10 @@ def stands_alone(found: Iterable[Effect]) -> bool:
 
 
 def fold(found: Iterable[Effect], layer: Layer) -> list[Derive]:
-    """Make effects of a frame the changes of a layer, as they were at its commit but for what
-    indexes hold. Answers what was built of indexes."""
+    """Fold a frame's effects into a layer: the write set of its commit, except for index entries.
+
+    Return the index builds in the frame.
+    """
     derives: list[Derive] = []
     writes: dict[bytes, bytes | None] = {}
     for effect in found:
@@ -66,15 +68,17 @@ def fold(found: Iterable[Effect], layer: Layer) -> list[Derive]:
 
 
 class Folding:
-    """Makes the layers of frames, one after the other, with what indexes hold after each."""
+    """Decoder of frames into layers, one after the other, with the index entries of each."""
 
     def __init__(self) -> None:
         self._tables: dict[bytes, Kept | None] = {}
-        """By what the keys of their records begin with."""
+        """Indexes of tables, by the key prefix of their records."""
 
     def fold(self, found: Iterable[Effect], tx: Transaction) -> Iterator[None]:
-        """Make all effects of a frame the changes of a transaction, in steps of about a
-        millisecond, between which nobody else may change anything."""
+        """Make a frame's effects the changes of a transaction, in steps of about a millisecond.
+
+        No other change may happen between the steps.
+        """
         derives: list[Derive] = []
         effects_left = iter(found)
         while some := list(islice(effects_left, effects.EFFECTS_A_STEP)):
@@ -84,9 +88,9 @@ class Folding:
         yield from self._enter(tx, derives)
 
     def follow(self, body: bytes, tx: Transaction) -> Generator[None, None, Attribution]:
-        """As `fold`, of the body of a frame. Answers who made it.
+        """Decode a frame's body, and fold it as `fold` does. Return its attribution.
 
-        :raises EffectsDamaged: it is no commit
+        :raises EffectsDamaged: the body is no commit
         """
         if len(body) <= effects.LONG_BYTES:
             commit = effects.decode(body)
@@ -111,11 +115,11 @@ class Folding:
         return who
 
     def forget(self) -> None:
-        """What is declared may have changed meanwhile."""
+        """Drop the cached tables, since declarations may have changed."""
         self._tables.clear()
 
     def _enter(self, tx: Transaction, derives: list[Derive]) -> Iterator[None]:
-        """Put what indexes hold."""
+        """Derive the index entries."""
         layer = tx.own
         if layer.catalog:
             self.forget()
@@ -127,7 +131,7 @@ class Folding:
             if len(part) == RECORDS_A_STEP:
                 yield
         if len(layer.writes) > RECORDS_A_STEP:
-            yield from layer.put_in_order(RECORDS_A_STEP)  # declarations are looked up in it
+            yield from layer.put_in_order(RECORDS_A_STEP)  # catalog look-ups scan it
         for prefix, records in tables.items():
             kept = self.kept(prefix, lambda: tx)
             if kept is not None:
@@ -139,15 +143,14 @@ class Folding:
                 layer.entries = layer.built = True
 
     def kept(self, prefix: bytes, begin: Callable[[], Transaction]) -> Kept | None:
-        """The indexes of the table of some records, by what the keys of these begin with; None: it
-        has none."""
+        """Return the indexes of a table, by the key prefix of its records; None if it has none."""
         if prefix not in self._tables:
             self._tables[prefix] = derived.kept(begin(), prefix)
         return self._tables[prefix]
 
 
 def _follow(kept: Kept, records: list[bytes], tx: Transaction) -> Iterator[None]:
-    """Put the entries of records of one table: all that go, and over these all that come."""
+    """Write the index entries of records of one table: deletions first, then additions."""
     layer, found = tx.own, dict[bytes, bytes | None]()
     for changed in _together(records, tx):
         entries = yield from kept.follow(changed, tx.beneath)
@@ -164,7 +167,7 @@ def _follow(kept: Kept, records: list[bytes], tx: Transaction) -> Iterator[None]
 
 
 def _together(records: list[bytes], tx: Transaction) -> Iterator[list[Followed]]:
-    """Records of one table before and after, as many as are looked at in one step."""
+    """Yield records of one table before and after, as many as one step handles."""
     some: list[Followed] = []
     size = 0
     for key in records:
@@ -179,9 +182,9 @@ def _together(records: list[bytes], tx: Transaction) -> Iterator[list[Followed]]
 
 
 class Replay:
-    """What has been replayed since the last write of the engine.
+    """Frames replayed since the engine's last write, combined into one batch.
 
-    :param begin: a transaction on what the engine holds
+    :param begin: begins a transaction on the engine's contents
     """
 
     def __init__(self, engine: Engine, begin: Callable[[], Transaction]) -> None:
@@ -190,12 +193,12 @@ class Replay:
         self._batch: Batch = engine.batch()
         self._folding = Folding()
         self._changed: dict[bytes, dict[bytes, bytes | None]] = {}
-        """By their tables: records as they are now."""
+        """New values of changed records, by table prefix."""
         self._made: set[bytes] = set()
-        """Those of them that were not there before."""
+        """Keys of the changed records that did not exist before."""
 
     def add(self, found: list[Effect], sequence: int) -> bool:
-        """Add a frame to those before it. Whether it touched the catalog."""
+        """Add a frame. True if it changed the catalog."""
         catalog = effects.apply(found, sequence, self._batch)
         stamp = bytes(SEQUENCE_BYTES)
         for effect in found:
@@ -216,7 +219,8 @@ class Replay:
         records[key] = value
 
     def add_alone(self, found: list[Effect], sequence: int) -> bool:
-        """Add a frame that stands alone: nothing has been added since the last write."""
+        """Add a frame that needs a write of its own. Nothing may have been added since the last
+        write."""
         assert not self._changed, "what stands alone was added to others"
         tx = self._begin()
         layer = tx.own = Layer(sequence)
@@ -226,7 +230,7 @@ class Replay:
         return layer.catalog
 
     def take(self) -> Batch:
-        """All that has been added, to be written now."""
+        """Return the batch of everything added, to be written at once."""
         batch, get = self._batch, self._engine.get
         for prefix, records in self._changed.items():
             kept = self._folding.kept(prefix, self._begin)
@@ -244,6 +248,6 @@ class Replay:
         return batch
 
     def put(self, rows: dict[bytes, bytes]) -> None:
-        """Set what comes of a frame beside its effects."""
+        """Put rows that a frame implies beside its effects."""
         for key, row in rows.items():
             self._batch.put(key, row)

@@ -1,14 +1,12 @@
-"""The rows of the cluster: which nodes belong to it, as declared.
+"""Cluster membership as declared: one row for each replica. Runtime status is not in it.
 
-A row is a declaration. What a node is doing at the moment stands in none.
-
-- A row names its node by the id that was made with that node's directory, or by the certificate
-  that it shows, never by its address: a machine that was wiped is nobody. One that says neither
-  *waits* for whoever brings its join token.
-- A certificate is renewed by a second one, which is trusted beside the first until it was shown, or
-  the first is no more valid.
-- No two rows have the same address for peers, the same id or the same certificate. Whoever changes
-  one has read them all, so that of two that meet one loses its race.
+- A row identifies its node by the id of that node's directory, or by its certificate, never by its
+  address. A wiped machine loses its identity. A row with neither *waits* for the node that presents
+  its join token.
+- A certificate is renewed by a second one. Both are trusted until the node has presented the
+  second, or the first expires.
+- No two rows have the same peer address, id or certificate. Every change reads all rows, so of two
+  concurrent changes that collide one fails validation.
 """
 
 from __future__ import annotations
@@ -30,63 +28,62 @@ from storage.transactions import Transaction
 
 _PREFIX: Final = keys.tagged(keys.REPLICA)[0]
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-"""Of a node: a UUID."""
+"""Pattern of a node's id, a UUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenKept:
-    """What is left of a join token."""
+    """Stored part of a join token."""
 
     digest: bytes = field(repr=False)
     expires: datetime
-    """Log time, until when it can be used."""
+    """Log time until which it can be used."""
     store: str
-    """The id of the store that it was made by, and opens."""
+    """Id of the store that made it and that it admits to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The certificate that a node will show next."""
+    """Certificate that a node will present next."""
 
     certificate: str
-    """Its fingerprint."""
+    """Fingerprint of the certificate."""
     expires: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A row."""
+    """Declared replica."""
 
     name: str
     peer: str
-    """The address that other nodes use, in its one form."""
+    """Address for other nodes, normalized."""
     endpoints: tuple[str, ...] = ()
-    """Addresses that clients use."""
+    """Addresses for clients."""
     node: str | None = None
-    """The id of the node, a UUID."""
+    """Id of the node, a UUID."""
     certificate: str | None = None
-    """The fingerprint of what the node shows to others."""
+    """Fingerprint of the certificate that the node presents to others."""
     certificate_expires: datetime | None = None
-    """None: nobody has shown it so far."""
+    """Its expiry; None: the node has not presented it yet."""
     renewal: Renewal | None = None
-    """Trusted beside the other."""
+    """Second certificate, trusted beside the first."""
     roles: tuple[str, ...] | None = None
-    """None: not declared. Empty: declared to have none."""
+    """Declared roles. None: not declared. Empty: declared to have none."""
     comment: str | None = None
     created: datetime | None = None
-    """Log time; None: of one that is not kept yet."""
+    """Log time; None: the row is not stored yet."""
     token: TokenKept | None = None
-    """Of a row that waits: what opens it."""
+    """Join token that admits a node to a waiting row."""
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a node."""
+        """True if the row waits for its node."""
         return self.node is None and self.certificate is None
 
     @property
     def certificates(self) -> dict[str, datetime | None]:
-        """The fingerprints that its node may show, unless they were revoked, and when each of these
-        certificates runs out, as far as that is known."""
+        """Fingerprints that the node may present unless revoked, with their expiry if known."""
         found: dict[str, datetime | None] = {}
         if self.certificate is not None:
             found[self.certificate] = self.certificate_expires
@@ -96,13 +93,13 @@ class Replica:
 
 
 def find(tx: Transaction, name: str) -> Replica | None:
-    """The row of that name, if there is one."""
+    """Return the row of that name, or None."""
     value = tx.get(_key(name))
     return None if value is None else _read(name, value)
 
 
 def every(tx: Transaction) -> list[Replica]:
-    """All rows, by name."""
+    """Return all rows, by name."""
     return [
         _read(key[len(_PREFIX) :].decode(), value)
         for pairs in tx.scan(*keys.tagged(keys.REPLICA))
@@ -111,13 +108,14 @@ def every(tx: Transaction) -> list[Replica]:
 
 
 def define(tx: Transaction, made: Replica, taken: Taken = Taken.REFUSE) -> None:
-    """Declare a row, as `catalog.define_namespace` does. One that is declared anew is what is said
-    now, and nothing else: it waits again if that names no node, and its token opens it no more.
-    Only what its node shows stays trusted where the same node is named and no certificate.
+    """Declare a row, as `catalog.define_namespace` does.
 
-    :raises AlreadyExists: the name is taken; or another row has its address, id or certificate
-    :raises BadRequest: of an address, the id, the fingerprint; the certificate was revoked
-    :raises NameRefused, Unknown, TooLarge: of the name, of a role; too many of what is bounded
+    A redeclared row is replaced completely: without a node it waits again, and its earlier token is
+    void. Only the certificates stay trusted if the same node is named without a certificate.
+
+    :raises AlreadyExists: the name is taken; or another row has the address, id or certificate
+    :raises BadRequest: an invalid address, id or fingerprint; the certificate was revoked
+    :raises NameRefused, Unknown, TooLarge: of the name, of a role; a limit is exceeded
     """
     check_name(made.name, "replica")
     check_comment(made.comment)
@@ -144,7 +142,10 @@ def alter(
     endpoints: tuple[str, ...] | None = None,
     roles: tuple[str, ...] | None = None,
 ) -> None:
-    """Change what is given. :raises: as `define`"""
+    """Change the given fields.
+
+    :raises: as `define`
+    """
     changed = replace(
         replica,
         peer=replica.peer if peer is None else peer,
@@ -155,12 +156,12 @@ def alter(
 
 
 def drop(tx: Transaction, replica: Replica) -> None:
-    """Remove a row, and its token with it."""
+    """Remove a row, with its token."""
     tx.delete(_key(replica.name))
 
 
 def give_token(tx: Transaction, replica: Replica, token: TokenKept) -> None:
-    """Let a token open a row, in place of one that did.
+    """Store a join token for a waiting row, in place of any earlier one.
 
     :raises BadRequest: the row does not wait
     """
@@ -179,11 +180,11 @@ def settle(
     certificate: str,
     expires: datetime,
 ) -> Replica:
-    """The node of a row that waited is known: its token is used up.
+    """Assign a node to a waiting row, which uses up its token.
 
-    :param expires: of the certificate that it showed
+    :param expires: expiry of the certificate that the node presented
     :raises AlreadyExists: another row has the node or the certificate
-    :raises BadRequest: the certificate was revoked; or what is given is no id or fingerprint
+    :raises BadRequest: the certificate was revoked; or an invalid id or fingerprint
     """
     assert replica.waits, "whoever settles one has found it waiting"
     settled = replace(
@@ -197,8 +198,9 @@ def settle(
 
 
 def renew(tx: Transaction, replica: Replica, certificate: str, expires: datetime) -> Replica:
-    """Trust a second certificate of a row's node, in the place of one that it was to show next. Of
-    a row without one that is trusted it is the first.
+    """Trust a second certificate of a row's node, in place of any earlier second one.
+
+    Without a trusted first certificate it becomes the first.
 
     :raises AlreadyExists: another row has it
     :raises BadRequest: it was revoked, or is no fingerprint
@@ -214,11 +216,12 @@ def renew(tx: Transaction, replica: Replica, certificate: str, expires: datetime
 def shown(
     tx: Transaction, replica: Replica, node: str, certificate: str, expires: datetime
 ) -> Replica:
-    """A row's node has shown one of its certificates: its id is known, and when that runs out. Once
-    it has shown the second one, the first is trusted no more.
+    """Record that a row's node has presented a certificate: its id, and the certificate's expiry.
+
+    Once it has presented the second certificate, the first is no longer trusted.
 
     :raises AlreadyExists: another row has the node
-    :raises BadRequest: it is no id
+    :raises BadRequest: the id is invalid
     """
     replica = _without_revoked(tx, replica)
     assert certificate in replica.certificates, "whoever notes one has found it trusted"
@@ -234,9 +237,10 @@ def shown(
 
 
 def revoke(tx: Transaction, certificate: str, reason: str | None) -> None:
-    """Trust a certificate no more, nor the node that shows it: the other one of its row, whose key
-    stands beside that of the first, goes out of the row. It may be declared anew. If it was revoked
-    already, that stays as it was.
+    """Revoke a certificate, and with it the node that presents it.
+
+    The row's other certificate is removed too, since its key is stored beside that of the first. It
+    may be declared again. An earlier revocation stays as it was.
 
     :raises BadRequest, TooLarge: as `revocations.revoke`
     """
@@ -255,18 +259,17 @@ def revoke(tx: Transaction, certificate: str, reason: str | None) -> None:
 
 
 def trusted(tx: Transaction, replica: Replica) -> list[str]:
-    """The certificates that a row's node may show."""
+    """Return the certificates that a row's node may present."""
     return [one for one in replica.certificates if revocations.find(tx, one) is None]
 
 
 def is_shut_out(tx: Transaction, replica: Replica) -> bool:
-    """Whether all that a row's node could show was revoked. One that has shown nothing so far is
-    not."""
+    """True if all certificates of a row's node are revoked; False if it has none yet."""
     return bool(replica.certificates) and not trusted(tx, replica)
 
 
 def _without_revoked(tx: Transaction, replica: Replica) -> Replica:
-    """The row with those of its certificates that are trusted."""
+    """Return the row without its revoked certificates."""
     left = trusted(tx, replica)
     if replica.certificate is not None and replica.certificate not in left:
         replica = replace(replica, certificate=None, certificate_expires=None)
@@ -276,7 +279,7 @@ def _without_revoked(tx: Transaction, replica: Replica) -> Replica:
 
 
 def _trusting(replica: Replica, other: Replica) -> Replica:
-    """The row with the certificates of another."""
+    """Return the row with the certificates of another."""
     return replace(
         replica,
         certificate=other.certificate,
@@ -286,7 +289,10 @@ def _trusting(replica: Replica, other: Replica) -> Replica:
 
 
 def _in_one_form(replica: Replica) -> Replica:
-    """The same, so that what means the same looks it. :raises BadRequest, Unknown, TooLarge:"""
+    """Validate and normalize a row, so that equal values compare equal.
+
+    :raises BadRequest, Unknown, TooLarge:
+    """
     if len(replica.endpoints) > limits.REPLICA_ENDPOINTS:
         raise TooLarge(
             f"a replica has at most {limits.REPLICA_ENDPOINTS} endpoints",
@@ -304,7 +310,7 @@ def _in_one_form(replica: Replica) -> Replica:
 
 
 def is_id(text: str) -> bool:
-    """Whether a node may be named so by its id."""
+    """True if the text has the form of a node's id."""
     return _ID.fullmatch(text) is not None
 
 
@@ -315,7 +321,11 @@ def _check_id(text: str) -> str:
 
 
 def _put(tx: Transaction, replica: Replica, others: list[Replica]) -> Replica:
-    """Keep a row. :param others: all rows, this one among them or not :raises: as `define`"""
+    """Store a row after checking it against the others.
+
+    :param others: all rows, with or without this one
+    :raises: as `define`
+    """
     for other in others:
         if other.name != replica.name:
             for what, mine, theirs in (
@@ -365,7 +375,7 @@ def _packed(replica: Replica) -> bytes:
 def _read(name: str, value: bytes) -> Replica:
     fields: dict[str, Any] = binary.unpack_object(value)
     endpoints, roles, token = fields.pop("endpoints"), fields.pop("roles"), fields.pop("token")
-    renewal = fields.pop("renewal", None)  # a row of an earlier version has none
+    renewal = fields.pop("renewal", None)  # rows of earlier versions have none
     return Replica(
         name,
         endpoints=tuple(endpoints),

@@ -1,9 +1,9 @@
-"""Room on the disk: what is held back for when there is no other, and whether there is enough.
+"""Disk space: a reserve for writes that must succeed on a full disk, and checks for free room.
 
 A disk is full when it takes no more bytes, no more files (inodes), or no more of either from this
 user (quotas). The reserve holds some of both: log/RESERVE, RESERVE.1 and so on, files of zeros.
-They are many so that who takes from the node what it gives up, as soon as that is free, has not
-taken all with the first small file that the node must write.
+There are many, because another process may grab the room of a released one. It then has not grabbed
+all of it with the first small file that the node must write.
 """
 
 from __future__ import annotations
@@ -19,33 +19,32 @@ from protocol.errors import DiskFull
 T = TypeVar("T")
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""How a file system says that it is full: of bytes, of files, or of what this user may have."""
+"""Error numbers of a full file system: no bytes or inodes left, or a quota is used up."""
 
 
 def disk_full() -> DiskFull:
-    """The refusal of what there is no room for."""
+    """Return the refusal of a write without disk space."""
     return DiskFull("no room left on the disk for the log")
 
 
 def drop_temporary(fs: Fs, tmp: str, target: str) -> None:
-    """Take away what `facts.replace_file` could not finish."""
+    """Remove the temporary file of a `facts.replace_file` that failed."""
     with suppress(FileNotFoundError):
         fs.unlink(f"{tmp}/{target.rpartition('/')[2]}.new")
 
 
 class Turns(Protocol):
-    """Who writes what was found to have room, one after the other: a lock that its holder may take
-    again."""
+    """Reentrant lock that serializes the writers of a disk that is nearly full."""
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Take it. Answers whether it was to be had."""
+        """Acquire the lock. True if successful."""
 
     def release(self) -> None:
-        """Give it up."""
+        """Release the lock."""
 
 
 class _Alone:
-    """Nobody else writes."""
+    """Null lock of a single writer."""
 
     def acquire(self, blocking: bool = True) -> bool:
         return True
@@ -55,21 +54,21 @@ class _Alone:
 
 
 class Headroom:
-    """Whether a disk has room for what is not written yet. Asks the disk: for threads.
+    """Check of the free disk space for data not written yet. Accesses the disk: use it in threads.
 
-    What the file system says it has left is not what a quota leaves. So it is asked to take a file
-    of that size now and then: not each time, which costs more than most writes do, and not while
-    somebody writes what was found to have room, who would not find it for that moment.
+    The reported free space of a file system ignores quotas. So a trial file of the needed size is
+    allocated from time to time. Each time would cost more than most writes. During another writer's
+    turn it would briefly take the room that this writer was promised.
 
-    :param folder: on the disk that is meant
-    :param tmp: where a file may be made for a moment
-    :param beside: that of somebody else who writes to the same disk; None: nobody does
+    :param folder: a directory on the disk
+    :param tmp: directory for the trial file
+    :param beside: headroom of another writer to the same disk; None: there is none
     """
 
     ASKED_EVERY: Final = 1 << 20
-    """After so many bytes that were written, or that what is needed grew or shrank by."""
+    """Bytes written, or change of the needed bytes, after which the next trial is due."""
     PLENTY: Final = 5 << 20
-    """More than is needed: who found so much lets others write at the same time."""
+    """Spare bytes beyond the need. With this much, both writers may write at the same time."""
     _NEVER: Final = -8 << 20
 
     def __init__(self, fs: Fs, folder: str, tmp: str, beside: Headroom | None = None) -> None:
@@ -84,7 +83,8 @@ class Headroom:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Write something: when others have written, or beside them where there is plenty."""
+        """Hold the turn during a write: alone, or beside the other writer if there is plenty of
+        room."""
         self._has_turn = self.turns.acquire(self._asked_for == self._NEVER)
         try:
             yield
@@ -93,10 +93,11 @@ class Headroom:
                 self.turns.release()
 
     def found(self, needed: Room) -> Room | None:
-        """What there is for who needs so much and has the turn; None: less. Where there is not
-        plenty besides, the other one does not write until the turn is over.
+        """Return the free room if it covers `needed`, else None. The caller holds the turn.
 
-        :raises OSError: as the disk says, but for a full one
+        Without `PLENTY` of room beyond that, the other writer must wait for the end of the turn.
+
+        :raises OSError: the disk fails other than by being full
         """
         room = self.left(Room(needed.bytes + self.PLENTY, needed.files))
         if room is None:
@@ -107,19 +108,19 @@ class Headroom:
         return room
 
     def left(self, needed: Room) -> Room | None:
-        """What there is, when that is as much as is needed; else None.
+        """Return the free room if a trial shows that it covers `needed`, else None.
 
-        :raises OSError: as the disk says, but for a full one
+        :raises OSError: the disk fails other than by being full
         """
         room = self._fs.room(self._folder)
         takes = room.holds(needed) and self._fs.takes(self._tmp, needed.bytes)
         return room if takes else None
 
     def covers(self, needed: Room, writing: int) -> bool:
-        """Whether there is as much as is needed; for who asks often, and writes some in between.
+        """True if the free room covers `needed`; for frequent checks between writes.
 
-        :param writing: bytes that the caller is going to write of it now
-        :raises OSError: as the disk says, but for a full one
+        :param writing: bytes of it that the caller writes now
+        :raises OSError: the disk fails other than by being full
         """
         self._written += writing
         since = max(self._written, abs(needed.bytes - self._asked_for))
@@ -131,17 +132,18 @@ class Headroom:
         if self.left(Room(needed.bytes + self.PLENTY, needed.files)) is not None:
             self._asked_for, self._written = needed.bytes, writing
             return True
-        # So close to the end each write asks.
+        # So close to a full disk, make a trial before each write.
         self._asked_for = self._NEVER
         return self.left(needed) is not None
 
 
 class Reserve:
-    """The reserve of one log: so many files, each with its part of the bytes. It is given up by
-    removing them, which is all that some file systems let be done when they are full.
+    """Reserve of one log: several files, each with a part of the bytes.
 
-    :param folder: where its files are
-    :param size: what it holds; no bytes: there is none to hold, and it is always held
+    It is released by removing files, the only operation that some file systems allow when full.
+
+    :param folder: directory of its files
+    :param size: its size; zero bytes: there are no files, and it always counts as held
     """
 
     def __init__(self, fs: Fs, folder: str, size: Room) -> None:
@@ -154,13 +156,13 @@ class Reserve:
         self.held = False
 
     def look(self) -> None:
-        """Whether it is there, at an open."""
+        """Check at an open if the reserve files exist."""
         self.held = all(map(self._fs.exists, self._paths))
 
     def fill(self) -> bool:
-        """Hold what the disk has room for. Answers whether that is all of it.
+        """Fill the reserve as far as the disk has room. True if it is complete.
 
-        :raises OSError: as the disk says, but for a full one
+        :raises OSError: the disk fails other than by being full
         """
         self.held = all(map(self._hold, self._paths))
         return self.held
@@ -180,7 +182,7 @@ class Reserve:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._give_up(path)  # a part of it is of no use
+            self._give_up(path)  # a partial reserve file is useless
             return False
         if missing < 0:
             # An earlier version had all the bytes in one.
@@ -189,7 +191,10 @@ class Reserve:
         return True
 
     def release(self) -> bool:
-        """Give the room up. Answers whether there was any. :raises OSError: as the disk says"""
+        """Release the whole reserve. True if there was any.
+
+        :raises OSError: the disk fails
+        """
         given = [self._give_up(path) for path in self._paths]
         self._fs.sync_directory(self._folder)
         return any(given)
@@ -202,18 +207,19 @@ class Reserve:
         return True
 
     def lend(self) -> bool:
-        """Give up a little of it: a file, and a part of the bytes. Answers whether there was any.
+        """Release one file of the reserve. True if there was any.
 
-        :raises OSError: as the disk says
+        :raises OSError: the disk fails
         """
         return any(map(self._give_up, reversed(self._paths)))
 
     def spend(self, work: Callable[[], T], allowed: bool = True) -> T:
-        """Do something that needs room; if there is none, once more with a part of the reserve
-        given up, and then with all of it. What is not used up is held again at once, before
-        somebody else has it.
+        """Do work that needs disk space; on a full disk retry with one file of the reserve, then
+        with all.
 
-        :param allowed: whether it may have the reserve
+        The unused part is filled again at once, before another process takes it.
+
+        :param allowed: True if the work may use the reserve
         :raises DiskFull: there is no room even so
         """
         try:

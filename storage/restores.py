@@ -1,8 +1,8 @@
-"""Places that are being made from a script: what a node that ends meanwhile leaves half done.
+"""Marks of databases and namespaces that a script restore is filling.
 
-A mark stands beside each database and namespace that a restore has made, from the commit that made
-them to the one that filled the last of them. Whoever gives a restore up, and a start that finds a
-mark, drops what it stands for: places are there wholly, or not at all.
+A mark is written by the commit that creates a place, and deleted by the commit that completes the
+restore. A cancelled restore, and a start that finds a mark, drops the marked place: a place is
+restored completely or not at all.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from storage.transactions import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place that a restore has made.
+    """Mark of a place that a restore has created.
 
-    :ivar namespace, database: its numbers; of a namespace the second is 0
-    :ivar names: of the namespace, and of the database
+    :ivar namespace, database: ids of the place; for a namespace the second is 0
+    :ivar names: names of the namespace, and of the database
     """
 
     namespace: int
@@ -31,17 +31,18 @@ class Mark:
 
     @property
     def key(self) -> bytes:
-        """Where it stands."""
+        """State key of the mark."""
         return keys.restoring(self.namespace, self.database)
 
     @property
     def row(self) -> bytes:
-        """What stands there. Behind a lost lead the ids may be those of another place."""
+        """Value of the mark: the names, because after a lost leadership the ids may be assigned to
+        another place."""
         return binary.pack(list(self.names))
 
 
 def mark(tx: Transaction, place: Namespace | Database) -> Mark:
-    """A place was made, and is to be filled."""
+    """Mark a place that was created and is to be filled."""
     if isinstance(place, Namespace):
         made = Mark(place.id, 0, (place.name,))
     else:
@@ -51,7 +52,7 @@ def mark(tx: Transaction, place: Namespace | Database) -> Mark:
 
 
 def marks(tx: Transaction) -> list[Mark]:
-    """All that stand."""
+    """Return all marks."""
     return [
         Mark(*keys.restoring_at(key), tuple(binary.unpack(value)))  # type: ignore[arg-type]
         for pairs in tx.scan(*keys.all_restoring())
@@ -60,12 +61,12 @@ def marks(tx: Transaction) -> list[Mark]:
 
 
 def is_unfinished(tx: Transaction, database: Database) -> bool:
-    """Whether a database is still being filled."""
+    """True if a database is still being filled."""
     return tx.get(keys.restoring(database.namespace.id, database.id)) is not None
 
 
 def finish(tx: Transaction, made: Iterable[Mark]) -> None:
-    """What was made is filled: it stays."""
+    """Delete the marks of places that are complete."""
     for one in made:
         tx.delete(one.key)
 
@@ -73,17 +74,17 @@ def finish(tx: Transaction, made: Iterable[Mark]) -> None:
 def undo(
     tx: Transaction, made: Iterable[Mark], goes: Callable[[Database], None]
 ) -> tuple[list[Namespace | Database], list[str]]:
-    """Drop what is marked, as far as it is still there: the databases, and the namespaces unless
-    somebody else has put something into them meanwhile.
+    """Drop the marked places that still exist. A namespace stays if others have put databases or
+    users into it.
 
-    :param goes: is told of each database before it is dropped
-    :returns: what was dropped, and the names of the users whose space it was
+    :param goes: called for each database before it is dropped
+    :returns: the dropped places, and the names of the users that belonged to them
     """
     dropped: list[Namespace | Database] = []
     gone: list[str] = []
     for one in sorted(made, key=lambda one: one.database == 0):
         if tx.get(one.key) != one.row:
-            continue  # somebody else has dropped it, or it was rolled back
+            continue  # another transaction dropped the place, or its creation was rolled back
         namespace = catalog.namespace(tx, one.names[0])
         assert namespace.id == one.namespace, "a mark goes with its place"
         if one.database:

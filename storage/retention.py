@@ -1,4 +1,4 @@
-"""How much of the log a serving node keeps. Whole segments go, and the last one always stays."""
+"""Log retention of a serving node. Whole segments are pruned, and the last one always stays."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from storage.segments import Segment
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """One rule: by age, by size, or, when neither is given, the newest `LOG_FRAMES_KEPT` frames."""
+    """Retention by age or by size; with neither, the newest `LOG_FRAMES_KEPT` frames."""
 
     age_us: int | None = None
-    """Frames younger than this, by log time."""
+    """Age of frames to keep (µs of log time)."""
     bytes: int | None = None
-    """So many bytes of segments at most, but for the last one."""
+    """Maximum bytes of segments; the last segment stays even if it is larger."""
 
     def begins(self, segments: Sequence[Segment], last: int, now_us: int) -> int:
-        """The first sequence to keep.
+        """Return the first sequence to keep.
 
-        :param segments: of the log, oldest first
+        :param segments: segments of the log, oldest first
         :param last: the newest sequence
         :param now_us: log time
         """

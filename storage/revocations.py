@@ -1,6 +1,6 @@
-"""Certificates that were revoked, by their fingerprints: none of them is trusted ever again.
+"""Revoked certificates, by fingerprint; a revocation is permanent.
 
-They outlive the rows that named them, so that no row is declared with one.
+They outlive the replicas that named them, so that no later row can be declared with one.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from storage.transactions import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """One that was revoked."""
+    """Revoked certificate."""
 
     certificate: str
-    """Its fingerprint."""
+    """Fingerprint of the certificate."""
     at: datetime
     """Log time."""
     reason: str | None
 
 
 def find(tx: Transaction, certificate: str) -> Revocation | None:
-    """When and why a certificate was revoked, if it was.
+    """Return the revocation of a certificate, or None.
 
     :raises BadRequest: it is no fingerprint
     """
@@ -38,17 +38,17 @@ def find(tx: Transaction, certificate: str) -> Revocation | None:
 
 
 def every(tx: Transaction) -> Iterator[list[Revocation]]:
-    """All of them, some at a time."""
+    """Yield all revocations, in batches."""
     for pairs in tx.scan(*keys.tagged(keys.REVOKED)):
         yield [_read(key, value) for key, value in pairs]
 
 
 def revoke(tx: Transaction, certificate: str, reason: str | None) -> bool:
-    """Revoke a certificate, whether or not a row names it. One that was revoked stays as it was.
+    """Revoke a certificate, in use or not. An earlier revocation stays as it was.
 
-    :returns: whether it was trusted until now, as far as anybody knew it
+    :returns: True if it was not revoked before
     :raises BadRequest: it is no fingerprint
-    :raises TooLarge: as many as may be are revoked already
+    :raises TooLarge: the maximum number of certificates is revoked already
     """
     key = _key(check_fingerprint(certificate))
     if tx.get(key) is not None:

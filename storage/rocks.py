@@ -1,17 +1,17 @@
-"""The engine on disk, and the same in memory: RocksDB through `rocksdict` in raw mode.
+"""RocksDB engine, on disk and in memory, through `rocksdict` in raw mode.
 
-RocksDB's own write-ahead log is off, since the store's log is the write-ahead log. What is in
-memory when the process dies is therefore lost, and replayed from the log; memtables reach the disk
-in the order they were filled, and there is one column family, so what comes back is a prefix.
+RocksDB's own write-ahead log is off, since the store's log is the write-ahead log. Unflushed
+memtables are therefore lost in a crash, and replayed from the log. Memtables are flushed in the
+order they were filled, and there is one column family, so the surviving writes are a prefix.
 
-What `rocksdict` (0.3.29) does otherwise than its names say, each held by a test of the suite:
+Pitfalls of `rocksdict` (0.3.29), whose names promise otherwise; the test suite checks each:
 
 - `Snapshot.items` and `Snapshot.iter` show the present state, not that of the snapshot; only
-  `Snapshot[key]` looks at the past. An iterator, however, is a fixed view and can be sought again
+  `Snapshot[key]` reads the past. An iterator, however, is a fixed view and can seek again
   and again: views scan through one.
-- `ReadOptions.set_iterate_lower_bound` sets the upper bound. Descending scans find their end here.
+- `ReadOptions.set_iterate_lower_bound` sets the upper bound. Descending scans check their end here.
 - The `items` iterator ends without an error when a block can't be read. A second iterator taken at
-  the same moment tells the end of a range from a failure.
+  the same moment distinguishes the end of a range from a failure.
 - An iterator points into its `ReadOptions` for the upper bound without keeping them alive. Freed
   too early, they make it end anywhere: each scan holds its own (`held`) as long as it lasts.
 """
@@ -52,37 +52,39 @@ from storage.engine import (
 
 _MIB: Final = 1 << 20
 CACHE_BYTES: Final = 24 * _MIB
-"""Blocks, indexes and filters together: one bound, whatever the size of the store."""
+"""Block cache: blocks, indexes and filters together, independent of the size of the store."""
 MEMTABLE_BYTES: Final = 8 * _MIB
 MEMTABLES: Final = 3
-"""One being filled, and two that may be on their way to disk before writes have to wait."""
+"""Memtables: one being filled, and two that may wait for their flush before writes stall."""
 OPEN_FILES: Final = 256
 TABLE_BYTES: Final = 32 * _MIB
 BLOCK_BYTES: Final = 4 * 1024
-"""A point read that the cache does not answer reads and decompresses one of these."""
+"""Bytes that a point read outside the cache reads and decompresses."""
 METADATA_BLOCK_BYTES: Final = 4 * 1024
 BLOOM_BITS: Final = 10
-"""Bits per key of the filters: one point read in a hundred for an absent key touches a block."""
+"""Bits per key of the Bloom filters: one point read in a hundred for an absent key reads a block.
+"""
 COMPACTION_BYTES: Final = 1024 * _MIB
-"""No compaction needs more room: RocksDB bounds one by 25 tables, and one runs at a time."""
+"""Maximum disk space of a compaction: RocksDB bounds one by 25 tables, and one runs at a time."""
 FLUSH_FILES: Final = 8
-"""A flush makes a table for each memtable, and now and then a manifest and two small files."""
+"""Files of a flush: one table for each memtable, and now and then a manifest and two small files.
+"""
 STEPPED_OVER: Final = 64
-"""Deleted keys after which `none_in` gives up. A seek would step over 200 000 in 28 ms."""
+"""Tombstones after which `none_in` gives up. A seek would step over 200 000 in 28 ms."""
 _GAVE_UP: Final = "incomplete"
-"""In what RocksDB says of such a seek."""
+"""Part of RocksDB's error message for such a seek."""
 _DAMAGED: Final = "Corruption"
-"""In what it says of files that are not what it wrote."""
+"""Part of RocksDB's error message for damaged files."""
 _FIRST_STEP: Final = 32
-"""A descending scan begins with small steps: what it reads below its range is thrown away."""
+"""Size of the first step of a descending scan: pairs read below its range are discarded."""
 
 
 class RocksEngine:
-    """An `Engine` in the directory `path`, created when missing.
+    """`Engine` on RocksDB in the directory `path`, created when missing.
 
-    :param may_compact: False for one of which a part can't be read: see `leave_alone`
+    :param may_compact: False for a state that is unreadable in part: see `leave_alone`
     :raises EngineUnreadable: its files are damaged
-    :raises EngineFailed: another process has it open, or the disk does not take what an open writes
+    :raises EngineFailed: another process has it open, or the disk fails an open's writes
     """
 
     def __init__(self, path: str, may_compact: bool = True) -> None:
@@ -132,7 +134,7 @@ class RocksEngine:
         return _ascending(rows, proof, start, options)
 
     def none_in(self, start: bytes, end: bytes) -> bool:
-        # Without the bound it would look for a key behind the range, over whatever was dropped.
+        # Without the bound the seek would go on behind the range, over all tombstones there.
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         options.set_max_skippable_internal_keys(STEPPED_OVER)
@@ -152,9 +154,9 @@ class RocksEngine:
         return WriteBatch(raw_mode=True)
 
     def takes_writes(self) -> bool:
-        # RocksDB makes its writers wait, for seconds on a slow disk, when too many memtables are
-        # not on the disk yet or compaction is far behind. A write that finds the last memtable full
-        # begins a new one, and then waits itself: so the one before the last must do.
+        # RocksDB stalls its writers, for seconds on a slow disk, when too many memtables are
+        # unflushed or compaction is far behind. A write that finds the last memtable full begins a
+        # new one, and then stalls itself: so stop one memtable earlier.
         told = self._db.property_int_value
         return (
             (told("rocksdb.num-immutable-mem-table") or 0) < MEMTABLES - 1
@@ -172,8 +174,8 @@ class RocksEngine:
         self._applied = applied
 
     def snapshot(self) -> _RocksView:
-        # The cursor is made at once, and not when it is needed: one that rocksdict makes of a
-        # snapshot shows what is there by then.
+        # Create the cursor now, not on demand: an iterator that rocksdict makes from a snapshot
+        # shows the state at its own creation.
         return _RocksView(self._db.snapshot(), self._db.iter(self._unbounded))
 
     def flush(self, room: Room | None = None) -> None:
@@ -187,8 +189,11 @@ class RocksEngine:
         self._flushed = max(self._flushed, covered)
 
     def _allow_compaction(self, room: Room) -> None:
-        """A compaction writes its outcome before it drops what it was made of. One that fills the
-        disk fails harmlessly, but takes the room from the next flush, whose failure is final."""
+        """Allow compaction only with enough free disk space.
+
+        A compaction writes its output before it deletes its input. One that fills the disk fails
+        harmlessly, but takes the room from the next flush, whose failure is final.
+        """
         tables = self._db.property_int_value("rocksdb.total-sst-files-size") or 0
         most = min(2 * tables, COMPACTION_BYTES)
         files = FLUSH_FILES + 1 + most // TABLE_BYTES
@@ -196,7 +201,7 @@ class RocksEngine:
         self._compact(fits and self._may_compact)
 
     def leave_alone(self) -> None:
-        # Compaction that meets a block it can't read makes the engine take no more writes.
+        # A compaction that hits an unreadable block puts the engine into read-only mode.
         self._may_compact = False
         self._compact(False)
 
@@ -215,7 +220,7 @@ class RocksEngine:
         return self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
 
     def holds(self, count: int) -> bool:
-        # It flushes a memtable by itself when that is full.
+        # RocksDB flushes a full memtable by itself.
         return self.unflushed_bytes() + count < MEMTABLE_BYTES // 2
 
     def checkpoint(self, path: str) -> None:
@@ -225,7 +230,7 @@ class RocksEngine:
             raise EngineFailed(f"no checkpoint of the state at {path}: {error}") from error
 
     def stored_bytes(self) -> int:
-        # Compressed: what is made of it is larger, as far as it can be told beforehand.
+        # The tables are compressed, so this underestimates the uncompressed size.
         tables = self._db.property_int_value("rocksdb.estimate-live-data-size") or 0
         return tables + self.unflushed_bytes()
 
@@ -245,10 +250,10 @@ class RocksEngine:
 
 
 class RocksInMemory(RocksEngine):
-    """The same without any file: what it holds is in the memory of the process, and gone with it.
+    """`RocksEngine` without files: its contents are in memory, and lost with the process.
 
-    :param path: a directory in which `rocksdict` writes down its own settings; nothing else.
-        Absolute: the file system that it is in knows no other
+    :param path: a directory to which `rocksdict` writes its own settings, and nothing else. Must be
+        absolute, because the in-memory file system knows no other paths
     """
 
     def _options(self) -> Options:
@@ -261,13 +266,14 @@ class RocksInMemory(RocksEngine):
         return super().memory_bytes() + tables
 
     def close(self) -> None:
-        # To close it by that name would sync a file, which memory can't; it closes when it goes.
+        # `Rdict.close` would fsync a file, which the in-memory file system can't. Deallocation
+        # closes the database.
         del self._get
         del self._db
 
 
 class _RocksView:
-    """Point reads through a snapshot, which uses the filters; scans through one iterator."""
+    """View: point reads use a snapshot with its filters, scans use one iterator."""
 
     def __init__(self, snapshot: Snapshot, cursor: RdictIter) -> None:
         self._snapshot: Snapshot | None = snapshot
@@ -278,7 +284,7 @@ class _RocksView:
         try:
             value: bytes = self._snapshot[key]
         except Exception as error:
-            # Absence is told by an exception without a class or code of its own.
+            # rocksdict reports an absent key by an exception without a class or code of its own.
             if error.args == ("key not found",):
                 return None
             raise EngineUnreadable(f"the state can't be read: {error}") from error
@@ -336,8 +342,8 @@ def _options(cache: Cache) -> Options:
     # Indexes and filters live in the cache and are charged to it, so memory doesn't grow with data.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    # In parts of a block's size: whole, the filter of a large table is more than one of the cache's
-    # shards holds, so every read fetched it anew (measured: 176 µs a read instead of 10).
+    # Partition indexes and filters into blocks. The whole filter of a large table exceeds a shard
+    # of the cache, so every read would load it again (measured: 176 µs a read instead of 10).
     table.set_index_type(BlockBasedIndexType.two_level_index_search())
     table.set_partition_filters(True)
     table.set_metadata_block_size(METADATA_BLOCK_BYTES)
@@ -354,7 +360,7 @@ def _options(cache: Cache) -> Options:
     options.set_max_background_jobs(2)
     # A table that is mostly deletions is compacted soon: scans have to step over each of them.
     options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
-    options.set_keep_log_file_num(1)  # RocksDB's own, for people: LOG, and none of before
+    options.set_keep_log_file_num(1)  # RocksDB's diagnostic LOG, without older ones
     options.set_max_log_file_size(_MIB)
     options.set_max_manifest_file_size(4 * _MIB)
     options.set_stats_dump_period_sec(0)
@@ -363,13 +369,16 @@ def _options(cache: Cache) -> Options:
 
 
 def _pairs(rows: object) -> Iterator[Pair]:
-    """What the stub of rocksdict can't know: in raw mode keys and values are bytes."""
+    """Cast rows to pairs of bytes, as they are in raw mode; the stub of rocksdict has no types for
+    it."""
     return cast(Iterator[Pair], rows)
 
 
 def _collect(cursor: RdictIter, step: object, start: bytes, end: bytes) -> tuple[list[Pair], bool]:
-    """A step's worth of the pairs of a range, from where the cursor stands, and whether there are
-    no more. What lies behind the range is not read: it may be a million rows of others."""
+    """Read one step of a range from the cursor on. Return the pairs, and True if there are no more.
+
+    Does not read beyond the range, where a million foreign rows may be.
+    """
     assert callable(step)
     pairs: list[Pair] = []
     key, value, left = cursor.key, cursor.value, BATCH_BYTES
@@ -388,7 +397,7 @@ def _collect(cursor: RdictIter, step: object, start: bytes, end: bytes) -> tuple
 
 
 def _step(rows: Iterator[Pair], most: int) -> list[Pair]:
-    """The next pairs: so many at most, fewer when they are large, none when there are no more."""
+    """Return up to `most` pairs, fewer if they are large, none at the end."""
     pairs: list[Pair] = []
     left = BATCH_BYTES
     for pair in islice(rows, most):
@@ -436,13 +445,17 @@ def _descending(
 
 
 def _cut_below(pairs: list[Pair], start: bytes) -> None:
-    """Drop from a descending list what is below `start`."""
+    """Drop pairs below `start` from a descending list."""
     while pairs and pairs[-1][0] < start:
         pairs.pop()
 
 
 def _prove(proof: RdictIter) -> None:
-    """The rows have ended: so must an iterator that stands where they ended."""
+    """Verify that a second iterator ends where the rows ended.
+
+    :raises EngineFailed: the rows ended early
+    :raises EngineUnreadable: reading failed
+    """
     if proof.valid():
         raise EngineFailed("a scan of the state ended before its range did")
     _check(proof)

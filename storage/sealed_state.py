@@ -1,15 +1,14 @@
-"""The state of a sealed store: its pairs in memory alone, in another engine, and on the disk a
-sealed image of them.
+"""State of a sealed store: in memory only while running, and on disk as an encrypted image.
 
-    state/IMAGE     a container as a sealed snapshot is (`backups/container.py`), of another form
-    tmp/IMAGE.new   one on its way there
+    state/IMAGE     a container like a sealed snapshot (`backups/container.py`), of another form
+    tmp/IMAGE.new   an image being written
 
-The image holds every pair of one view, those that indexes hold and the engine's own notes too:
-which commit it stands at, and of which store's history. A flush writes all of it anew, and gives it
-its name once it is synced; so a crash leaves the one before. What it lacks is replayed from the
-log, as for any engine, and the log is pruned only up to what it holds.
+The image holds every pair of one view, including index entries and the engine's own notes: the
+applied sequence, and the history it belongs to. A flush writes a complete new image, and renames it
+once it is fsynced, so a crash leaves the old one. Later frames are replayed from the log, as for
+any engine. The log is pruned only up to the image's sequence.
 
-An image that is not whole, or not what was sealed, is a state that can't be read (`rebuilding.py`).
+A damaged or incomplete image is a state that can't be read (`rebuilding.py`).
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from storage.sealing import Key
 NAME: Final = "IMAGE"
 _INNER: Final = "engine"
 _ALL: Final = (b"", keys.EVERYTHING[1])
-"""Every pair, the engine's own notes among them."""
+"""Range of all pairs, including the engine's own notes."""
 _SLACK_BYTES: Final = 1 << 20
-"""What an image takes beside its pairs, and more."""
+"""Upper bound for an image's bytes beside its pairs."""
 
 
 class SealedEngine:
-    """An `Engine` over one that forgets all with the process.
+    """`Engine` over a volatile one, with an encrypted image on disk.
 
-    :param inner: empty, and closed with this
-    :param directory: of a sealed store; its image is loaded
+    :param inner: an empty engine; closed with this one
+    :param directory: directory of a sealed store; its image is loaded
     :raises WrongKey: the image is sealed with another key
     :raises EngineUnreadable: the image is damaged
-    :raises EngineFailed: the inner engine does not take it
+    :raises EngineFailed: the inner engine fails to write
     """
 
     def __init__(self, inner: Engine, directory: StoreDirectory) -> None:
@@ -59,7 +58,7 @@ class SealedEngine:
         self._tmp = directory.tmp_path
         self._path = f"{self._folder}/{NAME}"
         self._image_bytes = 0
-        """Of the image on the disk."""
+        """Bytes of the image on disk."""
         self._flushed = 0
         try:
             if self._fs.exists(self._path):
@@ -67,7 +66,7 @@ class SealedEngine:
         except BaseException:
             inner.close()
             raise
-        # All but writes and flushes is the inner engine's own.
+        # Delegate everything but writes and flushes to the inner engine.
         self.get, self.scan = inner.get, inner.scan
         self.none_in, self.batch = inner.none_in, inner.batch
         self.takes_writes, self.snapshot = inner.takes_writes, inner.snapshot
@@ -79,7 +78,7 @@ class SealedEngine:
         try:
             self._image_bytes = file.size()
             reader = Reader(file, self._key)
-            if not reader.header.sealed:  # anybody can make one of those
+            if not reader.header.sealed:  # unauthenticated: it could be forged without the key
                 raise BackupCorrupt("it is in clear, and the store is sealed", offset=0)
             facts = reader.facts(StateFacts)
             for pairs in _pairs(reader):
@@ -124,7 +123,7 @@ class SealedEngine:
             view.close()
 
     def _write_image(self, view: View) -> None:
-        # Through the view's scans alone: who writes meanwhile is on another thread.
+        # Read through the view's scans only: another thread writes meanwhile.
         applied = _standing(view)
         temporary = f"{self._tmp}/{NAME}.new"
         file = self._fs.open(temporary, create=True)
@@ -139,7 +138,7 @@ class SealedEngine:
         self._image_bytes, self._flushed = size, applied
 
     def _write_pairs(self, view: View, applied: int, file: File) -> int:
-        """Answers the bytes of the image."""
+        """Write all pairs of a view. Return the bytes of the image."""
         synced = pairs = 0
         writer = Writer(StateFacts(VERSION, applied), file.append, self._rng, self._key)
         for some in view.scan(*_ALL):
@@ -152,14 +151,14 @@ class SealedEngine:
         return writer.size
 
     def flush_bytes(self) -> int:
-        """What a flush writes, about: all that there is."""
+        """Return the approximate bytes that a flush writes: the whole state."""
         return max(self._image_bytes, self._inner.stored_bytes())
 
     def flushed_sequence(self) -> int:
         return self._flushed
 
     def unflushed_bytes(self) -> int:
-        return 0  # a full disk puts the next image off, and takes nothing from the one before
+        return 0  # a full disk only delays the next image, and leaves the old one intact
 
     def holds(self, count: int) -> bool:
         return True
@@ -181,10 +180,10 @@ def open_state(
     open_on_disk: Callable[[str], Engine],
     open_in_memory: Callable[[str], Engine],
 ) -> Engine:
-    """The state of a store: a sealed one has none in clear on the disk.
+    """Open the state of a store; that of a sealed store is never on disk in clear.
 
     :param open_on_disk: opens the engine in a directory
-    :param open_in_memory: opens an empty engine; is told a directory for what it says of itself
+    :param open_in_memory: opens an empty engine; its argument is a directory for settings files
     :raises WrongKey, EngineFailed: as `SealedEngine`
     """
     if directory.key is None:
@@ -193,16 +192,17 @@ def open_state(
 
 
 def _standing(view: View) -> int:
-    """The sequence that a view stands at, by the note in it."""
+    """Return the applied sequence that is noted in a view."""
     for pairs in view.scan(APPLIED_KEY, APPLIED_KEY + b"\0"):
         return int.from_bytes(pairs[0][1], "big")
     return 0
 
 
 def _pairs(reader: Reader) -> Iterator[list[Pair]]:
-    """The pairs of an image, those of a chunk at a time. When it ends, all of them were there.
+    """Yield the pairs of an image, about one chunk at a time. Exhaustion proves that all were
+    present.
 
-    :raises BackupCut, BackupCorrupt: it is not what was sealed
+    :raises BackupCut, BackupCorrupt: the image is not as sealed
     """
     rest, count = b"", 0
     for chunk in reader.chunks():

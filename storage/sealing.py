@@ -1,23 +1,25 @@
-"""Key files, and what only the holder of a key can read or make: chunks of a file that is written
-in one go, as backups are (`Sealer`), frames of the log (`FrameSealer`), small files (`close_up`).
+"""Encryption at rest: key files, and authenticated encryption of files and log frames.
 
-A key file holds 32 random bytes, raw or in base64. Nothing is sealed with them: each file has a key
-of its own, HKDF-SHA256 of the file's key, the 32 random bytes of that file's header, and what it is
-for. So two files never share a key, however many are made.
+`Sealer` encrypts the chunks of a file that is written in one go, like a backup. `FrameSealer`
+encrypts frames of the log. `close_up` encrypts small files.
+
+A key file holds 32 random bytes, raw or in base64. They never encrypt data directly: each file has
+its own key, HKDF-SHA256 of the file's key, the 32 random bytes of that file's header, and its
+purpose. So two files never share a key, however many are made.
 
 A chunk is sealed with AES-256-GCM as in the STREAM construction: the nonce is the number of the
-chunk (11 bytes) and whether it is the last one (1 byte). A chunk that is put elsewhere, left out,
-repeated, taken from another file, or made the end of a file that went on does not open. Header and
-head of the chunk are the associated data.
+chunk (11 bytes) and a flag for the last one (1 byte). A chunk that is moved, left out, repeated,
+taken from another file, or made the end of a longer file fails to decrypt. The associated data are
+the file's header and the chunk's head.
 
-Frames of a log are written over days, each for itself, so their nonce is a count: how many seals
-have been made under the key of their segment. It stands in the frame. Who seals counts in memory
-alone and never takes up what was counted before: what a full disk refused, what a crash lost and
-what a copy of the directory may go on with has had its counts, and nobody knows which. So a segment
-that was opened again, or cut back, takes nothing more (`log.py`), and the next one has another key.
+Frames of a log are written over days, one by one, so their nonce is a counter: the number of seals
+made under the key of their segment. It is stored in the frame. The writer counts in memory only and
+never resumes an earlier count. A full disk, a crash or a copy of the directory may have used counts
+that are unknown now. So a segment that was opened again, or cut back, is not written to any more
+(`log.py`), and the next one has another key.
 
-A header shows the id of the key that its file was sealed with, so that another key is told from
-damage. The id is 16 bytes of HKDF as well, and tells nothing of the key.
+A header contains the id of the file's key, so that a wrong key can be told from damage. The id is
+16 bytes of HKDF output, and reveals nothing of the key.
 """
 
 from __future__ import annotations
@@ -38,44 +40,44 @@ from protocol.errors import BadRequest
 KEY_BYTES: Final = 32
 KEY_ID_BYTES: Final = 16
 NO_KEY: Final = bytes(KEY_ID_BYTES)
-"""The key id of what is not sealed."""
+"""Key id of an unsealed file."""
 SALT_BYTES: Final = 32
 TAG_BYTES: Final = 16
 _COUNT_BYTES: Final = 11
 _FRAME_COUNT_BYTES: Final = 8
 _ZEROS: Final = bytes(4)
 FRAME_SEAL_BYTES: Final = _FRAME_COUNT_BYTES + TAG_BYTES
-"""What a seal of the log adds."""
+"""Bytes that a seal adds to a frame."""
 _FILE_BYTES_MAX: Final = 256
-"""A key file is far shorter; nothing longer is read."""
+"""Largest number of bytes read of a key file, which is far shorter."""
 _LINE: Final = b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a file is sealed with."""
+    """Encryption key of a store or backup."""
 
     secret: bytes = field(repr=False)
     id: bytes
-    """Shown in the headers of what it sealed."""
+    """Id in the headers of the files sealed with it."""
 
 
 def name_of(key: Key | None) -> str:
-    """A key as nodes name it to each other, by its id; empty: there is none."""
+    """Return the id by which nodes name a key to each other; empty without a key."""
     return "" if key is None else key.id.hex()
 
 
 def key_of(secret: bytes) -> Key:
-    """A key from its 32 bytes."""
+    """Make a key from its 32 bytes."""
     assert len(secret) == KEY_BYTES, "a key of another length"
     return Key(secret, _derived(secret, b"", b"storenode key id", KEY_ID_BYTES))
 
 
 def read_key(fs: Fs, path: str) -> Key:
-    """The key in a file.
+    """Read a key file.
 
-    :raises BadRequest: what it holds is no key
-    :raises OSError: as the disk says
+    :raises BadRequest: the file holds no key
+    :raises OSError: reading fails
     """
     file = fs.open_read(path)
     try:
@@ -94,10 +96,10 @@ def read_key(fs: Fs, path: str) -> Key:
 
 
 def make_key(fs: Fs, path: str, rng: Rng) -> Key:
-    """A new key in a new file, durable on return.
+    """Generate a key in a new file. Durable on return.
 
-    :raises FileExistsError: something is at that name; it is not replaced
-    :raises OSError: as the disk says
+    :raises FileExistsError: the path exists; it is not replaced
+    :raises OSError: the disk fails
     """
     key = key_of(rng.bytes(KEY_BYTES))
     file = fs.open(path, exclusive=True)
@@ -115,10 +117,10 @@ def make_key(fs: Fs, path: str, rng: Rng) -> Key:
 
 
 class Sealer:
-    """Seals the chunks of one file, or opens them.
+    """Encryption and decryption of one file's chunks.
 
-    :param salt: the random bytes of the file's header
-    :param purpose: what the file is, so that no chunk is of use in a file of another kind
+    :param salt: random bytes of the file's header
+    :param purpose: kind of the file, so that its chunks fail to decrypt in a file of another kind
     """
 
     def __init__(self, key: Key, salt: bytes, purpose: bytes) -> None:
@@ -126,16 +128,16 @@ class Sealer:
         self._cipher = AESGCM(_derived(key.secret, salt, b"storenode " + purpose, KEY_BYTES))
 
     def seal(self, number: int, last: bool, data: bytes, beside: bytes) -> bytes:
-        """A chunk that only the key opens, and only in its place; longer by `TAG_BYTES`.
+        """Encrypt a chunk, bound to its place. The result is longer by `TAG_BYTES`.
 
-        :param number: of the chunk in its file; no two chunks of a file have the same
-        :param last: whether the file ends with it
-        :param beside: what is not sealed and must be the same when it is opened
+        :param number: number of the chunk, unique in the file
+        :param last: True for the last chunk of the file
+        :param beside: associated data: not encrypted, but must be the same for decryption
         """
         return self._cipher.encrypt(_nonce(number, last), data, beside)
 
     def open(self, number: int, last: bool, data: bytes, beside: bytes) -> bytes | None:
-        """What was sealed; None: this is not what was sealed there."""
+        """Decrypt a chunk; None if authentication fails."""
         try:
             return self._cipher.decrypt(_nonce(number, last), data, beside)
         except InvalidTag:
@@ -143,12 +145,13 @@ class Sealer:
 
 
 class FrameSealer:
-    """Seals what is written into one segment of the log, or opens it. What is sealed comes back as
-    its count (8 bytes), the same of other bytes, and the tag.
+    """Encryption and decryption of one log segment's frames.
 
-    :param salt: the random bytes of the segment's header
-    :param beside: what names the segment
-    :param count: of the next seal; None: it only opens
+    Encrypted data are the count (8 bytes), as many bytes as the plain data, and the tag.
+
+    :param salt: random bytes of the segment's header
+    :param beside: associated data that identify the segment
+    :param count: count of the next seal; None: decrypt only
     """
 
     def __init__(self, key: Key, salt: bytes, beside: bytes, count: int | None = None) -> None:
@@ -158,17 +161,17 @@ class FrameSealer:
         self._count = count
 
     def seal(self, data: bytes, beside: bytes) -> bytes:
-        """What only the key opens, longer by `FRAME_SEAL_BYTES`.
+        """Encrypt data. The result is longer by `FRAME_SEAL_BYTES`.
 
-        :param beside: what is not sealed and must be the same when it is opened
+        :param beside: associated data: not encrypted, but must be the same for decryption
         """
         assert self._count is not None, "what was opened to be read takes no seals"
         count = self._count.to_bytes(_FRAME_COUNT_BYTES, "big")
-        self._count += 1  # before the seal is anywhere, whatever becomes of it
+        self._count += 1  # before the data leave this function: a count is never used twice
         return count + self._cipher.encrypt(_ZEROS + count, data, self._beside + beside)
 
     def open(self, data: bytes, beside: bytes) -> tuple[int, bytes] | None:
-        """The count of a seal, and what was sealed; None: this is not what was."""
+        """Decrypt data. Return its count and content; None if authentication fails."""
         count = data[:_FRAME_COUNT_BYTES]
         try:
             found = self._cipher.decrypt(
@@ -180,16 +183,16 @@ class FrameSealer:
 
 
 def close_up(key: Key, rng: Rng, data: bytes, name: bytes) -> bytes:
-    """Seal something small that is written at once, under a key of its own.
+    """Encrypt a small value that is written at once, under a key of its own.
 
-    :param name: what it is; nothing else opens as it
+    :param name: purpose of the value; decryption requires the same name
     """
     salt = rng.bytes(SALT_BYTES)
     return salt + Sealer(key, salt, b"file " + name).seal(0, True, data, b"")
 
 
 def open_up(key: Key, sealed: bytes, name: bytes) -> bytes | None:
-    """What was closed up; None: this is not it."""
+    """Decrypt a value of `close_up`; None if authentication fails."""
     if len(sealed) < SALT_BYTES + TAG_BYTES:
         return None
     salt = sealed[:SALT_BYTES]

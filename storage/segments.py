@@ -1,6 +1,6 @@
-"""Segments of the log: one file each, and frames read out of several of them.
+"""Log segments, one file each, and reads of frames across them.
 
-What holds between segments, and what their names and flags mean, stands at the head of log.py.
+log.py has the invariants between segments, and the meaning of their names and flags.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from storage.frames import (
 from storage.sealing import Key
 
 PLACE_FRAMES: Final = 8
-"""Of so many frames of a segment one is remembered by its place: a byte of memory for each frame of
-the log, and a read of one walks past seven heads at most."""
+"""Interval of remembered frame offsets: one for each 8 frames.
+
+That is a byte of memory for each frame of the log, and a read of one frame skips at most seven
+heads.
+"""
 
 
 def _no_places() -> array[int]:
@@ -41,28 +44,28 @@ def _no_places() -> array[int]:
 
 @dataclass(slots=True)
 class Segment:
-    """A segment under its final name."""
+    """Segment under its final name."""
 
     path: str
     header: SegmentHeader
     codec: FrameCodec
     size: int
-    """Bytes of it that count. Of all but the last segment: all. Behind that the last has zeros."""
+    """Bytes in use: the file's size, except for the last segment, which has zeros behind."""
     places: array[int] = field(default_factory=_no_places)
-    """Offsets of its first frame and of each `PLACE_FRAMES`-th after that, as far as somebody has
-    written or walked it."""
+    """Offsets of the first frame and of each `PLACE_FRAMES`-th after it, as far as written or
+    walked."""
 
     @property
     def first(self) -> int:
         return self.header.first
 
     def note(self, sequence: int, offset: int) -> None:
-        """Where a frame stands; said of each in turn, and kept of some."""
+        """Note the offset of a frame. Called for each in turn; keeps every `PLACE_FRAMES`-th."""
         if sequence - self.header.first == len(self.places) * PLACE_FRAMES:
             self.places.append(offset)
 
     def place_before(self, sequence: int) -> tuple[int, int]:
-        """The nearest frame at or before a sequence whose place is remembered, and that place."""
+        """Return sequence and offset of the nearest remembered frame at or before a sequence."""
         at = min((sequence - self.header.first) // PLACE_FRAMES, len(self.places) - 1)
         if at < 0:
             return self.header.first, self.header.size
@@ -70,14 +73,14 @@ class Segment:
 
 
 def open_segment(fs: Fs, path: str, first: int, store_id: bytes, key: Key | None = None) -> Segment:
-    """A segment by its header; its frames are looked at when they are read.
+    """Open a segment by its header; its frames are checked when they are read.
 
-    :param first: the sequence that its name tells
-    :param key: what the store is sealed with; None: it is not
-    :raises WrongKey: it is sealed, and not with this key
-    :raises LogDamaged: its header is none, or another's
+    :param first: sequence in its name
+    :param key: key of the store; None: in clear
+    :raises WrongKey: the segment is sealed with another key
+    :raises LogDamaged: its header is invalid, or another segment's
     :raises StoreTooNew: a later version wrote it
-    :raises StoreTooOld: an earlier one did
+    :raises StoreTooOld: an earlier version wrote it
     """
     file = fs.open_read(path)
     try:
@@ -102,15 +105,16 @@ def open_segment(fs: Fs, path: str, first: int, store_id: bytes, key: Key | None
 def find_segments(
     fs: Fs, folder: str, begins: int, newest: int, store_id: bytes, key: Key | None = None
 ) -> tuple[list[Segment], list[str]]:
-    """The segments of a log, oldest first, and the paths of those that a prune left over.
+    """Find the segments of a log, oldest first, and the paths of those that an unfinished prune
+    left.
 
-    :param begins: the first sequence that the log still holds, by its facts
-    :param newest: the first sequence of the newest segment that was ever written to
-    :param key: what the store is sealed with; None: it is not
-    :raises WrongKey: one is sealed, and not with this key
-    :raises LogDamaged: the first or the newest is missing, or a header is not what was written
+    :param begins: first sequence that the log still holds, by BEGINS
+    :param newest: first sequence of the newest segment ever written to, by NEWEST
+    :param key: key of the store; None: in clear
+    :raises WrongKey: a segment is sealed with another key
+    :raises LogDamaged: the first or the newest is missing, or a header is not as written
     :raises StoreTooNew: a later version wrote one
-    :raises StoreTooOld: an earlier one did
+    :raises StoreTooOld: an earlier version wrote one
     """
     found: list[Segment] = []
     left_over: list[str] = []
@@ -135,26 +139,29 @@ def find_segments(
 
 
 FIRST_OF: Final = attrgetter("first")
-"""The key by which segments are searched."""
+"""Search key of a list of segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a reader may read: the log as it was when this was made, while it goes on. Such a list
-    of segments is never changed, the newest of them only grows, and all of `last` is in them."""
+    """Readable part of the log, fixed when made, while the log goes on.
+
+    The list of segments is never modified; only its newest segment grows. All frames up to `last`
+    are in them, unless pruned.
+    """
 
     fs: Fs
     segments: list[Segment]
     last: int
-    """The newest sequence there was."""
+    """Newest sequence at that time."""
     begins: Callable[[], int]
-    """The first sequence that the log holds now."""
+    """Returns the first sequence that the log holds now."""
 
     def read(self, sequence: int, last: int) -> Iterator[Frame]:
-        """Frames `sequence` to `last`.
+        """Read frames `sequence` to `last`.
 
-        :raises LogPruned: the log has begun later meanwhile
-        :raises LogDamaged: at the frame that is not what was written
+        :raises LogPruned: the frame has been pruned meanwhile
+        :raises LogDamaged: a frame is not as written; raised at that frame
         """
         segments = self.segments
         at = bisect_right(segments, sequence, key=FIRST_OF) - 1
@@ -169,7 +176,7 @@ class Extent:
                 if self.begins() > sequence:
                     raise pruned(sequence, self.begins()) from None
                 raise LogDamaged(segment.path, 0, sequence, "the segment is missing") from None
-            # The newest segment's places are noted by whoever writes it, and it may have grown.
+            # The writer notes the newest segment's offsets, and may have appended meanwhile.
             places = None if newest else _Places(segment)
             whole = stop == end and not newest and not superseded
             try:
@@ -188,8 +195,10 @@ class Extent:
 
 
 class _Places:
-    """Places that a walk finds, of a segment that others walk too: each replaces what is known by
-    what it knows, if that is more."""
+    """Frame offsets found by one walk, in a segment that other threads may walk too.
+
+    At the end each walk replaces the segment's list by its own, if that is longer.
+    """
 
     __slots__ = ("_found", "_next", "_segment")
 
@@ -199,7 +208,7 @@ class _Places:
         self._next = segment.first + len(segment.places) * PLACE_FRAMES
 
     def note(self, sequence: int, offset: int) -> None:
-        """Where a frame stands; none is left out between the first one and those known before."""
+        """Note the offset of a frame, without gaps from the last known one on."""
         if sequence != self._next:
             return
         if self._found is None:
@@ -208,7 +217,7 @@ class _Places:
         self._next += PLACE_FRAMES
 
     def keep(self) -> None:
-        """The walk is over."""
+        """Store the offsets after the walk."""
         found = self._found
         if found is not None and len(found) > len(self._segment.places):
             self._segment.places = found
@@ -217,10 +226,10 @@ class _Places:
 def _read_one(
     file: File, segment: Segment, sequence: int, stop: int, whole: bool, places: _Places | None
 ) -> Iterator[Frame]:
-    """Frames sequence … stop-1 of one segment.
+    """Read frames sequence … stop-1 of one segment.
 
-    :param whole: nothing but marks may follow them in the segment
-    :param places: learns what this walk sees
+    :param whole: check that only marks follow them in the segment
+    :param places: collects the offsets of this walk
     """
     expected, offset = segment.place_before(sequence)
     walk = Walk(file, segment.codec, offset, segment.size)
@@ -247,9 +256,9 @@ def _read_one(
 
 
 def _belongs(segment: Segment, found: int, flags: int, at: int, expected: int, stop: int) -> bool:
-    """Whether a frame is the one to stand there; False: a mark does, and may.
+    """True if a frame is the expected one; False for a valid mark.
 
-    :raises LogDamaged: neither
+    :raises LogDamaged: it is neither
     """
     if flags & MARK:
         if found == expected - 1:
@@ -263,7 +272,7 @@ def _belongs(segment: Segment, found: int, flags: int, at: int, expected: int, s
 
 
 def pruned(wanted: int, first: int) -> LogPruned:
-    """The refusal of a read before the log's beginning."""
+    """Return the refusal of a read before the log's beginning."""
     return LogPruned(
         f"sequence {wanted} is no longer in the log: it begins at {first}", first=first
     )

@@ -1,10 +1,11 @@
-"""One number for the whole state: equal exactly when all keys and values that the log tells of are.
+"""State hash: one digest of all logged keys and values, to compare replicas.
 
-What indexes hold is left out: it follows from the rest, and how is the business of each version.
+Two stores that replayed the same log have the same hash, on any engine, machine or day: a live
+node, the same node after replay, one restored from a backup, a follower. It covers all keys in
+order: length of the key, length of the value (4 bytes each), key, value.
 
-Two stores that folded the same log have the same one, whatever engine, machine or day: a live
-node, the same node after replay, one restored from a backup, a follower. Over all keys in order:
-length of the key, length of the value (4 bytes each), key, value.
+Index entries are left out: they are derived from the rest, and each version may derive them
+differently.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _LENGTHS: Final = Struct(">II")
 
 
 def hash_in_slices(state: Reader) -> Generator[None, None, str]:
-    """Hash a state, handing control back after every few hundred pairs; returns the digest in
-    hexadecimal. Give it a view when others write in between."""
+    """Hash a state, yielding after every few hundred pairs. Return the digest in hexadecimal.
+
+    Pass a view if others write in between.
+    """
     digest = blake2b(digest_size=DIGEST_BYTES)
     pack = _LENGTHS.pack
     for logged in keys.LOGGED:
@@ -37,7 +40,7 @@ def hash_in_slices(state: Reader) -> Generator[None, None, str]:
 
 
 def state_hash(state: Reader) -> str:
-    """Hash a state in one go."""
+    """Hash a state without yielding."""
     slices = hash_in_slices(state)
     while True:
         try:
