@@ -9,8 +9,8 @@ A frame s is proven to have been durable, so that a log without it has lost it, 
 - CLOSED, which records where the log ended, and NEWEST, which records that a later segment existed;
 - the state: a frame is applied only after the log has reported it durable. The state's position
   (`Lineage.proves`) is flushed from time to time, so it proves an old s, or none. Only a state of
-  this store counts. If the frame of its position is missing, a state of this history can't be told
-  from that of a copy that went on further. Both are refused.
+  this store counts. If the frame of its position is missing, a state of this history looks like
+  that of a copy that went on further. Both are refused.
 
 Without any of these the frame counts as never acknowledged. If the last segment is cut *and* the
 frames behind the cut and the state are removed too, the loss is not detected.

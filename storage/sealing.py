@@ -4,8 +4,8 @@
 encrypts frames of the log. `close_up` encrypts small files.
 
 A key file holds 32 random bytes, raw or in base64. They never encrypt data directly: each file has
-its own key, HKDF-SHA256 of the file's key, the 32 random bytes of that file's header, and its
-purpose. So two files never share a key, however many are made.
+a key of its own, HKDF-SHA256 of those bytes, the 32 random bytes of its header, and its purpose. So
+two files never share a key, however many are made.
 
 A chunk is sealed with AES-256-GCM as in the STREAM construction: the nonce is the number of the
 chunk (11 bytes) and a flag for the last one (1 byte). A chunk that is moved, left out, repeated,
@@ -18,8 +18,8 @@ never resumes an earlier count. A full disk, a crash or a copy of the directory 
 that are unknown now. So a segment that was opened again, or cut back, is not written to any more
 (`log.py`), and the next one has another key.
 
-A header contains the id of the file's key, so that a wrong key can be told from damage. The id is
-16 bytes of HKDF output, and reveals nothing of the key.
+A header contains the id of the key, which distinguishes a wrong key from damage. The id is 16 bytes
+of HKDF output, and reveals nothing of the key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The rules of users: a name, a role, a space, a password's hash, and what is granted to them.
+"""Users: name, role, space, password hash and grants.
 
-There is always a store-wide owner once there was one: who could declare another?
+A store that has had a store-wide owner always keeps one, since only an owner can declare another.
 """
 
 from __future__ import annotations
@@ -28,26 +28,29 @@ class User:
 
     name: str
     role: str
-    """One of `ROLES`."""
+    """Role, one of `ROLES`."""
     space: str | None
-    """The namespace or `ns.db` the user belongs to; None: store-wide."""
+    """Namespace or `ns.db` that the user belongs to; None: store-wide."""
     passhash: str = field(repr=False)
-    """argon2id in PHC form."""
+    """Password hash, argon2id in PHC form."""
     comment: str | None
     created: datetime
-    """Log time."""
+    """Log time of the declaration."""
     grants: tuple[Grant, ...] = ()
-    """What it holds beside what its role brings, in the order in which it was given. It may be on
-    things that are no more: their ids are never given again."""
+    """Grants beside those of the role, in the order given. They may name dropped objects, whose ids
+    are never assigned again."""
 
     @property
     def owns_store(self) -> bool:
-        """Whether this is a store-wide owner."""
+        """True if this is a store-wide owner."""
         return self.role == OWNER and self.space is None
 
 
 def get(tx: Transaction, name: str) -> User:
-    """The user of that name. :raises Unknown:"""
+    """Return the user of that name.
+
+    :raises Unknown:
+    """
     found = find(tx, name)
     if found is None:
         raise Unknown(f"there is no user {name}", kind="user", name=name)
@@ -55,7 +58,7 @@ def get(tx: Transaction, name: str) -> User:
 
 
 def find(tx: Transaction, name: str) -> User | None:
-    """The user of that name, if there is one."""
+    """Return the user of that name, or None."""
     at = (None, name)
     found: User | None = tx.known(at)
     if found is None:
@@ -67,12 +70,15 @@ def find(tx: Transaction, name: str) -> User | None:
 
 
 def is_taken(tx: Transaction, name: str) -> bool:
-    """Whether there is a user of that name."""
+    """True if a user of that name exists."""
     return find(tx, name) is not None
 
 
 def everyone(tx: Transaction, tick: Tick = unpaced) -> Iterator[User]:
-    """All users, by name. :param tick: called for each: there may be very many"""
+    """Yield all users, by name.
+
+    :param tick: called for each, since there may be very many
+    """
     for key, value in tx.rows(*keys.users(), tick):
         yield read_row(keys.user_name(key), value)
 
@@ -89,15 +95,15 @@ def define(
     overwrite: bool = False,
     tick: Tick = unpaced,
 ) -> User:
-    """Declare a user. The space must have been looked up before.
+    """Declare a user. The caller must have looked up the space before.
 
-    :param skip: a user there is stays as it is
-    :param overwrite: a user there is gets this role, password and comment, and keeps its space and
+    :param skip: leave an existing user unchanged
+    :param overwrite: give an existing user this role, password and comment; it keeps its space and
         grants
-    :param tick: called while users are looked through
+    :param tick: called for each user while all are searched
     :raises AlreadyExists: the name is taken
-    :raises Unknown: of the role
-    :raises BadRequest: another space for a user there is
+    :raises Unknown: the role is unknown
+    :raises BadRequest: an existing user has another space
     :raises LastOwner: the last store-wide owner would lose its role
     """
     check_name(name, "user")
@@ -129,7 +135,7 @@ def alter(
     """Change a user's role, password or both.
 
     :param tick: as for `define`
-    :raises Unknown: of the role
+    :raises Unknown: the role is unknown
     :raises LastOwner:
     """
     if role is not None:
@@ -142,7 +148,10 @@ def alter(
 
 
 def grant(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
-    """Let a user hold verbs on something, beside what it holds. :raises TooLarge: of its grants"""
+    """Grant verbs on an object, beside the user's other grants.
+
+    :raises TooLarge: the user has too many grants
+    """
     held = {each.verb for each in user.grants if each.noun == noun}
     more = tuple(Grant(verb, noun) for verb in Verb if verb in verbs - held)
     if len({each.noun for each in (*user.grants, *more)}) > limits.GRANTS:
@@ -155,29 +164,33 @@ def grant(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
 
 
 def revoke(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
-    """Let a user hold verbs on something no more, as far as they were granted on just that."""
+    """Revoke verbs that were granted on exactly this object."""
     left = tuple(each for each in user.grants if each.noun != noun or each.verb not in verbs)
     return user if left == user.grants else _put(tx, replace(user, grants=left))
 
 
 def forget(tx: Transaction, user: User, gone: Collection[Noun]) -> User:
-    """Let go of the grants on things that are no more."""
+    """Remove the grants on dropped objects."""
     if not gone:
         return user
     return _put(tx, replace(user, grants=tuple(g for g in user.grants if g.noun not in gone)))
 
 
 def drop(tx: Transaction, user: User, tick: Tick = unpaced) -> None:
-    """Remove a user. :param tick: as for `define` :raises LastOwner:"""
+    """Drop a user.
+
+    :param tick: as for `define`
+    :raises LastOwner:
+    """
     _keep_an_owner(tx, user, None, tick)
     tx.delete(keys.user(user.name))
 
 
 def drop_of_spaces(tx: Transaction, spaces: Collection[str], tick: Tick) -> list[str]:
-    """Remove the users that belong to places that are being dropped: a new place of the same name
-    must not inherit them.
+    """Drop the users of places that are being dropped, so that a new place of the same name does
+    not inherit them.
 
-    :param tick: called for each user there is, and each that goes
+    :param tick: called for each existing user, and each that is dropped
     :returns: their names
     """
     gone = [user.name for user in everyone(tx, tick) if user.space in spaces]
@@ -194,7 +207,10 @@ def _keep_an_owner(tx: Transaction, user: User, role: str | None, tick: Tick) ->
 
 
 def check_role(role: str) -> None:
-    """:raises Unknown: it is none"""
+    """Check a role.
+
+    :raises Unknown: there is no such role
+    """
     if role not in ROLES:
         raise Unknown(f"{role!r} is no role; there are {', '.join(ROLES)}", kind="role", name=role)
 
@@ -214,15 +230,18 @@ def _put(tx: Transaction, user: User) -> User:
 
 
 def _declared_at(value: bytes, time_us: int) -> bytes:
-    """The row of a user who is declared by the commit of that time. It is later than whatever a
-    user of the same name has done, also if that one went in the same commit."""
+    """Set the creation time in a new user's row to that of its commit.
+
+    It is later than any action of an earlier user of the same name, even of one dropped in the same
+    commit.
+    """
     fields = binary.unpack(value)
     assert isinstance(fields, dict)
     return binary.pack({**fields, "created": instant(time_us)})
 
 
 def read_row(name: str, value: bytes) -> User:
-    """The user whose row this is."""
+    """Decode the row of a user."""
     fields = binary.unpack(value)
     assert isinstance(fields, dict)
     grants = tuple(

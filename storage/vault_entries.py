@@ -1,6 +1,7 @@
-"""The form of an entry of a vault's trail.
+"""Format of an entry in a vault's trail.
 
-It is read back by its annotations, as `entries.py`: in a module of its own, which is not compiled.
+Decoding uses its annotations, as in `entries.py`, so this is a module of its own that is not
+compiled.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import msgspec
 
 
 class VaultEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Who has done, or was refused, what."""
+    """Action on a vault, granted or refused."""
 
     at_us: int
     """Log time, microseconds since 1970."""
@@ -20,19 +21,19 @@ class VaultEntry(msgspec.Struct, frozen=True, array_like=True):
     action: str
     """unseal, seal, passphrase, rekey, rotate, rotated, define, drop, write, reveal, erase, list"""
     vault: str
-    """Its path; empty: the store's own passphrase."""
+    """Path of the vault; empty: the store's own passphrase."""
     outcome: str
     """`granted`, or the code of the refusal."""
     id: str | None = None
-    """Of the record; of a list what it was asked to begin with."""
+    """Id of the record; for a list, the requested prefix."""
     version: int | None = None
-    """Of the record; of a rotation that of the key."""
+    """Version of the record; for a rotation, of the key."""
     reason: str | None = None
     request: str = ""
     more: int = 0
-    """How many like it came since the one before and have no entry."""
+    """Number of similar actions since the previous entry that have no entry."""
     digest: bytes | None = None
-    """Of a write: SHA-256 of what was sealed."""
+    """SHA-256 of the sealed value, for a write."""
     key_version: int = 0
-    """Of the key that its HMAC is made with, in the store's trail the generation of its root key;
-    0: there is none."""
+    """Version of the key of its HMAC, in the store's trail the generation of its root key; 0: no
+    HMAC."""

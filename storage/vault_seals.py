@@ -1,11 +1,11 @@
-"""Keys of vaults and what they seal: pure functions of bytes, without any state.
+"""Cryptography of vaults: key derivation, key wrapping and value encryption, as pure functions.
 
     passphrase --argon2id--> wrapping key --> root key --> keys of vaults, by version --> values
 
-Each arrow behind the first is AES-256-GCM under a random nonce, which stands before what it sealed.
-The associated data say what it is and where it belongs, so that nothing opens in another place:
+Each arrow behind the first is AES-256-GCM under a random nonce, which precedes the ciphertext.
+The associated data name its kind and place, so that it fails to decrypt in another place:
 
-| what | associated data |
+| ciphertext | associated data |
 |---|---|
 | a root key | `storenode vault`, 1, domain (16), vault (4), memory (4), passes (4), lanes (4), |
 | | salt |
@@ -17,8 +17,9 @@ Numbers are big-endian. The *domain* is 16 random bytes of the store; the vault 
 root key is 0. A trail's HMAC-SHA256 is under 32 bytes of HKDF-SHA256 of a key, with the domain as
 its salt, and `storenode vault trail` and the vault as its info.
 
-Plain keys are `bytearray`, so that who drops one can wipe it. Python keeps copies of what passed
-through `str` and `bytes`, and a cipher one of its key, until they are freed: the documents say so.
+Plain keys are `bytearray`, so that their holder can wipe them. Python keeps copies of data that
+passed through `str` and `bytes`, and a cipher keeps a copy of its key, until they are freed. The
+documentation says so.
 """
 
 from __future__ import annotations
@@ -51,21 +52,21 @@ _IS_KEY: Final = 2
 _IS_VALUE: Final = 3
 
 Cipher = AESGCM
-"""A key at work. It keeps a copy of the key for as long as it lives."""
+"""Cipher of a key. It keeps a copy of the key for as long as it lives."""
 Random = Callable[[int], bytes]
-"""Answers so many random bytes."""
+"""Function that returns the given number of random bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a passphrase is made a key with: parameters of argon2id."""
+    """Parameters of argon2id, which derives a key from a passphrase."""
 
     memory_kib: int = 64 * 1024
     passes: int = 3
     lanes: int = 4
 
     def is_bearable(self) -> bool:
-        """Whether a node that finds these in its state does what they say."""
+        """True if a node accepts these parameters when it finds them in its state."""
         return (
             19 * 1024 <= self.memory_kib <= 256 * 1024
             and 1 <= self.passes <= 16
@@ -75,7 +76,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class RootWrap:
-    """A root key under a passphrase."""
+    """Root key wrapped under a passphrase."""
 
     salt: bytes
     stretch: Stretch
@@ -84,18 +85,18 @@ class RootWrap:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a value belongs."""
+    """Place of a value, which its encryption is bound to."""
 
     domain: bytes
     vault: tuple[int, int, int]
     """Ids of namespace, database and vault."""
     id: bytes
     version: int
-    """Of the record."""
+    """Version of the record."""
 
 
 def new_key(random: Random) -> bytearray:
-    """A root key, or a vault's."""
+    """Generate a root key, or a vault's key."""
     return bytearray(random(KEY_BYTES))
 
 
@@ -105,8 +106,10 @@ def wipe(key: bytearray) -> None:
 
 
 def stretched(passphrase: str, salt: bytes, stretch: Stretch) -> bytearray:
-    """The wrapping key of a passphrase. Slow on purpose. :raises WrongKey: the parameters are out
-    of bounds: nobody here has stored them"""
+    """Derive the wrapping key of a passphrase. Slow on purpose.
+
+    :raises WrongKey: the parameters are out of bounds, so no node has stored them
+    """
     if not stretch.is_bearable():
         raise WrongKey(
             "the parameters of the passphrase are out of bounds: they were tampered with"
@@ -119,7 +122,7 @@ def stretched(passphrase: str, salt: bytes, stretch: Stretch) -> bytearray:
         lanes=stretch.lanes,
         memory_cost=stretch.memory_kib,
     )
-    if not hasattr(argon2id, "derive_into"):  # of an older cryptography: one copy more
+    if not hasattr(argon2id, "derive_into"):  # older versions of cryptography: one more copy
         return bytearray(argon2id.derive(secret))
     found = bytearray(KEY_BYTES)
     argon2id.derive_into(secret, found)
@@ -138,27 +141,36 @@ def wrap_root(
     stretch: Stretch,
     random: Random,
 ) -> RootWrap:
-    """A root key under a wrapping key. :param vault: whose it is; 0: the store's"""
+    """Wrap a root key under a wrapping key.
+
+    :param vault: its vault; 0: the store
+    """
     sealed = _sealed(wrapping, root, _of_root(domain, vault, salt, stretch), random)
     return RootWrap(salt, stretch, sealed)
 
 
 def unwrap_root(wrapping: bytearray, wrap: RootWrap, domain: bytes, vault: int) -> bytearray:
-    """The root key of a wrap. :raises WrongKey: of another passphrase, or tampered with"""
+    """Unwrap a root key.
+
+    :raises WrongKey: the passphrase is another, or the wrap was tampered with
+    """
     return _opened(wrapping, wrap.sealed, _of_root(domain, vault, wrap.salt, wrap.stretch))
 
 
 def wrap_key(
     root: bytearray, key: bytearray, domain: bytes, vault: int, version: int, random: Random
 ) -> bytes:
-    """A vault's key under its root key."""
+    """Wrap a vault's key under its root key."""
     return _sealed(root, key, _of_key(domain, vault, version), random)
 
 
 def unwrap_key(
     root: bytearray, sealed: bytes, domain: bytes, vault: int, version: int
 ) -> bytearray:
-    """A vault's key. :raises WrongKey: it is of another root, vault or version"""
+    """Unwrap a vault's key.
+
+    :raises WrongKey: it belongs to another root, vault or version
+    """
     return _opened(root, sealed, _of_key(domain, vault, version))
 
 
@@ -181,7 +193,7 @@ def _opened(key: bytearray, sealed: bytes, aad: bytes) -> bytearray:
         raise _wrong()
     cipher, nonce, rest = AESGCM(key), sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     try:
-        if not hasattr(cipher, "decrypt_into"):  # likewise
+        if not hasattr(cipher, "decrypt_into"):  # as above
             return bytearray(cipher.decrypt(nonce, rest, aad))
         found = bytearray(KEY_BYTES)
         cipher.decrypt_into(nonce, rest, aad, found)
@@ -194,14 +206,16 @@ def _opened(key: bytearray, sealed: bytes, aad: bytes) -> bytearray:
 
 
 def seal(cipher: Cipher, spot: Spot, key_version: int, plain: bytes, random: Random) -> bytes:
-    """A value under a vault's key."""
+    """Encrypt a value under a vault's key."""
     nonce = random(NONCE_BYTES)
     return nonce + cipher.encrypt(nonce, plain, _of_value(spot, key_version))
 
 
 def open_sealed(cipher: Cipher, spot: Spot, key_version: int, sealed: bytes) -> bytes:
-    """The plain value. :raises WrongKey: it was sealed with another key or for another place, or
-    was tampered with"""
+    """Decrypt a value.
+
+    :raises WrongKey: it was sealed with another key or for another place, or was tampered with
+    """
     if len(sealed) < NONCE_BYTES + TAG_BYTES:
         raise _wrong()
     try:
@@ -218,7 +232,7 @@ def _of_value(spot: Spot, key_version: int) -> bytes:
 
 
 def trail_key(key: bytes | bytearray, domain: bytes, vault: int) -> bytes:
-    """What the entries of a trail are authenticated with."""
+    """Derive the HMAC key of a trail."""
     info = _LABEL + b" trail" + vault.to_bytes(4, "big")
     return HKDF(SHA256(), KEY_BYTES, domain, info).derive(bytes(key))
 

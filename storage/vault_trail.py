@@ -1,16 +1,17 @@
-"""The trail of a vault: who has unsealed, revealed, written, erased, or was refused it.
+"""Trail of a vault: tamper-evident log of unseals, reveals, writes and erasures, granted or
+refused.
 
-A trail belongs to the number of a vault and outlives it; the trail of number 0 is that of the
-store's own passphrase, and says which vaults were declared and dropped. Entries are effects of
-commits: that of a change is in the commit of the change.
+A trail belongs to the id of a vault and outlives the vault. Trail 0 belongs to the store's own
+passphrase, and records declared and dropped vaults. Entries are effects of commits; the entry of a
+change is in the same commit.
 
-Each entry holds the hash of the one before and, where its maker held a key, an HMAC of its own
-hash. Entry n hashes to
+Each entry includes the hash of the previous one (hash chain) and, if the writer held a key, an HMAC
+of its own hash. The hash of entry n is
 
     SHA-256(`storenode vault trail` · vault (4) · n (8) · hash of entry n-1 (32) · its body)
 
-where the hash before the first one is 32 zero bytes. The newest number and hash stand in a row of
-their own. Of those beyond `limits.VAULT_ENTRIES_KEPT` the oldest go.
+where the hash before the first one is 32 zero bytes. The newest number and hash are in a row of
+their own. The oldest entries beyond `limits.VAULT_ENTRIES_KEPT` are deleted.
 """
 
 from __future__ import annotations
@@ -29,34 +30,34 @@ from storage.transactions import Transaction
 from storage.vault_entries import VaultEntry
 
 GRANTED: Final = "granted"
-"""The outcome of what was done; of the rest it is the code of the refusal."""
+"""Outcome of a permitted action; otherwise the outcome is the code of the refusal."""
 STORE_TRAIL: Final = 0
 HASH_BYTES: Final = 32
 _LABEL: Final = b"storenode vault trail"
 _ONE: Final = Struct(">I")
 _LONG: Final = Struct(">Q")
 _ABOUT: Final = frozenset({"write", "erase"})
-"""Actions whose newest entry of a record is remembered."""
+"""Actions whose newest entry is indexed by record."""
 
 
 class Head(NamedTuple):
-    """The newest entry of a trail."""
+    """Newest entry of a trail."""
 
     number: int
-    """From 1; 0: there is none."""
+    """Number of the entry, from 1; 0: there is none."""
     hash: bytes
 
 
 class Kept(NamedTuple):
-    """An entry as it is read back."""
+    """Decoded entry."""
 
     number: int
     entry: VaultEntry
     hash: bytes
     before: bytes
-    """The hash of the entry before, as this one has it."""
+    """Hash of the previous entry, as this one records it."""
     mac: bytes
-    """Of its hash; empty: its maker held no key."""
+    """HMAC of its hash; empty: the writer held no key."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -73,7 +74,10 @@ def _at(vault: int, number: int) -> bytes:
 
 
 def head(tx: Transaction, vault: int) -> Head:
-    """The newest entry of a trail. :param vault: its number; 0: the store's own"""
+    """Return the newest entry of a trail.
+
+    :param vault: id of the vault; 0: the store's own trail
+    """
     row = tx.get(_prefix(keys.VAULT_HEAD, vault))
     if row is None:
         return Head(0, bytes(HASH_BYTES))
@@ -82,10 +86,10 @@ def head(tx: Transaction, vault: int) -> Head:
 
 
 def append(tx: Transaction, vault: int, entry: VaultEntry, key: bytes | None) -> int:
-    """Put an entry behind the others. Answers its number.
+    """Append an entry. Return its number.
 
-    :param key: what its HMAC is made with; None: nobody here holds one
-    :raises TooLarge: of the transaction
+    :param key: key of its HMAC; None: the node holds none
+    :raises TooLarge: the transaction exceeds its limit
     """
     before = head(tx, vault)
     number, body = before.number + 1, _encoder.encode(entry)
@@ -101,34 +105,34 @@ def append(tx: Transaction, vault: int, entry: VaultEntry, key: bytes | None) ->
 
 
 def hashed(vault: int, number: int, before: bytes, body: bytes) -> bytes:
-    """The hash of an entry."""
+    """Return the hash of an entry."""
     return sha256(_LABEL + _ONE.pack(vault) + _LONG.pack(number) + before + body).digest()
 
 
 def is_about(entry: VaultEntry) -> bool:
-    """Whether an entry says that its record was written or erased."""
+    """True if the entry records a permitted write or erasure of its record."""
     return entry.action in _ABOUT and entry.outcome == GRANTED
 
 
 def find(tx: Transaction, vault: int, number: int) -> Kept | None:
-    """An entry by its number; None: it was so long ago that it is gone, or never was."""
+    """Return an entry by its number; None if it has been deleted, or never existed."""
     row = raw(tx, vault, number)
     return None if row is None else read(vault, number, row)
 
 
 def raw(tx: Transaction, vault: int, number: int) -> bytes | None:
-    """The bytes of an entry; None: as `find`. The same bytes `read` as the same entry."""
+    """Return the bytes of an entry, or None as `find`. Equal bytes decode to equal entries."""
     return tx.get(_at(vault, number))
 
 
 def read(vault: int, number: int, row: bytes) -> Kept:
-    """An entry of its bytes."""
+    """Decode an entry."""
     body, before, mac = _row.decode(row)
     return Kept(number, _decoder.decode(body), hashed(vault, number, before, body), before, mac)
 
 
 def last_about(tx: Transaction, vault: int, id: str) -> int:
-    """The number of the newest entry that says a record was written or erased; 0: none does."""
+    """Return the number of the newest entry about a write or erasure of a record; 0: none."""
     row = tx.get(_last(vault, id))
     if row is None:
         return 0
@@ -138,7 +142,10 @@ def last_about(tx: Transaction, vault: int, id: str) -> int:
 
 
 def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[Kept]:
-    """Entries with the newest first. :param before: only those before that one"""
+    """Yield entries, newest first.
+
+    :param before: only entries before this number
+    """
     start, end = keys.within(_prefix(keys.VAULT_ENTRY, vault))
     if before is not None:
         end = min(end, _at(vault, min(before, 2**63)))
@@ -148,7 +155,7 @@ def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[K
 
 
 def is_authentic(kept: Kept, key: bytes) -> bool:
-    """Whether an entry's HMAC is of this key."""
+    """True if an entry's HMAC was made with this key."""
     return hmac.compare_digest(kept.mac, hmac.digest(key, kept.hash, "sha256"))
 
 

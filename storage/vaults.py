@@ -1,10 +1,8 @@
-"""Vaults: what is declared, and the rules of the sealed values in them.
+"""Vaults: declarations, and the storage of sealed values. Plain keys and values never occur here.
 
-What stands here is sealed already, and is never opened: plain keys are none of this room's.
-
-- A version of a record is never given twice, also not after the record was erased.
-- Whoever puts a value has read the row of its vault's keys in the same transaction, so that it
-  conflicts with a change of keys. So nothing is sealed with a version of a key that is going.
+- A version of a record is never assigned twice, not even after the record was erased.
+- A transaction that puts a value has read the vault's key row, so it conflicts with a key change.
+  So no value is sealed under a key version that is being retired.
 """
 
 from __future__ import annotations
@@ -31,23 +29,23 @@ class Vault:
     """A declared vault."""
 
     id: int
-    """Given once for the whole store, never again."""
+    """Id, assigned once for the whole store and never reused."""
     database: Database
     name: str
     own: bool = False
-    """Whether it has a passphrase of its own; else the store's opens it."""
+    """True if it has a passphrase of its own; otherwise the store's opens it."""
     versions: int = 1
-    """As many versions of each record are kept."""
+    """Number of versions kept of each record."""
     comment: str | None = None
 
     @property
     def path(self) -> str:
-        """How people write it: `ns.db.vault`."""
+        """Path as users write it: `ns.db.vault`."""
         return f"{self.database.path}.{self.name}"
 
     @property
     def numbers(self) -> vault_rows.Numbers:
-        """What its keys go on with."""
+        """Ids of namespace, database and vault, as its keys contain them."""
         return self.database.namespace.id, self.database.id, self.id
 
 
@@ -55,7 +53,7 @@ class Vault:
 
 
 def find(tx: Transaction, database: Database, name: str) -> Vault | None:
-    """The vault of that name in a database, if there is one."""
+    """Return the vault of that name in a database, or None."""
     at = ("vault", database.id, name)
     found: Vault | None = tx.known(at)
     if found is None:
@@ -67,12 +65,15 @@ def find(tx: Transaction, database: Database, name: str) -> Vault | None:
 
 
 def declared_of_vault(vault: Vault) -> tuple[bytes, ...]:
-    """What a vault rests on; see `lookups.py`."""
+    """Return the declared keys that a vault depends on; see `lookups.py`."""
     return _key(vault), *declared_of(vault.database)
 
 
 def each(tx: Transaction, database: Database, tick: Tick) -> Iterator[Vault]:
-    """The vaults of a database, by name, as they are asked for. :param tick: called for each"""
+    """Yield the vaults of a database by name, lazily.
+
+    :param tick: called for each
+    """
     declared = vault_rows.all_declared(database.namespace.id, database.id)
     for name, value in each_named(tx, *declared, tick):
         yield _vault(database, name, value)
@@ -87,10 +88,10 @@ def define(
     versions: int = 1,
     comment: str | None = None,
 ) -> Vault:
-    """Declare a vault. What there is already is not changed: look before.
+    """Declare a vault. An existing one is never changed; look it up before.
 
     :raises AlreadyExists: the name is taken
-    :raises NameRefused, TooLarge, BadRequest: of the name, the comment, the versions
+    :raises NameRefused, TooLarge, BadRequest: invalid name, comment or number of versions
     """
     check_name(name, "vault")
     check_comment(comment)
@@ -106,9 +107,9 @@ def define(
 def alter(
     tx: Transaction, vault: Vault, *, versions: int | None = None, comment: str | None = None
 ) -> Vault:
-    """Change what is given. Versions beyond fewer go with the next WRITE of each record.
+    """Change the given settings. Surplus versions are removed at the next WRITE of each record.
 
-    :raises TooLarge, BadRequest: of the comment, the versions
+    :raises TooLarge, BadRequest: invalid comment or number of versions
     """
     if versions is not None:
         check_versions(versions)
@@ -121,20 +122,26 @@ def alter(
 
 
 def drop(tx: Transaction, vault: Vault) -> None:
-    """Drop a vault with all that is in it; its trail stays."""
+    """Drop a vault with its contents; its trail stays."""
     for start, end in vault_rows.in_vault(vault.numbers):
         tx.delete_range(start, end)
     tx.delete(_key(vault))
 
 
 def check_versions(versions: int) -> None:
-    """:raises BadRequest: a vault can't keep so many versions"""
+    """Check a number of versions.
+
+    :raises BadRequest: it is out of range
+    """
     if not 1 <= versions <= limits.VAULT_VERSIONS:
         raise BadRequest(f"a vault keeps 1 to {limits.VAULT_VERSIONS} versions of a record")
 
 
 def check_id(id: object) -> bytes:
-    """The id of a record, as its keys hold it. :raises TypeRefused, BadRequest, TooLarge:"""
+    """Encode the id of a record for its keys.
+
+    :raises TypeRefused, BadRequest, TooLarge:
+    """
     if not isinstance(id, str):
         raise TypeRefused("the id of a vault's record is a string")
     encoded = id.encode("utf-8", "surrogatepass")
@@ -169,13 +176,13 @@ def _vault(database: Database, name: str, value: bytes) -> Vault:
 
 
 def store_row(tx: Transaction) -> StoreRow | None:
-    """What all vaults hang on; None: the store has had no need of it."""
+    """Return the store-wide row on which all vaults depend; None before its first use."""
     row = tx.get(vault_rows.STORE_KEY)
     return None if row is None else vault_rows.read_store(row)
 
 
 def need_store_row(tx: Transaction, random: Random) -> StoreRow:
-    """The same, made where there is none."""
+    """Return the store-wide row, created if missing."""
     found = store_row(tx)
     if found is None:
         found = StoreRow(random(DOMAIN_BYTES))
@@ -184,30 +191,31 @@ def need_store_row(tx: Transaction, random: Random) -> StoreRow:
 
 
 def put_store_row(tx: Transaction, row: StoreRow) -> None:
-    """Change it."""
+    """Write the store-wide row."""
     tx.put(vault_rows.STORE_KEY, row.pack())
 
 
 def keys_row(tx: Transaction, vault: Vault) -> KeysRow:
-    """The keys of a vault."""
+    """Return the keys of a vault."""
     return vault_rows.read_keys(tx.get(vault_rows.of_vault(keys.VAULT_KEYS, vault.numbers)))
 
 
 def put_keys_row(tx: Transaction, vault: Vault, row: KeysRow) -> None:
-    """Change them."""
+    """Write the keys of a vault."""
     tx.put(vault_rows.of_vault(keys.VAULT_KEYS, vault.numbers), row.pack())
 
 
 def sealed_about(tx: Transaction, vault: Vault) -> int:
-    """How many values the keys of a vault have sealed, about: nothing rests on it."""
+    """Return the approximate number of values that a vault's keys have sealed. Not added to the
+    read set."""
     at = vault_rows.of_vault(keys.VAULT_SEALED, vault.numbers)
     return keys.unpack_counter(tx.hint(at))
 
 
 def left_to_seal(tx: Transaction, vault: Vault, key_version: int, most: int) -> list[Left]:
-    """Some of the values that a version of a key has sealed.
+    """Return up to `most` values that a key version has sealed.
 
-    :param most: so many at most
+    :param most: largest number of values
     """
     found: list[Left] = []
     for pairs in tx.scan(*vault_rows.uses(vault.numbers, key_version)):
@@ -219,7 +227,7 @@ def left_to_seal(tx: Transaction, vault: Vault, key_version: int, most: int) -> 
 
 
 class Left(NamedTuple):
-    """A value that an older key has sealed."""
+    """Value that is still sealed with an older key."""
 
     id: bytes
     version: int
@@ -229,24 +237,24 @@ class Left(NamedTuple):
 
 
 def spot(store: StoreRow, vault: Vault, id: bytes, version: int) -> Spot:
-    """Where a value belongs."""
+    """Return the place that a value's encryption is bound to."""
     return Spot(store.domain, vault.numbers, id, version)
 
 
 def find_record(tx: Transaction, vault: Vault, id: bytes) -> RecordRow | None:
-    """Which versions of a record there are; None: there is no such record."""
+    """Return the versions of a record; None if there is no such record."""
     row = tx.get(vault_rows.record(vault.numbers, id))
     return None if row is None else vault_rows.read_record(row)
 
 
 def find_value(tx: Transaction, vault: Vault, id: bytes, version: int) -> ValueRow | None:
-    """One version of a record, if it is there."""
+    """Return one version of a record, or None."""
     row = tx.get(vault_rows.value(vault.numbers, id, version))
     return None if row is None else vault_rows.read_value(row)
 
 
 def next_version(tx: Transaction, vault: Vault, id: bytes, present: RecordRow | None) -> int:
-    """The version that a record's next value has."""
+    """Return the version number of a record's next value."""
     if present is not None:
         return present.last + 1
     return vault_rows.read_version(tx.get(vault_rows.erased(vault.numbers, id))) + 1
@@ -260,10 +268,10 @@ def put_value(
     version: int,
     made: ValueRow,
 ) -> None:
-    """Put a record's next value, and let go of versions beyond those that are kept.
+    """Put a record's next value, and delete its surplus versions.
 
-    :param present: as `find_record` found it
-    :raises TooLarge: of the transaction
+    :param present: the record as `find_record` returned it
+    :raises TooLarge: the transaction exceeds its limit
     """
     numbers = vault.numbers
     kept = (*(() if present is None else present.kept), version)
@@ -282,7 +290,7 @@ def put_value(
 
 
 def seal_again(tx: Transaction, vault: Vault, one: Left, before: ValueRow, after: ValueRow) -> None:
-    """Put the same value as another key has sealed it."""
+    """Replace a value by the same value, sealed with another key."""
     numbers = vault.numbers
     tx.put(vault_rows.value(numbers, one.id, one.version), after.pack())
     tx.delete(vault_rows.use(numbers, before.key_version, one.id, one.version))
@@ -291,7 +299,7 @@ def seal_again(tx: Transaction, vault: Vault, one: Left, before: ValueRow, after
 
 
 def erase(tx: Transaction, vault: Vault, id: bytes, present: RecordRow) -> None:
-    """Remove a record with all of its versions."""
+    """Delete a record with all its versions."""
     numbers = vault.numbers
     for version in present.kept:
         _remove(tx, vault, id, version)
@@ -309,25 +317,26 @@ def _remove(tx: Transaction, vault: Vault, id: bytes, version: int) -> None:
 
 
 def note_removed(tx: Transaction, vault: Vault) -> None:
-    """Values of a vault go with this commit: the log has them until it is pruned past it."""
+    """Record that this commit removes values. The log contains them until it is pruned beyond this
+    commit."""
     tx.put_record(vault_rows.of_vault(keys.VAULT_REMOVED, vault.numbers), b"", 0)
 
 
 def removed_at(tx: Transaction, vault: Vault) -> int:
-    """The sequence of the commit that last removed a value; 0: none has."""
+    """Return the sequence of the commit that last removed a value; 0: none."""
     row = tx.get(vault_rows.of_vault(keys.VAULT_REMOVED, vault.numbers))
     return 0 if row is None else int.from_bytes(row[:8], "big")
 
 
 def count(tx: Transaction, vault: Vault) -> int:
-    """How many records a vault holds."""
+    """Return the number of records in a vault."""
     at = vault_rows.of_vault(keys.VAULT_COUNT, vault.numbers)
     return keys.unpack_counter(tx.get(at))
 
 
 def ids(tx: Transaction, vault: Vault, prefix: bytes, after: bytes) -> Iterator[list[str]]:
-    """The ids of a vault's records that begin with `prefix` and come after another, in the order
-    of their bytes, some at a time."""
+    """Yield the ids of records that begin with `prefix` and come after `after`, in byte order, in
+    batches."""
     start, end = _ids_range(vault, prefix)
     if after:
         start = max(start, vault_rows.record(vault.numbers, after) + b"\x00")
