@@ -1,22 +1,22 @@
-"""The rules of cache keys: read, set, swapped, counted, locked, expired, listed, swept.
+"""Cache keys: get, set, compare-and-swap, counters, locks with fencing tokens, expiry, sweeps.
 
-An entry is stamped as a record is, and then holds:
+An entry is stamped like a record, and its value is:
 
     0   8  sequence of the commit that wrote it
-    8   8  when it expires, microseconds since 1970 of log time; 0: never
+    8   8  expiry, microseconds since 1970 of log time; 0: never
    16   1  flags: 1 a lock, 2 the value is large and stored beside it
-   17   8  of a lock only: its fence, the log time of the frame that acquired it
+   17   8  of a lock only: its fencing token, the log time of the frame that acquired it
     …      the value, msgpack; of a lock its holder
 
 Invariants:
 
-- Every entry that expires stands in the expiry index under its time. The index may also name what
-  is no longer so: whoever follows it looks at the entry.
-- An entry expires at its time by the transaction's log time, exactly, whether or not it has been
-  swept. Whoever was told that it has expired must not see it come back after a crash under another
-  clock: so `lapsed` names what a read passed over, and the asker has that removed
-  (`remove_expired`) and answers when the removal is durable. From then on the log itself is past
-  the time.
+- Every entry that expires is in the expiry index under its time. The index may also contain stale
+  times, so its readers check the entry.
+- An entry expires exactly at its time by the transaction's log time, swept or not. Once a client
+  has been answered that a key has expired, it must not reappear after a crash under another clock.
+  So `lapsed` collects the expired keys that reads passed over. The caller has them removed
+  (`remove_expired`), and responds when the removal is durable. From then on the log itself is past
+  that time.
 """
 
 from __future__ import annotations
@@ -49,56 +49,60 @@ Answer = dict[str, Any]
 
 _HEAD: Final = struct.Struct(">QQB")
 _TAIL: Final = struct.Struct(">QB")
-"""An entry's head without the sequence."""
+"""Head of an entry without the sequence."""
 _FENCE: Final = struct.Struct(">Q")
 assert _HEAD.size == SEQUENCE_BYTES + _TAIL.size == 17
 _LOCK: Final = 1
 _LARGE: Final = 2
 
 LAPSED_NOTED: Final = 64
-"""Of what one listing, or one transaction of a script, passed over, about. One would do, for its
-removal takes the log past the time of all of them, and who paused before that loses where it took
-one of them for alive (`Transaction.alive_until_us`); the rest is the sweep's."""
+"""Approximate maximum of expired keys noted by one listing, or one transaction of a script.
+
+One would suffice. Its removal moves log time past the expiry of all the others; a transaction that
+paused earlier and took one of them for alive then conflicts (`Transaction.alive_until_us`). The
+sweep removes the rest.
+"""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A key as it stands, expired or not."""
+    """Entry of a key, expired or not."""
 
     sequence: int
-    """The commit that wrote it; 0 when only the transaction that asks has made it."""
+    """Sequence of the commit that wrote it; 0 if only the current transaction has."""
     expires_us: int
     flags: int
     fence: int
-    """Of a lock; 0: that of the transaction that asks, which has no sequence yet."""
+    """Fencing token of a lock; 0: acquired by the current transaction, which has no log time yet.
+    """
     content: bytes
 
 
 class Held(NamedTuple):
-    """A key that has not expired, with its value as it is stored."""
+    """Live key with its stored value."""
 
     key: str
     content: bytes
-    """Packed."""
+    """Packed value."""
     expires_us: int
-    """Microseconds since 1970 of log time; 0: never."""
+    """Expiry, microseconds since 1970 of log time; 0: never."""
 
 
 class Readable(Protocol):
-    """What entries are read of: a transaction, or the present state."""
+    """Source of entries: a transaction, or the present state."""
 
     @property
     def now_us(self) -> int:
-        """The log time by which keys expire."""
+        """Log time (µs) by which keys expire."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key of the store."""
+        """Return the value of a key of the state."""
 
 
 class Entries:
-    """The keys of one space as they stand: what one is asked for is read here and nowhere else.
+    """Read access to the keys of one space, with expiry by log time.
 
-    What a caller has written, `Any` here, is checked here too.
+    Parameters of type `Any` are the caller's unchecked input, and are validated here.
     """
 
     __slots__ = ("_reader", "_space", "lapsed", "read_bytes")
@@ -107,12 +111,12 @@ class Entries:
         self._reader = reader
         self._space = space
         self.lapsed: list[bytes] = []
-        """Keys that were passed over because they have expired; see the head of the file."""
+        """Expired keys that reads passed over; see the module head."""
         self.read_bytes = 0
-        """Of the values read here, as they are stored."""
+        """Bytes of the stored values read so far."""
 
     def get(self, key: Any) -> Answer | Any:
-        """`{value, ttl}`, or NONE."""
+        """Return `{value, ttl}`, or NONE."""
         name = check_key(key).encode()
         found = self._live(name)
         if found is None:
@@ -147,7 +151,7 @@ class Entries:
         return binary.unpack(self._stored(name, found))
 
     def _stored(self, name: bytes, found: Entry) -> bytes:
-        """The value of an entry, packed."""
+        """Return the packed value of an entry."""
         if found.flags & _LARGE:
             content = self._reader.get(self._space.contents + name)
             assert content is not None, "a large value stands beside its entry"
@@ -161,9 +165,9 @@ class Entries:
 
 
 class Keys(Entries):
-    """The keys of one space in one transaction.
+    """Keys of one space in one transaction.
 
-    :param tick: called now and then while a large value is gone through
+    :param tick: called from time to time while a large value is processed
     """
 
     __slots__ = ("_tick", "_tx", "locked", "soonest_us")
@@ -173,15 +177,17 @@ class Keys(Entries):
         self._tx = tx
         self._tick = tick
         self.locked: list[Answer] = []
-        """Answers whose fence will be the log time of this transaction's frame."""
+        """Responses whose fence will be the log time of this transaction's frame."""
         self.soonest_us = 0
-        """The earliest expiry written here; 0: none."""
+        """Earliest expiry written here (µs); 0: none."""
 
     # --- all of them ----------------------------------------------------------------------------
 
     def held(self) -> Iterator[Held | None]:
-        """The keys that have not expired, but for locks, in the order of their bytes; and None now
-        and then, where there may be many others."""
+        """Yield the live keys, except locks, in byte order.
+
+        Yields None from time to time, since many skipped keys may lie between.
+        """
         start = len(self._space.entries)
         for pairs in self._tx.scan(*keys.within(self._space.entries)):
             yield None
@@ -208,8 +214,11 @@ class Keys(Entries):
         when: When | None = None,
         expires_us: int | None = None,
     ) -> Answer:
-        """`{written}`. :raises TypeRefused, NumberTooLarge, TooLarge: of the value
-        :raises ExpireRefused:"""
+        """Set a key. Return `{written}`.
+
+        :raises TypeRefused, NumberTooLarge, TooLarge: the value is invalid
+        :raises ExpireRefused: the expiry is invalid
+        """
         name, content = check_key(key).encode(), self._packed(value)
         if expires_us is None:
             expires_us = self._expires(expire_us)
@@ -234,7 +243,10 @@ class Keys(Entries):
         value: Value | Packed,
         expire_us: int | None = None,
     ) -> Answer:
-        """`{written}`. Raises as `set`."""
+        """Set a key if it has the expected value (compare and swap). Return `{written}`.
+
+        :raises: as `set`
+        """
         name, content = check_key(key).encode(), self._packed(value)
         wanted = expect if isinstance(expect, Packed) else expected(expect, self._tick)
         expires_us = self._expires(expire_us)
@@ -252,7 +264,7 @@ class Keys(Entries):
         return value.content if isinstance(value, Packed) else packed(value, self._tick).content
 
     def _is(self, name: bytes, found: Entry | None, wanted: NoneValue | Packed) -> bool:
-        """Whether a key holds what is wanted."""
+        """True if a key has the expected value."""
         if found is None or not isinstance(wanted, Packed):
             return found is None and not isinstance(wanted, Packed)
         content = self._stored(name, found)
@@ -260,14 +272,17 @@ class Keys(Entries):
             return True
         if len(content) != len(wanted.content):
             return False
-        # The fields of objects may stand in another order.
+        # Objects with their fields in another order are equal.
         return identical(binary.unpack(content), binary.unpack(wanted.content), self._tick)
 
     def incr(self, key: Any, by: Any = 1) -> Answer:
-        """`{value}`: an absent key counts from 0; the expiry of one that is there stays.
+        """Increment a counter. Return `{value}`.
+
+        An absent key counts from 0; an existing one keeps its expiry.
 
         :raises NotANumber: the value is no integer
-        :raises NumberTooLarge: the sum leaves 64 bits; TypeRefused: `by` is no integer
+        :raises NumberTooLarge: the sum exceeds 64 bits
+        :raises TypeRefused: `by` is no integer
         """
         name = check_key(key).encode()
         if type(by) is not int:
@@ -279,7 +294,8 @@ class Keys(Entries):
         else:
             present = self._value(name, found)
             if type(present) is not int:
-                raise NotANumber(f"{key!r} holds no int", key=key)  # nor what: WRITE is enough
+                # Don't report the value: the caller may have WRITE without READ.
+                raise NotANumber(f"{key!r} holds no int", key=key)
             number, expires_us = present, found.expires_us
             self._rests_on(name, found)
         number += by
@@ -289,7 +305,7 @@ class Keys(Entries):
         return {"value": number}
 
     def delete(self, key: Any) -> Answer:
-        """`{deleted}`"""
+        """Delete a key. Return `{deleted}`."""
         name = check_key(key).encode()
         found = self._live(name)
         if found is None:
@@ -300,12 +316,15 @@ class Keys(Entries):
     # --- expiry ---------------------------------------------------------------------------------
 
     def expire(self, key: Any, expire_us: int) -> Answer:
-        """`{found}`. :raises ExpireRefused:"""
+        """Set the expiry of a key. Return `{found}`.
+
+        :raises ExpireRefused:
+        """
         expires_us = self._tx.now_us + check_expire(expire_us)
         return self._expire(key, expires_us)
 
     def persist(self, key: Any) -> Answer:
-        """`{found}`"""
+        """Remove the expiry of a key. Return `{found}`."""
         return self._expire(key, 0)
 
     def _expire(self, key: str, expires_us: int) -> Answer:
@@ -321,14 +340,16 @@ class Keys(Entries):
     # --- locks ----------------------------------------------------------------------------------
 
     def lock(self, key: Any, holder: Any, expire_us: int, fence: int | None = None) -> Answer:
-        """`{held, fence, until}`. What holds the key is another holder, or a plain value. A lock
-        that its holder asks for again is extended, and never ends sooner than it would have.
+        """Acquire or extend a lock. Return `{held, fence, until}`.
 
-        The fence of a lock that this call acquires is the log time of the frame to come, which
-        grows for ever, over restores too: the answer is in `locked` until `settle`.
+        The lock is refused if another holder, or a plain value, has the key. If its holder asks
+        again, the lock is extended, never shortened.
 
-        :param fence: only a lock held under this one is extended, and none is acquired. Without it
-            who has lost a lock prolongs the next one's, if that goes by the same name
+        The fencing token of an acquired lock is the log time of the coming frame, which only grows,
+        also across restores. The response is in `locked` until `settle` fills it in.
+
+        :param fence: extend only a lock held under this fence, and acquire none. Without it, a
+            client that has lost its lock could extend the next one of the same holder name
         :raises ExpireRefused:
         """
         name = check_key(key).encode()
@@ -357,13 +378,15 @@ class Keys(Entries):
         return answer
 
     def settle(self) -> None:
-        """The transaction is committed: say what it gave to the locks that it acquired."""
+        """Fill in the fences of the acquired locks after the commit."""
         for answer in self.locked:
             answer["fence"] = self._tx.time
 
     def unlock(self, key: Any, holder: Any, fence: int | None = None) -> Answer:
-        """`{released}`. Deletes nothing: what is written in the lock's place expires at once, and
-        only while the key still names the holder.
+        """Release a lock. Return `{released}`.
+
+        Replaces the lock by an entry that expires at once, and only while the holder has it.
+        Deletes nothing.
 
         :param fence: as for `lock`
         """
@@ -376,16 +399,18 @@ class Keys(Entries):
         return {"released": True}
 
     def written_here(self, key: Any) -> bool:
-        """Whether this transaction has written the key. A second lock in one commit would have
-        the fence of the first."""
+        """True if this transaction has written the key.
+
+        A second lock in one commit would get the fence of the first.
+        """
         written = self._space.entries + key.encode("utf-8", "surrogatepass")
         return written in self._tx.own.writes
 
     # --- many -----------------------------------------------------------------------------------
 
     def listing(self, prefix: str, after: str, limit: int) -> Iterator[list[str]]:
-        """Keys in order, in parts, some of them empty: between two of them others may have their
-        turn."""
+        """Yield keys in order, in parts, some of them empty. The caller may yield control between
+        parts."""
         entries, now_us = self._space.entries, self._tx.now_us
         start, end = keys.within(entries + prefix.encode())
         if after:
@@ -407,7 +432,7 @@ class Keys(Entries):
             yield part
 
     def drop(self, prefix: str) -> Iterator[int]:
-        """Remove every key that begins with `prefix`: how many there were, in parts."""
+        """Remove all keys with a prefix. Yields the numbers removed, to be added up."""
         tx, space = self._tx, self._space
         start, end = keys.within(space.entries + prefix.encode())
         stored = 0
@@ -423,8 +448,10 @@ class Keys(Entries):
             tx.add(space.count_key, -stored)
 
     def count(self) -> Iterator[int]:
-        """How many keys there are, as parts to be added up. One of those that have expired is
-        noted as passed over."""
+        """Count the live keys. Yields numbers to be added up.
+
+        Notes one of the expired keys in `lapsed`.
+        """
         yield keys.unpack_counter(self._tx.get(self._space.count_key))
         for pairs in self._tx.scan(*self._due()):
             due = [index for index, _ in pairs if self._is_due(index) is not None]
@@ -435,11 +462,13 @@ class Keys(Entries):
     # --- sweeping -------------------------------------------------------------------------------
 
     def sweep(self, most: int, begin: bytes = b"") -> tuple[int, bytes]:
-        """Remove up to so many expired keys; how many places of the expiry index were looked at,
-        and which was the last. One that was written again since is only taken off the index.
+        """Remove up to `most` expired keys. An index entry of a key that was rewritten since is
+        just deleted.
 
-        :param begin: where in the index to begin. What a sweep has removed stays in the engine as a
-            tombstone for a while: a million of them take 35 ms to pass over
+        Return the number of index entries processed, and the last of them.
+
+        :param begin: index key to begin at. Earlier sweeps leave tombstones in the engine for a
+            while: a million of them take 35 ms to skip
         """
         done, last = 0, begin
         start, end = self._due()
@@ -457,21 +486,24 @@ class Keys(Entries):
         return done, last
 
     def next_expiry_us(self, begin: bytes = b"") -> int | None:
-        """When the next key expires, or should have; None when none will. :param begin: as above"""
+        """Return the next expiry, also if it has passed; None if no key expires.
+
+        :param begin: as in `sweep`
+        """
         start, end = keys.within(self._space.expiries)
         for pairs in self._tx.scan(max(start, begin), end):
             return keys.expiry_time(pairs[0][0])
         return None
 
     def remove_expired(self, names: list[bytes]) -> None:
-        """Remove keys that were passed over, if they have still expired."""
+        """Remove those of the given keys that are still expired."""
         for name in names:
             found = self._entry(name)
             if found is not None and 0 < found.expires_us <= self._tx.now_us:
                 self._remove(name, found)
 
     def count_due(self) -> int:
-        """How many keys have expired and are still there."""
+        """Return the number of expired keys that are not removed yet."""
         found = self._tx.scan(*self._due())
         return sum(self._is_due(index) is not None for pairs in found for index, _ in pairs)
 
@@ -480,7 +512,7 @@ class Keys(Entries):
         return space.expiries, keys.expiry(space.expiries, self._tx.now_us + 1)
 
     def _is_due(self, index: bytes) -> Entry | None:
-        """The entry that a place of the expiry index means; None when it has another expiry."""
+        """Return the entry of an expiry index key; None if it has another expiry."""
         found = self._entry(index[keys.EXPIRY_KEY_AT :])
         if found is None or found.expires_us != keys.expiry_time(index):
             return None
@@ -489,12 +521,12 @@ class Keys(Entries):
     # --- entries --------------------------------------------------------------------------------
 
     def _note(self, name: bytes, before: Entry | None, found: Entry | None) -> None:
-        """Nothing is written over what had expired."""
+        """Note an expired key that was not overwritten."""
         if before is not None and found is None:
             self.lapsed.append(name)
 
     def _expires(self, expire_us: int | None) -> int:
-        """When a key that is written now expires; 0: never."""
+        """Return the expiry of a key written now; 0: never."""
         if expire_us is not None:
             return self._tx.now_us + check_expire(expire_us)
         default_us = self._space.expire_us
@@ -509,7 +541,7 @@ class Keys(Entries):
         *,
         lock: bool = False,
     ) -> None:
-        """Write an entry anew over what is stored, expired or not."""
+        """Replace an entry, expired or not."""
         tx, space = self._tx, self._space
         flags = _LOCK if lock else 0
         if len(content) > limits.CACHE_INLINE_BYTES:
@@ -527,8 +559,10 @@ class Keys(Entries):
             tx.add(space.count_key, 1)
 
     def _rests_on(self, name: bytes, found: Entry) -> None:
-        """What is written rests on the key's being there: see `Transaction.alive_until_us`. Of what
-        only this transaction has written nobody was told anything."""
+        """Make the write depend on the key being alive, see `Transaction.alive_until_us`.
+
+        A key that only this transaction has written is exempt: no client has seen it.
+        """
         at_us, tx = found.expires_us, self._tx
         if not at_us or self._space.entries + name in tx.own.writes:
             return
@@ -565,15 +599,18 @@ class Keys(Entries):
 
 
 def _fenced(value: bytes, time: int) -> bytes:
-    """An entry as its transaction has left it: a lock that was acquired in it has its fence now."""
+    """Return an entry with its fence filled in, if it is a lock acquired by this transaction."""
     _, _, flags = _HEAD.unpack_from(value)
     if not flags & _LOCK or _FENCE.unpack_from(value, _HEAD.size) != (0,):
-        return value  # something else has been written over it
+        return value  # the lock was overwritten in the same transaction
     return value[: _HEAD.size] + _FENCE.pack(time) + value[_HEAD.size + _FENCE.size :]
 
 
 def _is_held(found: Entry, content: bytes, fence: int | None) -> bool:
-    """Whether an entry is the lock of a holder. :param content: the holder, packed"""
+    """True if an entry is a lock of the holder.
+
+    :param content: the holder, packed
+    """
     is_theirs = bool(found.flags & _LOCK) and found.content == content
     return is_theirs and fence in (None, found.fence)
 

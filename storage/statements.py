@@ -1,16 +1,16 @@
-"""The statement log and the audit trail: who changed what and why, who was refused what, who came.
+"""Statement log and audit trail: changes with their authors and reasons, refusals, and sign-ins.
 
-Entries are no effects. A frame says who made it, how and why, and as its `Entry` what is to be kept
-of that; the rows are folded from the frame, at its commit and at each replay alike. Refused rights
-and sign-ins change nothing: theirs are frames without effects.
+Entries are no effects. A frame records its author, route and reason, and as `Entry` the parts to
+keep. The rows are derived from the frame, at its commit and at each replay alike. Refused
+privileges and sign-ins change nothing, so they are frames without effects.
 
-A row stands under the sequence of its commit. The two have ranges of their own, so that what is
-changed by the thousand does not push out who was let in.
+A row's key is the sequence of its commit. The two logs have separate ranges, so that thousands of
+changes do not push out sign-ins.
 
-What happened at a node that could not commit it, a follower say, is committed later, mostly by
-another. How it came then says where and when as well: `elsewhere`. It stands in that text, and in
-no field of its own, so that every version folds the same row of it: nodes of two versions hold one
-store while they are upgraded, and their states are compared.
+An event at a node that can't commit it, for instance a follower, is committed later, mostly by
+another node. Its route text then includes place and time as well: `elsewhere`. That is a part of
+the text, not a field, so that all versions derive the same row: during an upgrade nodes of two
+versions share one store, and their states are compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from storage.transactions import Transaction
 
 STATEMENTS: Final = 1
 AUDIT: Final = 2
-"""Where an entry is kept; `Entry.kept` is a sum of them."""
+"""Flags of the logs that keep an entry; `Entry.kept` is their sum."""
 _TAGS: Final = {STATEMENTS: keys.STATEMENT, AUDIT: keys.AUDIT}
 
 
@@ -45,7 +45,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Came(msgspec.Struct, frozen=True, array_like=True):
-    """The beginning of a `_Row`: the rest, which has the text, is passed over."""
+    """First fields of a `_Row`, to decode without the text."""
 
     time_us: int
     by: str
@@ -53,25 +53,25 @@ class _Came(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """An entry as it is read back."""
+    """Decoded entry."""
 
     sequence: int
-    """Of its commit."""
+    """Sequence of its commit."""
     at: datetime
-    """Log time."""
+    """Log time of the commit."""
     user: str
     surface: str
     node: str | None
-    """The id of the node that it happened at; None: that committed it, at that moment."""
+    """Id of the node where it happened; None: the committing node, at the commit."""
     happened: datetime | None
-    """When, by that node's clock; None likewise."""
+    """Time by that node's clock; None: at the commit."""
     statement: str | None
-    """Its text with secrets taken out; None where there was none."""
+    """Text of the statement without secrets; None: there was none."""
     reason: str | None
     entry: Entry
 
     def without_place(self) -> Kept:
-        """The same without the place that it stood in."""
+        """Return the entry without its namespace and database."""
         return structs.replace(
             self, entry=structs.replace(self.entry, namespace=None, database=None)
         )
@@ -83,11 +83,11 @@ _came_decoder: Final = msgspec.msgpack.Decoder(_Came)
 
 
 def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
-    """What a frame leaves in the statement log and the audit trail."""
+    """Return the rows of the statement log and the audit trail that a frame implies."""
     entry = who.entry
     if entry is None:
         return {}
-    # The fields of a `_Row`, which nobody else needs: every change of the store passes here.
+    # Encode a tuple, not a `_Row`: this runs for every change of the store.
     row = _encoder.encode((time_us, who.by, who.how, who.statement, who.reason, entry))
     if entry.kept == STATEMENTS:
         return {keys.kept(keys.STATEMENT, sequence): row}
@@ -95,25 +95,25 @@ def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
 
 
 def elsewhere(surface: str, node: str, at_us: int) -> str:
-    """How something came that happened at another node, or earlier, than it is committed.
+    """Return the route text of an event that is committed by another node, or later.
 
-    :param at_us: by the wall clock of that node
+    :param at_us: time by that node's wall clock
     """
     return f"{surface} {node} {at_us}"
 
 
 def after(entry: Entry, more: int) -> Entry:
-    """An entry before which so many like it were not kept."""
+    """Return an entry that reports `more` similar ones before it that were not kept."""
     return structs.replace(entry, more=more)
 
 
 def of_store(entry: Entry) -> Entry:
-    """An entry that touched the store itself, as far as is shown: its owner's to see."""
+    """Return an entry marked as concerning the store itself, visible to its owner only."""
     return structs.replace(entry, places=((),))
 
 
 def bounded(entry: Entry) -> Entry:
-    """An entry no longer than a node takes it from another."""
+    """Shorten an entry to the limits that nodes accept from each other."""
     most = limits.ENTRY_NAME_CHARACTERS
     if len(entry.places) > limits.ENTRY_PLACES:
         entry = of_store(entry)
@@ -128,15 +128,15 @@ def bounded(entry: Entry) -> Entry:
 
 
 def cut(text: str | None, most: int) -> str | None:
-    """A text of so many characters at most."""
+    """Cut a text to at most `most` characters."""
     return None if text is None else text[:most]
 
 
 def newest(tx: Transaction, where: int, before: int | None = None) -> Iterator[list[Kept]]:
-    """Entries with the newest first, some at a time.
+    """Yield entries, newest first, in batches.
 
     :param where: STATEMENTS or AUDIT
-    :param before: only those of commits before that one
+    :param before: only entries of commits before this one
     """
     start, end = keys.all_kept(_TAGS[where])
     if before is not None:
@@ -162,7 +162,7 @@ def _kept(key: bytes, value: bytes) -> Kept:
 
 
 def _how(row: _Row | _Came) -> tuple[str, str | None, datetime | None]:
-    """The surface, and what `elsewhere` says beside it."""
+    """Split a route text into surface, node and time, the latter two from `elsewhere`."""
     if " " not in row.how:
         return row.how, None, None
     surface, node, at_us = row.how.split(" ")
@@ -170,10 +170,10 @@ def _how(row: _Row | _Came) -> tuple[str, str | None, datetime | None]:
 
 
 def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[int]]:
-    """The sequences of entries with the oldest first, some at a time.
+    """Yield the sequences of entries, oldest first, in batches.
 
-    :param where: as above
-    :param after: only those of commits after that one, and up to `upto`
+    :param where: STATEMENTS or AUDIT
+    :param after: only entries of commits after this one, up to `upto`
     """
     tag = _TAGS[where]
     for pairs in tx.scan(keys.kept(tag, after + 1), keys.kept(tag, upto + 1)):
@@ -181,25 +181,27 @@ def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[
 
 
 class Maker(NamedTuple):
-    """Whose an entry is, from the outermost on: how the room for the two is shared out. That of the
-    statement log is shared out between nodes alone: the rest is empty there."""
+    """Origin of an entry, from the outermost level on, by which the retained space is shared out.
+
+    In the statement log only `node` is used; the other fields are empty.
+    """
 
     node: str
-    """Where it happened; empty: where it was committed. A node that makes up entries has the room
-    of one node, and takes none of the others'."""
+    """Node of the event; empty: the committing node. A node that forges entries uses up its own
+    share only."""
     namespace: int
     database: int
-    """Ids of the place that all it touched lies in; 0: none is around all of that."""
+    """Ids of the smallest place that contains everything it touched; 0: there is none."""
     turned_away: bool
-    """Whether it is of somebody who was not let in, under the name of a user."""
+    """True if the client was refused sign-in under this user name."""
     user: str
 
 
 def makers(tx: Transaction, where: int, upto: int) -> Iterator[list[tuple[Maker, int]]]:
-    """Whose the entries are, and their sequences, with the oldest first, some at a time.
+    """Yield origins and sequences of entries, oldest first, in batches.
 
-    :param where: as above
-    :param upto: only those of commits up to that one
+    :param where: STATEMENTS or AUDIT
+    :param upto: only entries of commits up to this one
     """
     tag, maker = _TAGS[where], _maker if where == AUDIT else _node_alone
     start, _ = keys.all_kept(tag)
@@ -225,11 +227,17 @@ def _maker(value: bytes) -> Maker:
 
 
 def forget_each(tx: Transaction, where: int, sequences: Iterable[int]) -> None:
-    """Remove the entries of these commits. :param where: as above"""
+    """Remove the entries of the given commits.
+
+    :param where: STATEMENTS or AUDIT
+    """
     for sequence in sequences:
         tx.delete(keys.kept(_TAGS[where], sequence))
 
 
 def forget(tx: Transaction, where: int, first: int, last: int) -> None:
-    """Remove the entries of all commits from one to another. :param where: as above"""
+    """Remove the entries of all commits in a range, both ends included.
+
+    :param where: STATEMENTS or AUDIT
+    """
     tx.delete_range(keys.kept(_TAGS[where], first), keys.kept(_TAGS[where], last + 1))

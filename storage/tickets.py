@@ -1,9 +1,9 @@
-"""Tickets: which commit an answer waits for, as one value.
+"""Commit tickets: the commit that a response waits for, as one value.
 
-A full disk or another leader rolls back what is in flight, and its sequences are given again. A
-sequence alone would then name another's commit, so a ticket holds the generation with it: the
-number of roll-backs before the commit was made or read. Both are written down at once, by whoever
-makes or reads the commit, and are never changed apart.
+A full disk or a new leader rolls back pending commits, and their sequences are assigned again. A
+sequence alone could then name another commit. So a ticket includes the generation: the number of
+roll-backs before the commit was made or read. Both are taken at the same moment, when the commit is
+made or read, and never change separately.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from typing import Final, NamedTuple
 from protocol.errors import Failed
 
 Why = Callable[[int], BaseException]
-"""Makes the error for those who wait for a sequence that was rolled back."""
+"""Function that makes the error for requests waiting for a rolled-back sequence."""
 
 
 class CommitTicket(NamedTuple):
-    """A commit, and with it all before it."""
+    """A commit, including all before it."""
 
     sequence: int
-    """0: no commit at all."""
+    """Sequence of the commit; 0: none."""
     generation: int
-    """`RollBacks.generation` when it was made, or when the transaction began that read it."""
+    """`RollBacks.generation` when the commit was made, or when the reading transaction began."""
 
 
 NO_COMMIT: Final = CommitTicket(0, 0)
-"""The ticket of an answer that shows nothing in flight."""
+"""Ticket of a response that shows no pending commit."""
 
 
 class _RollBack(NamedTuple):
-    """Generations of which the same was rolled back."""
+    """Roll-back that applies to consecutive generations."""
 
     generation: int
-    """The first of them."""
+    """First of these generations."""
     upto: int
-    """The last commit that stayed."""
+    """Last commit that was kept."""
     why: Why
 
 
 class RollBacks:
-    """All of one ledger since its start."""
+    """Roll-backs of a ledger since its start."""
 
     def __init__(self) -> None:
         self.generation = 1
-        """Number of the roll-backs so far, from 1."""
+        """Number of the current generation; begins at 1, and each roll-back adds 1."""
         self._done: list[_RollBack] = []
 
     def add(self, upto: int, why: Why) -> None:
-        """Roll back all behind a commit, and begin the next generation."""
+        """Record a roll-back of all commits after `upto`, and begin the next generation."""
         last = self._done[-1] if self._done else None
         if last is None or (last.upto, last.why) != (upto, why):
             self._done.append(_RollBack(self.generation, upto, why))
         self.generation += 1
 
     def why(self, ticket: CommitTicket) -> Why | None:
-        """Return why a commit was rolled back; None: it was not."""
+        """Return the reason for which a commit was rolled back; None if it was not."""
         sequence, generation = ticket
         if generation == self.generation or not sequence:
             return None
@@ -70,5 +70,5 @@ class RollBacks:
 
 
 def rolled_back(sequence: int) -> Failed:
-    """Return the error for a commit that was rolled back for no reason that is known."""
+    """Return the error for a commit that was rolled back without a known reason."""
     return Failed(f"commit {sequence} was taken back")

@@ -1,7 +1,7 @@
-"""The rules of topics: declared, looked up, dropped. Their messages: `messages.py`.
+"""Topics: declaration, look-up, removal. `messages.py` has their messages.
 
-A topic is a row of messages with dense positions from 1. A position is given at the commit, see
-`appends.py`, so transactions that publish into one topic don't conflict.
+A topic is a sequence of messages with dense positions from 1. Positions are assigned at the commit
+(see `appends.py`), so transactions that publish to the same topic don't conflict.
 """
 
 from __future__ import annotations
@@ -32,50 +32,52 @@ class Topic:
     database: Database
     name: str
     keep_us: int | None = None
-    """Older messages are trimmed; None: none is too old."""
+    """Age (µs) after which messages are trimmed; None: never."""
     max_bytes: int | None = None
-    """What its messages may take together, and each of them; None: any amount. Dead letters are
-    taken whatever they take, and the newest message is never trimmed for its size."""
+    """Maximum bytes of all messages together, and so of each; None: unbounded.
+
+    Dead letters are accepted at any size, and the newest message is never trimmed for its size.
+    """
     largest: int = limits.MESSAGE_BYTES
-    """Bytes that one message may take as it is stored."""
+    """Maximum bytes of one message as stored."""
     dedup_us: int | None = None
-    """For how long ids are remembered; None: they stand in messages and are not compared."""
+    """Deduplication window (µs) for message ids; None: ids are stored but not compared."""
     full: Full = "DROP"
-    """What happens past `max_bytes`: the oldest are trimmed, or a publish is refused."""
+    """Behaviour past `max_bytes`: trim the oldest messages, or refuse the publish."""
     comment: str | None = None
     messages: bytes = field(default=b"", repr=False, compare=False)
-    """What the keys of its messages begin with."""
+    """Key prefix of its messages."""
     last: bytes = field(default=b"", repr=False, compare=False)
-    """The counter of its positions."""
+    """Key of its position counter."""
     trimmed: bytes = field(default=b"", repr=False, compare=False)
-    """Where its last position trimmed stands."""
+    """Key of its last trimmed position."""
     ids: bytes = field(default=b"", repr=False, compare=False)
-    """What the keys of remembered ids begin with."""
+    """Key prefix of remembered message ids."""
     id_times: bytes = field(default=b"", repr=False, compare=False)
-    """The same, by when they were given."""
+    """Key prefix of the same ids by time."""
     readers: bytes = field(default=b"", repr=False, compare=False)
-    """What the keys of its readers begin with."""
+    """Key prefix of its readers."""
 
     @property
     def path(self) -> str:
-        """How people write it: `ns.db.topic`."""
+        """Path as users write it: `ns.db.topic`."""
         return f"{self.database.path}.{self.name}"
 
     @property
     def numbers(self) -> tuple[int, int, int]:
-        """The ids of namespace, database and topic."""
+        """Ids of namespace, database and topic."""
         return self.database.namespace.id, self.database.id, self.id
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a reader or a group begins."""
+    """Start position of a reader or a group."""
 
     kind: Literal["START", "END", "AFTER", "TIME"] = "START"
-    """Before the first message held; at the last position; after position `value`; before the
-    first message whose `at` is `value` or later."""
+    """Before the first message held; at the last position; after position `value`; before the first
+    message whose `at` is `value` or later."""
     value: int = 0
-    """A position, or microseconds since 1970."""
+    """Position, or microseconds since 1970."""
 
 
 START: Final = Place("START")
@@ -86,7 +88,10 @@ END: Final = Place("END")
 
 
 def topic(tx: Transaction, database: Database, name: str) -> Topic:
-    """The topic of that name in a database. :raises Unknown:"""
+    """Return the topic of that name in a database.
+
+    :raises Unknown:
+    """
     found = find_topic(tx, database, name)
     if found is None:
         raise absent("topic", f"{database.path}.{name}")
@@ -94,7 +99,7 @@ def topic(tx: Transaction, database: Database, name: str) -> Topic:
 
 
 def find_topic(tx: Transaction, database: Database, name: str) -> Topic | None:
-    """The topic of that name in a database, if there is one."""
+    """Return the topic of that name in a database, or None."""
     at = ("topic", database.id, name)
     found: Topic | None = tx.known(at)
     if found is None:
@@ -106,14 +111,14 @@ def find_topic(tx: Transaction, database: Database, name: str) -> Topic | None:
 
 
 def declared_of_topic(topic: Topic) -> tuple[bytes, ...]:
-    """What a topic rests on; see `lookups.py`."""
+    """Return the declared keys that a topic depends on; see `lookups.py`."""
     database = topic.database
     key = keys.topic(database.namespace.id, database.id, topic.name)
     return key, *declared_of(database)
 
 
 def each_topic(tx: Transaction, database: Database, tick: Tick) -> Iterator[Topic]:
-    """The topics of a database, by name, as they are asked for: there may be very many.
+    """Yield the topics of a database by name, lazily, since there may be very many.
 
     :param tick: called for each
     """
@@ -137,10 +142,10 @@ def define_topic(
     comment: str | None = None,
     taken: Taken = Taken.REFUSE,
 ) -> Topic:
-    """Declare a topic, as `catalog.define_namespace` does. One that is overwritten keeps its
-    messages, readers and groups.
+    """Declare a topic, as `catalog.define_namespace` does. An overwritten topic keeps its messages,
+    readers and groups.
 
-    :raises BadRequest: a duration or a size out of its range
+    :raises BadRequest: a duration or a size is out of range
     :raises TooLarge: as `alter_topic`
     """
     check_name(name, "topic")
@@ -166,10 +171,10 @@ def define_topic(
 
 
 def alter_topic(tx: Transaction, changed: Topic) -> None:
-    """Declare a topic that there is as it is here.
+    """Store changed settings of a topic.
 
-    :raises BadRequest: a duration or a size out of its range
-    :raises TooLarge: BYTES would not hold the newest message: it was acknowledged, and would go
+    :raises BadRequest: a duration or a size is out of range
+    :raises TooLarge: the newest message exceeds BYTES: it was acknowledged, and would be trimmed
     """
     _check(changed)
     present = find_topic(tx, changed.database, changed.name)
@@ -196,8 +201,7 @@ def drop_topic(tx: Transaction, topic: Topic, tick: Tick = unpaced) -> None:
     """Drop a topic with its messages, readers and groups.
 
     :param tick: called for each table and group of its database
-    :raises StillHeld: a group of another topic has it as DEAD LETTER, or a table tells it of its
-        changes
+    :raises StillHeld: a group of another topic has it as DEAD LETTER, or a table as its ON CHANGE
     """
     database = topic.database
     table = _told_by(tx, topic, tick)
@@ -215,7 +219,7 @@ def drop_topic(tx: Transaction, topic: Topic, tick: Tick = unpaced) -> None:
 
 
 def _told_by(tx: Transaction, topic: Topic, tick: Tick) -> str | None:
-    """The name of a table that tells this topic of its changes."""
+    """Return the name of a table that publishes its changes to this topic, or None."""
     database = topic.database
     for name, value in each_named(tx, *keys.tables(database.namespace.id, database.id), tick):
         told = read_kept(binary.unpack_object(value).get("on_change"))
@@ -225,7 +229,7 @@ def _told_by(tx: Transaction, topic: Topic, tick: Tick) -> str | None:
 
 
 def _dead_letters_of(tx: Transaction, topic: Topic, tick: Tick) -> tuple[str, str] | None:
-    """The names of a topic and its group whose dead letters go into this topic."""
+    """Return the names of a topic and its group whose dead letter topic this is, or None."""
     database = topic.database
     numbers = (database.namespace.id, database.id)
     for key, value in tx.rows(*keys.of_all(keys.GROUP, *numbers), tick):
@@ -237,7 +241,10 @@ def _dead_letters_of(tx: Transaction, topic: Topic, tick: Tick) -> tuple[str, st
 
 
 def check_span(span_us: int | None, what: str) -> None:
-    """:raises BadRequest: a duration that is not positive, or beyond every use"""
+    """Check a duration.
+
+    :raises BadRequest: it is not positive, or over 1000 years
+    """
     if span_us is not None and not 0 < span_us <= limits.SPAN_SECONDS * 1_000_000:
         raise BadRequest(f"{what} takes a duration over 0 and up to 1000 years")
 
@@ -278,7 +285,7 @@ def _unpacked(database: Database, name: str, value: bytes) -> Topic:
 
 
 def _placed(topic: Topic) -> Topic:
-    """A topic with the keys that follow from where it is declared."""
+    """Return a topic with its key prefixes filled in."""
     messages, last, trimmed, ids, id_times, readers = _keys(topic.database, topic.id)
     return replace(
         topic, messages=messages, last=last, trimmed=trimmed, ids=ids, id_times=id_times,
@@ -287,12 +294,12 @@ def _placed(topic: Topic) -> Topic:
 
 
 def numbered(database: Database, id: int) -> Topic:
-    """The topic of that id, for what its rows say: it has no name, and no settings."""
+    """Return the topic of that id, without name and settings, for access to its rows."""
     return _placed(Topic(id, database, ""))
 
 
 def _keys(database: Database, id: int) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
-    """What of a topic follows from where it is declared, in the order of its fields."""
+    """Return the keys and key prefixes of a topic, in the order of its fields."""
     numbers = (database.namespace.id, database.id, id)
     return (
         keys.of_topic(keys.MESSAGE, *numbers),
@@ -305,5 +312,5 @@ def _keys(database: Database, id: int) -> tuple[bytes, bytes, bytes, bytes, byte
 
 
 def topic_of_reader(key: bytes) -> int | None:
-    """The id of the topic whose reader's position stands under a key; None: it is no such key."""
+    """Return the topic id in the key of a reader's position; None for other keys."""
     return keys.group_at(key)[0] if key[keys.TAG_AT] == keys.READER else None

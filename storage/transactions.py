@@ -1,14 +1,15 @@
-"""One transaction: what it reads, what it has read, and what it will change.
+"""Transaction: snapshot reads, read set and write set, under optimistic concurrency control.
 
-A transaction reads the state as of the commit `sequence`, through its own changes, the commits in
-flight and the engine, in this order. It buffers its changes; `ledger.Ledger.commit` makes a commit
-of them. Nothing here waits, and nothing looks at a clock: time and randomness come with it.
+A transaction reads the state as of the commit `sequence`, through its own changes, the pending
+commits and the engine, in this order (snapshot isolation). It buffers its changes, and
+`ledger.Ledger.commit` makes a commit of them. Nothing here blocks or reads a clock: time and
+randomness are passed in.
 
-The invariant that makes reads true: as long as a transaction has not called `pause`, no commit may
-happen beside it, so what is live is what it began with. One that is going to give control away
-calls `pause` first. From then on it reads a frozen view, and at commit all it has ever read is
-compared with what others committed since. Commits that only read are never refused: they have seen
-one state of the store, as it was at one moment since they began.
+Invariant that makes reads consistent: until a transaction calls `pause`, no other commit may
+happen, so the live state is the one that it began with. It must call `pause` before control is
+yielded. From then on it reads a frozen view, and its commit validates the whole read set against
+the commits made since. Read-only transactions are never refused: they have read one consistent
+state of the store.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NEVER: Final = bytes(SEQUENCE_BYTES)
-"""The sequence before the first change of a record."""
+"""Sequence before the first change of a record."""
 _NO_APPENDS: Final[Mapping[bytes, Append]] = MappingProxyType({})
 _OVERHEAD_BYTES: Final = 16
-"""What an effect takes in a frame beside its key and value, at most."""
+"""Maximum bytes of an effect in a frame beside its key and value."""
 
 
 def too_large() -> TooLarge:
-    """What a transaction that changes more than it may is refused with."""
+    """Return the refusal of a transaction that changes too much."""
     return TooLarge(
         f"a transaction changes at most {limits.TRANSACTION_BYTES} bytes",
         limit=limits.TRANSACTION_BYTES,
@@ -53,7 +54,10 @@ def too_large() -> TooLarge:
 
 
 class Transaction:
-    """Made by `Ledger.begin`; ended by `Ledger.commit` or `release`, or by leaving a `with`."""
+    """Transaction with a read set and a write set.
+
+    Made by `Ledger.begin`; ended by `Ledger.commit` or `release`, or by leaving a `with`.
+    """
 
     def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
         self._ledger = ledger
@@ -62,72 +66,77 @@ class Transaction:
         self._reads = reads = ReadSet()
         self._looked = reads.looked
         self._mine: dict[Hashable, Lookup] = {}
-        """Those that others can't share."""
+        """Catalog look-ups that other transactions can't share."""
         self.sequence = sequence
-        """The commit whose state is read."""
+        """Sequence of the commit whose state is read."""
         self.generation = ledger.roll_backs.generation
-        """That of the state it reads; see `CommitTicket`."""
+        """Roll-back generation of that state; see `CommitTicket`."""
         self.released = ledger.released_upto
-        """The newest commit that anybody may have been shown when this began."""
+        """Commit index when this began: newest commit that may have been shown to a client."""
         self.now_us = now_us
-        """Log time at the beginning, microseconds since 1970: what `time::now()` says."""
+        """Log time at the beginning (µs since 1970), which `time::now()` returns."""
         self.rng = ledger.rng
         self.adds: dict[bytes, int] = {}
 
     @property
     def store(self) -> str:
-        """How the store's id begins, eight digits: of what clients keep to come back with."""
+        """First eight digits of the store's id, for tokens that clients keep and present again."""
         return self._ledger.store
 
     @property
     def rolled_back_ids(self) -> RolledBackIds:
-        """Ids of declarations that are not given again."""
+        """Declaration ids that must not be assigned again."""
         return self._ledger.rolled_back_ids
 
-    # What a short one never changes stands here: most transactions read one record, and to make
-    # them cost more than that.
+    # Defaults at class level: most transactions read one record, and setting these for each
+    # instance would cost more than that.
 
     own = UNCHANGED
-    """What it changes. A layer of its own from the first change on: `_changing`."""
+    """Write set. Replaced by a layer of its own at the first change: `_changing`."""
     saw = 0
-    """The highest sequence in flight that a read depended on; an answer waits until it is
-    durable. 0: none. A paused transaction may name a later one than it strictly needs."""
+    """Highest pending sequence that a read depended on; the response waits until it is released.
+
+    0: none. A paused transaction may name a later one than strictly needed.
+    """
     prepared: list[Chunk] | None = None
-    """The changes as encoded effects, if `Ledger.prepare` was run after the last of them."""
+    """Changes as encoded effects, if `Ledger.prepare` ran after the last change."""
     size = 0
-    """Bytes that the changes will take in the log, about."""
+    """Approximate bytes of the changes in the log."""
     time = 0
-    """Log time of its frame, once it is committed."""
+    """Log time of its frame (µs), once it is committed."""
     ended = False
     is_past = False
-    """Whether it reads what was, and may change nothing."""
+    """True if it reads a past snapshot and must not change anything."""
     barred = False
-    """Whether its commit was refused for another's barrier; see `barriers.py`."""
+    """True if its commit was refused because of a priority lock; see `barriers.py`."""
     passes = False
-    """Whether no barrier holds its commit back: for what nobody would run again."""
+    """True if its commit ignores priority locks, because no caller would retry it."""
     appends: Mapping[bytes, Append] = _NO_APPENDS
-    """By their counters."""
+    """Appends by their counters."""
     derives: Sequence[Derive] = ()
-    """What it has built of indexes."""
+    """Index builds in this transaction."""
     noted: list[Noted] | None = None
-    """What tables are to tell of, and have not yet; see `announcing.py`."""
+    """Changes that tables have yet to publish (ON CHANGE); see `announcing.py`."""
     _noted_bytes = 0
     place: object = None
-    """Of what it touches, the last."""
+    """Place touched last."""
     touched: Collection[object] = ()
-    """Of what it touches, all: see `touch`."""
+    """All touched places, see `touch`."""
     alive_until_us = 0
-    """When the first expires of the cache keys whose change rests on their being there; 0: none
-    does. Where that is over before the commit, others may have been told that the key is gone."""
+    """Earliest expiry (µs) of the cache keys on whose existence a change depends; 0: none.
+
+    After that time, another client may have been answered that the key is gone, so the commit
+    conflicts.
+    """
     timed: dict[bytes, Callable[[bytes, int], bytes]] | None = None
-    """How a value is made of what was written under a key and of `time`; see `put_time`."""
+    """Functions that make a key's final value from the written one and `time`; see `put_time`."""
     _view: View | None = None
     _frozen: Sequence[Layer] = ()
     _gone: dict[bytes, int]
-    """What it has deleted; there once it changes something."""
+    """Previous sequences of deleted records; exists from the first change on."""
 
     def _changing(self) -> Layer:
-        """The layer of its changes, to be changed."""
+        """Return the layer of its changes for modification."""
         if self.own is UNCHANGED:
             self.own = Layer()
             self._gone = {}
@@ -140,12 +149,12 @@ class Transaction:
 
     @property
     def ticket(self) -> CommitTicket:
-        """The newest commit in flight that a read depended on."""
+        """Ticket of the newest pending commit that a read depended on."""
         return CommitTicket(self.saw, self.generation)
 
     @property
     def withdrawn(self) -> bool:
-        """Whether a commit it reads from was taken back; also of one that has ended."""
+        """True if a commit that it reads was rolled back; also after its end."""
         roll_backs = self._ledger.roll_backs
         if self.generation == roll_backs.generation:
             return False
@@ -154,10 +163,10 @@ class Transaction:
     # --- reading --------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key.
+        """Return the value of a key, and add the key to the read set.
 
-        The value of a record begins with the sequence of its last committed change, also after
-        this transaction itself has changed it.
+        The value of a record begins with the sequence of its last committed change, also after this
+        transaction itself has changed it.
         """
         own = self.own
         if own.writes and key in own.writes:
@@ -176,12 +185,14 @@ class Transaction:
         return value
 
     def hint(self, key: bytes) -> bytes | None:
-        """About what a key holds. It is not remembered as read: to choose a way by, never an
-        answer."""
+        """Return the approximate value of a key, without adding it to the read set.
+
+        Use it to choose an access path, never as a result.
+        """
         return self._engine.get(key)
 
     def _look(self, key: bytes) -> bytes | None:
-        """The value of a key under this transaction's own changes, not remembered as read."""
+        """Return the committed value of a key, without adding it to the read set."""
         if self._view is not None:
             found = lookup(self._frozen, key) if self._frozen else None
             if found is None:
@@ -196,28 +207,31 @@ class Transaction:
         return value
 
     def beneath(self, key: bytes) -> bytes | None:
-        """The value of a key before this transaction changed anything, as `get` gives it; None
-        where it deletes a range around it. It is not remembered as read."""
+        """Return the value of a key before this transaction's changes, in the form of `get`.
+
+        None if this transaction deletes a range around it. The key is not added to the read set.
+        """
         if any(start <= key < end for start, end in self.own.ranges):
             return None
         return self._look(key)
 
     def is_unreleased(self, key: bytes) -> bool:
-        """Whether what a key held when this began came from a commit that nobody had been shown.
-        It is not remembered as read: what is read of the key is."""
+        """True if the value of a key came from a commit that was unreleased when this began.
+
+        Does not add the key to the read set, as `get` does.
+        """
         if self.sequence <= self.released:
             return False
         found = self._flight.get(key) if self._view is None else lookup(self._frozen, key)
         return found is not None and found[0] > self.released
 
     def none_of(self, wanted: Collection[bytes]) -> bool:
-        """Whether none of some keys is there, and none was changed by this transaction or by a
-        commit in flight: then nothing but the engine has had a say in it, and they count as read.
-        False says nothing of any of them.
+        """True if no key exists, and none was changed by this transaction or a pending commit.
 
-        About as quick for keys that lie close together as for one.
+        Then the engine alone decides, and all keys are added to the read set. False proves nothing
+        about any of them. For keys that lie close together it costs about as much as for one.
 
-        :param wanted: at least one
+        :param wanted: at least one key
         """
         if self.own.touches(wanted):
             return False
@@ -228,7 +242,7 @@ class Transaction:
         else:
             if any(layer.touches(wanted) for layer in self._frozen):
                 return False
-            # What no commit has touched since the view was taken is in it as it is now.
+            # A key that no commit has changed since the view was taken has the same value in both.
             get, now = self._view.get, self._ledger.conflicts.is_untouched(self, wanted)
         absent = now and self._engine.none_in(min(wanted), max(wanted) + b"\0")
         if absent or all(get(key) is None for key in wanted):
@@ -237,9 +251,12 @@ class Transaction:
         return False
 
     def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
-        """The pairs with start <= key < end in key order, or from the highest down, in lists that
-        are never empty. What is seen is decided by this call: later changes, this transaction's
-        own among them, don't disturb a scan that has been started."""
+        """Scan pairs with start <= key < end in key order, or reversed, in lists that are never
+        empty.
+
+        The scan sees the state at this call: later changes, including this transaction's own, don't
+        affect it.
+        """
         if start >= end:
             return iter(())
         self._reads.add_range(start, end)
@@ -260,7 +277,10 @@ class Transaction:
         return over.over(rows, reverse)
 
     def rows(self, start: bytes, end: bytes, tick: Tick) -> Iterator[Pair]:
-        """The pairs of `scan` one by one. :param tick: called for each: there may be very many"""
+        """Yield the pairs of `scan` one by one.
+
+        :param tick: called for each, since there may be very many
+        """
         for pairs in self.scan(start, end):
             for pair in pairs:
                 tick()
@@ -268,34 +288,46 @@ class Transaction:
 
     @property
     def reads(self) -> ReadSet:
-        """What it has looked at so far, of what is below its own changes."""
+        """Read set: all keys and ranges read so far below its own changes."""
         return self._reads
 
     # --- changing -------------------------------------------------------------------------------
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set a key. :raises TooLarge: the transaction is over `limits.TRANSACTION_BYTES`"""
+        """Set a key.
+
+        :raises TooLarge: the transaction is over `limits.TRANSACTION_BYTES`
+        """
         assert not keys.is_stamped(key), "what is stamped is put with put_record"
         self._write(key, value)
         if self.adds:
             self.adds.pop(key, None)
 
     def put_time(self, key: bytes, make: Callable[[bytes, int], bytes]) -> None:
-        """Have a value made at the commit, of what is written under its key then, if anything is,
-        and of the log time of the frame: later than that of any frame before."""
+        """Have the value of a key completed at the commit, by its frame's log time.
+
+        :param make: gets the written value and that time, which is later than that of any earlier
+            frame. Not called if the key is not written
+        """
         if self.timed is None:
             self.timed = {}
         self.timed[key] = make
 
     def delete(self, key: bytes) -> None:
-        """Remove a key; absent is fine. :raises TooLarge:"""
+        """Delete a key, which may be absent.
+
+        :raises TooLarge:
+        """
         assert not keys.is_stamped(key), "what is stamped is deleted with delete_record"
         self._write(key, None)
         if self.adds:
             self.adds.pop(key, None)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
-        """Remove every key with start <= key < end. :raises TooLarge:"""
+        """Delete all keys with start <= key < end.
+
+        :raises TooLarge:
+        """
         if start >= end:
             return
         self.prepared = None
@@ -308,8 +340,12 @@ class Transaction:
         self._grow(len(start) + len(end) + _OVERHEAD_BYTES)
 
     def add(self, key: bytes, delta: int) -> None:
-        """Add to a counter without reading it: transactions that only add to it don't conflict.
-        An absent counter counts as 0. :raises TooLarge:"""
+        """Add to a counter without reading it. Transactions that only add to it don't conflict.
+
+        An absent counter counts as 0.
+
+        :raises TooLarge:
+        """
         own = self.own
         if key in own.writes:
             self._write(key, keys.pack_counter(keys.unpack_counter(own.writes[key]) + delta))
@@ -320,9 +356,13 @@ class Transaction:
         self.adds[key] = self.adds.get(key, 0) + delta
 
     def append(self, counter: bytes, prefix: bytes, bodies: Sequence[bytes]) -> Append:
-        """Put values under the next numbers of a counter, in keys that begin with `prefix`. Their
-        heads are added, and the numbers are final at the commit: see `appends.py`. Transactions
-        that only append don't conflict. :raises TooLarge:"""
+        """Append values under the next numbers of a counter, in keys that begin with `prefix`.
+
+        Their heads are added here; the numbers are final at the commit: see `appends.py`.
+        Transactions that only append don't conflict.
+
+        :raises TooLarge:
+        """
         append = self.appends.get(counter)
         if append is None:
             append = Append(counter, prefix, self._look(counter), self.now_us)
@@ -332,13 +372,17 @@ class Transaction:
         return append
 
     def mark(self, append: Append, number: int, mark: Mark) -> None:
-        """Put rows that say where an appended value went. :raises TooLarge:"""
+        """Put rows that depend on the final number of an appended value.
+
+        :raises TooLarge:
+        """
         self.put_new(append.mark(number, mark))
 
     def appended(self, counter: bytes, exactly: bool = True) -> bytes | None:
-        """What a counter of appended values holds, this transaction's own among them.
+        """Return the value of an append counter, including this transaction's own appends.
 
-        :param exactly: False: what is done with it stays right whatever others append
+        :param exactly: False: don't add it to the read set, as the result's use is valid whatever
+            others append
         """
         append = self.appends.get(counter)
         if exactly:
@@ -346,14 +390,17 @@ class Transaction:
         return self._look(counter) if append is None else append.row
 
     def put_new(self, rows: Mapping[bytes, bytes]) -> None:
-        """Set many keys that this transaction has not changed. :raises TooLarge:"""
+        """Set many keys that this transaction has not changed.
+
+        :raises TooLarge:
+        """
         assert not self.ended, "a transaction that has ended was written to"
         self._changing().write_all(rows)
         self.prepared = None
         self._grow(sum(map(len, rows)) + sum(map(len, rows.values())) + _OVERHEAD_BYTES * len(rows))
 
     def take_back(self, start: bytes, end: bytes) -> None:
-        """Take back what this transaction itself has put between these keys, as if it had not."""
+        """Undo this transaction's own writes in a range."""
         own = self._changing()
         for key in own.within(start, end):
             value = own.writes[key]
@@ -362,13 +409,19 @@ class Transaction:
         self.prepared = None
 
     def derive(self, entries: bytes, start: bytes, end: bytes) -> None:
-        """The entries of an index, which begin with `entries`, have been put of the records from
-        `start` to `end`, as they are after this transaction: its frame says no more of them."""
+        """Record an index build: its entries for records from `start` to `end` have been put.
+
+        The frame names only this range, and replay derives the entries again.
+
+        :param entries: key prefix of the entries
+        """
         self.derives = (*self.derives, Derive(entries, start, end))
 
     def fold(self, rows: Mapping[bytes, bytes]) -> Layer:
-        """Set what comes of the frame of this transaction as it is, so that no effect has to say
-        it: called by the ledger at the commit. Answers the layer of all its changes."""
+        """Add rows that the frame itself implies, without effects. Return the layer of all changes.
+
+        Called by the ledger at the commit.
+        """
         own = self._changing()
         for key, row in rows.items():
             own.write(key, row)
@@ -376,7 +429,10 @@ class Transaction:
         return own
 
     def put_all(self, rows: Mapping[bytes, bytes]) -> None:
-        """Set many keys, which are no counters and not stamped. :raises TooLarge:"""
+        """Set many keys that are no counters and not stamped.
+
+        :raises TooLarge:
+        """
         if self.own.writes.keys().isdisjoint(rows):
             self.put_new(rows)
         else:
@@ -384,17 +440,20 @@ class Transaction:
                 self._write(key, value)
 
     def delete_all(self, gone: Sequence[bytes]) -> None:
-        """Remove many keys, which are no counters and not stamped. :raises TooLarge:"""
+        """Delete many keys that are no counters and not stamped.
+
+        :raises TooLarge:
+        """
         assert not self.ended, "a transaction that has ended was written to"
         self._changing().write_all(dict.fromkeys(gone))
         self.prepared = None
         self._grow(sum(map(len, gone)) + _OVERHEAD_BYTES * len(gone))
 
     def put_record(self, key: bytes, fields: bytes, previous: int) -> None:
-        """Set a record, or another key whose value is stamped.
+        """Set a record, or another key with a stamped value.
 
-        :param fields: its packed object, or what else its value is
-        :param previous: the sequence its value began with when it was read, 0 when there was none
+        :param fields: its packed object, or other value
+        :param previous: sequence at the head of the value when it was read; 0: there was none
         :raises TooLarge:
         """
         if self.own is not UNCHANGED:
@@ -402,7 +461,10 @@ class Transaction:
         self._write(key, previous.to_bytes(SEQUENCE_BYTES, "big") + fields)
 
     def note(self, change: Noted) -> None:
-        """Keep what a table is to tell of. :raises TooLarge: more than a transaction changes"""
+        """Keep a change that a table is to publish.
+
+        :raises TooLarge: they exceed `limits.TRANSACTION_BYTES`
+        """
         self._noted_bytes += len(change.before or b"") + len(change.after or b"")
         if self._noted_bytes > limits.TRANSACTION_BYTES:
             raise too_large()
@@ -411,22 +473,26 @@ class Transaction:
         self.noted.append(change)
 
     def take_noted(self) -> list[Noted]:
-        """What was noted since this was asked last."""
+        """Return and clear the changes noted since the last call."""
         found, self.noted, self._noted_bytes = self.noted or [], None, 0
         return found
 
     def put_new_records(self, fields: dict[bytes, bytes]) -> None:
-        """Make records, their fields by their keys, all of which `none_of` says are not there.
+        """Create records, given by key, which `none_of` has shown to be absent.
 
         :raises TooLarge: as `put`
         """
         self.put_new({key: _NEVER + packed for key, packed in fields.items()})
 
     def delete_record(self, key: bytes, previous: int) -> None:
-        """Remove a record that was read before, `previous` as in `put_record`. :raises TooLarge:"""
+        """Delete a record that was read before.
+
+        :param previous: as in `put_record`
+        :raises TooLarge:
+        """
         created = self.own.writes.get(key) if previous == 0 else None
         if created is not None:
-            # By this very transaction: nothing remains to be said.
+            # Created by this transaction: creation and deletion cancel out.
             self.own.forget(key)
             self.prepared = None
             self.size -= len(key) + len(created) + _OVERHEAD_BYTES
@@ -457,12 +523,14 @@ class Transaction:
             raise too_large()
 
     def touch(self, place: object) -> None:
-        """Remember that it has to do with a place. For what is kept of its commit: the place means
-        nothing here, but can be hashed. Going to and fro between some costs no more than that."""
+        """Record a place that the transaction touches, for its statement log entry.
+
+        :param place: any hashable value; alternating between a few is cheap
+        """
         if place is not self.place:
             self.place = place
             if not self.touched:
-                self.touched = (place,)  # of most it stays the only one, which is not hashed
+                self.touched = (place,)  # usually the only one, which saves hashing it
                 return
             if not isinstance(self.touched, dict):
                 self.touched = dict.fromkeys(self.touched)
@@ -471,14 +539,14 @@ class Transaction:
     # --- looking up declarations ----------------------------------------------------------------
 
     def known(self, at: Hashable) -> Any:
-        """What a look-up has found that is remembered; None: look, and `remember`.
+        """Return the cached result of a catalog look-up; None: look it up, and `remember` it.
 
-        :param at: which look-up; whoever makes it chooses a name for it
+        :param at: name of the look-up, chosen by the caller
         """
         found = self._mine.get(at) if self._mine else None
         if found is None:
             if self.own.catalog or self.withdrawn:
-                return None  # what it would find is not what the others see
+                return None  # the shared cache does not match this transaction's catalog
             found = self._ledger.lookups.get(at)
             if found is None or found.since > self.sequence:
                 return None
@@ -489,9 +557,9 @@ class Transaction:
         return found.value
 
     def remember(self, at: Hashable, value: T, *rests_on: bytes) -> T:
-        """Remember what a look-up has found, for as long as none of what it rests on changes.
+        """Cache the result of a catalog look-up until a declaration that it depends on changes.
 
-        :param rests_on: each as one of `keys.declared`
+        :param rests_on: the declared keys it depends on, as `keys.declared` returns them
         """
         lookups = self._ledger.lookups
         if self.own.catalog or self.withdrawn or lookups.since > self.sequence:
@@ -502,13 +570,15 @@ class Transaction:
         return value
 
     def rest_on(self, declared: bytes) -> None:
-        """Let this transaction rest on a declaration as if it had looked it up."""
+        """Make this transaction depend on a declaration, as a look-up would."""
         self._looked.add(Lookup(None, (declared,), self.sequence))
 
     @property
     def users_version(self) -> int:
-        """The commit that last changed any user, as this transaction sees it: as long as it is the
-        same, every user is. One in flight counts among what the transaction saw."""
+        """Commit that last changed a user, as this transaction sees it.
+
+        While it stays the same, no user has changed. A pending one counts as read.
+        """
         version = self._ledger.lookups.users_since
         if version > self.sequence or self.own.catalog or self.withdrawn:
             return self.sequence
@@ -517,7 +587,7 @@ class Transaction:
         return version
 
     def _declares(self) -> set[bytes]:
-        """It changes declarations: what it has looked up may be otherwise for it now."""
+        """Mark declarations as changed; this transaction's own cached look-ups are void."""
         self._mine.clear()
         return self._changing().declares()
 
@@ -525,43 +595,43 @@ class Transaction:
 
     @property
     def paused(self) -> bool:
-        """Whether this transaction reads a frozen view."""
+        """True if this transaction reads a frozen view."""
         return self._view is not None
 
     def pause(self) -> None:
-        """Call before control is given away. Cheap from the second time on."""
+        """Freeze the view that is read. Call before yielding control; cheap from the second time
+        on."""
         if self._view is None and not self.ended:
             self._view, self._frozen = self._ledger.freeze(self)
 
     def froze(self, layer: Layer) -> bool:
-        """Whether it reads through a layer that was in flight when it paused."""
+        """True if it reads through a layer that was pending when it paused."""
         return layer in self._frozen
 
     def first_effects(self) -> list[Effect]:
-        """What its frame says before anything else: what goes by ranges, and what was built."""
+        """Return the effects at the head of its frame: range deletes and index builds."""
         return [
             *((DELETE_RANGE, start, end) for start, end in self.own.ranges),
             *((DERIVE, *derive) for derive in self.derives),
         ]
 
     def late_keys(self) -> list[bytes]:
-        """The keys of what may change at the commit."""
+        """Return the keys whose values may change at the commit."""
         found = [key for key in self.timed or () if key in self.own.writes]
         for append in self.appends.values():
             found += append.late_keys(self.own)
         return found
 
     def previous(self, key: bytes) -> int:
-        """The sequence before a record's deletion by this transaction."""
+        """Return the sequence of a record before this transaction deleted it."""
         return self._gone[key]
 
     def deleted(self, key: bytes) -> int:
-        """The sequence of a record that this transaction itself has deleted, as `previous`; 0: it
-        has not."""
+        """Return the sequence as `previous` does; 0 if this transaction has not deleted the key."""
         return 0 if self.own is UNCHANGED else self._gone.get(key, 0)
 
     def release(self) -> None:
-        """End without a commit. Ending twice is fine."""
+        """End without a commit. Idempotent."""
         if not self.ended:
             self.ended = True
             if self._view is not None:
