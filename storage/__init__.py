@@ -1,1 +1,1 @@
-"""The store: log segments, the state folded from them, transactions, and the rules of each noun."""
+"""Storage: write-ahead log, state engine, transactions, and the rules of each kind of object."""

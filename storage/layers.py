@@ -35,8 +35,9 @@ Merging costs as much as making the entries, and hardly any read asks for an ind
 use yet.
 """
 COPIED: Final = 256
-"""Writes of a layer that a scan copies at its start. With more in its range, the scan reads them
-lazily (`Sheet`).
+"""Writes in a range that a scan copies at its start.
+
+With more of them, the scan reads the layer lazily (`Sheet`).
 
 A transaction may have 600 000 writes, and scan once for each row of a table.
 """
@@ -324,7 +325,7 @@ def in_order(keys: Iterable[bytes], step: int) -> Generator[None, None, list[byt
         run.sort()
         runs.append(run)
         yield
-    # Cut where about so many keys of all runs lie between two places.
+    # Choose cuts from samples, so that about `step` keys of all runs lie between two of them.
     some = sorted([key for run in runs for key in run[:: max(step // _SAMPLES, 1)]])
     places = [*some[_SAMPLES::_SAMPLES], None]
     ordered: list[bytes] = []
@@ -371,11 +372,11 @@ class Overlay:
         """Highest sequence in the overlay; 0: none."""
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Put a write on top."""
+        """Put a write over those so far."""
         self._copied[key] = value
 
     def lay(self, layer: Layer, start: bytes, end: bytes) -> None:
-        """Put a newer layer on top."""
+        """Merge a newer layer over the writes so far."""
         ranges = [(low, high) for low, high in layer.ranges if low < end and high > start]
         if sheet := layer.sheet(start, end):
             self._begin_sheet()
@@ -548,7 +549,7 @@ class InFlight:
                     del sequences[key]
                     del self.values[key]
         if self._ranges and self._ranges[0][0] == sequence:
-            # Deletions that a range made of older writes go with it.
+            # Its range turned older merged writes into deletions; remove those too.
             for key in [key for key, at in sequences.items() if at == sequence]:
                 del sequences[key]
                 del self.values[key]

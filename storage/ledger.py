@@ -57,8 +57,7 @@ class StateUnusable(Exception):
 
 
 class Ledger:
-    """Commits of one store: validation, sequence assignment, pending commits, and their application
-    to the engine.
+    """Commits of one store: validation, sequences, pending commits, application to the engine.
 
     :param engine: the state; it may lag behind the log, never lead it
     :param end: position at which the log ends; the frames that the engine lacks must be passed to
@@ -128,7 +127,7 @@ class Ledger:
         self._gone: list[dict[bytes, bytes | None] | list[bytes]] = []
         """Containers of applied large commits, to be freed in steps."""
 
-    # --- where things stand ---------------------------------------------------------------------
+    # --- positions ------------------------------------------------------------------------------
 
     @property
     def committed(self) -> int:
@@ -238,7 +237,7 @@ class Ledger:
         assert not tx.ended, "a transaction is committed once"
         try:
             if not (_changes_something(tx) or attribution.entry):
-                return tx.ticket
+                return tx.ticket  # read-only: no frame, but the response waits for its reads
             if self.barrier is not None and self.barrier.holds_back(tx):
                 tx.barred = True
                 raise Conflict("what it changes is kept still until another transaction has ended")
@@ -255,6 +254,7 @@ class Ledger:
     def _commit(self, tx: Transaction, attribution: Attribution) -> int:
         own, sequence = tx.own, self._committed + 1
         now_us = self.log_time() if tx.paused else tx.now_us
+        # Log time never falls, and completes timed values with one later than any earlier frame's.
         time = tx.time = max(self._frame_time + (tx.timed is not None), now_us)
         for append in tx.appends.values():
             append.settle(own, self._present(append.counter), time)
@@ -272,6 +272,7 @@ class Ledger:
             body = effects.join(attribution, [*tx.prepared, some])
         if attribution.entry is not None:
             own = tx.fold(statements.rows(sequence, time, attribution))
+        # May raise to refuse the commit, so the ledger changes only after it.
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         own.sequence, own.size, own.built = sequence, tx.size, bool(tx.derives)
         self._put_in_flight(own, time, len(self._paused) > tx.paused)
@@ -338,8 +339,9 @@ class Ledger:
         self._since, self.epoch = self._committed + 1, epoch
 
     def prepare(self, tx: Transaction) -> Iterator[None]:
-        """Encode and validate a large or paused transaction ahead of its commit, in steps of about
-        a millisecond.
+        """Encode and validate a large or paused transaction ahead of its commit.
+
+        Each step takes about a millisecond.
 
         Validation compares its reads with the commits made since. The caller may yield control
         between steps, after a `pause`; the transaction must not change any more.
@@ -465,6 +467,7 @@ class Ledger:
             part = [key for key in looked if (key[keys.TAG_AT] == keys.INDEX_ENTRY) is first]
         apply_writes([(key, writes[key]) for key in part], layer.sequence, batch)
         if at + len(looked) < 2 * count:
+            # Incomplete: note the frame as begun, and leave `applied` at the commit before.
             self._write(batch, self._settled._replace(begun=self._digests[0]))
             self._part_at += len(looked)
             return True
@@ -518,6 +521,7 @@ class Ledger:
         while self._since > upto + 1 and self._epochs:
             self._since, self.epoch = self._epochs.pop()
         self.conflicts.withdraw(upto)
+        # The rolled-back sequences are assigned again: validate against the new commits.
         for tx in self._paused.values():
             tx.reads.compared = min(tx.reads.compared, upto)
         self.lookups.withdraw(upto)
@@ -526,8 +530,9 @@ class Ledger:
     # --- transactions that pause ----------------------------------------------------------------
 
     def freeze(self, tx: Transaction) -> tuple[View, list[Layer]]:
-        """Freeze the state that a pausing transaction reads: an engine snapshot, and the layers
-        over it, newest first.
+        """Freeze the state that a pausing transaction reads.
+
+        Return an engine snapshot, and the layers over it, newest first.
 
         From now on the changes of other commits are kept for validation, until `thaw`.
         """

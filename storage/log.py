@@ -142,8 +142,9 @@ class Log(LogWriter):
         log._close_file()
 
     def recover(self, proven: int = 0) -> None:
-        """Recover the log for writing. After an unclean stop, its unproven end moves to a new
-        segment.
+        """Recover the log for writing.
+
+        After an unclean stop, its unproven end moves to a new segment.
 
         :param proven: sequence up to which frames are known from elsewhere to have been durable,
             see recovery.py
@@ -292,8 +293,7 @@ class Log(LogWriter):
         self.epoch += 1
 
     def leave_epoch(self) -> None:
-        """Undo `begin_epoch` if no frame was written since, so that the restored log can be
-        continued.
+        """Undo `begin_epoch` if no frame was written since, to continue a restored log.
 
         :raises DiskFull: the log is unchanged
         :raises LogFailed: as `append`
@@ -356,6 +356,7 @@ class Log(LogWriter):
         old, gone = self._segments[count - 1], self._segments[count:]
         offset = self._offset_of(old, after + 1)
         self._open_again()
+        # First, since NEWEST must never name a segment that is gone: that would be damage.
         if self._newest > old.first:
             self._say_newest(old.first, reserved=True)
         try:
@@ -407,8 +408,9 @@ class Log(LogWriter):
         torn_tails.drop_old(self._fs, self._path)
 
     def _shorten_old(self, file: File, segment: Segment, size: int) -> None:
-        """Truncate an old segment, best effort: readers stop at the next segment's first sequence
-        anyway.
+        """Truncate an old segment, best effort.
+
+        Readers stop at the next segment's first sequence anyway.
 
         On a full disk that refuses even this, the segment is left as it is (`_shorten` names such
         file systems).
@@ -450,14 +452,14 @@ class Log(LogWriter):
         self.prune(settle(self._segments[max(at, 0)].first))
 
     def give_way(self, flushed: int) -> int:
-        """Free disk space: prune everything that the state has flushed. Return the number of pruned
-        frames.
+        """Free disk space: prune all frames that the state has flushed. Return their number.
 
         :raises DiskFull: as `prune`
         :raises OSError: as `prune`
         """
         before = self.first
         last = self._segments[-1]
+        # If the last segment is flushed too, and large, roll: the last segment is never pruned.
         if flushed >= self.last >= last.first and last.size >= self._sizes.reserve_bytes:
             self._refuse_failed()
             self._prepare_to_write(reserved=True)
@@ -477,6 +479,7 @@ class Log(LogWriter):
         if keep <= 0:
             return
         gone, kept = self._segments[:keep], self._segments[keep:]
+        # Durable before the first unlink: a crash in between leaves segments that the open removes.
         self._facts.write("BEGINS", {"first": kept[0].first})
         self.first = kept[0].first
         self._segments = kept

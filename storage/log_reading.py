@@ -68,8 +68,8 @@ class LogReader:
         self._ending: Ending | None = None  # between `look` and `recover`
         self._failed: LogFailed | None = None
         self._marked = False  # nothing to mark since the last mark
-        self._closed_file = False  # log/CLOSED stands
-        self._newest = 1  # what NEWEST says
+        self._closed_file = False  # log/CLOSED exists
+        self._newest = 1  # contents of NEWEST
         self._worn = False  # the last segment was cut back, take a new one: see invariant 5
         self._torn = False  # … or is to be cut back, as soon as there is room
         self.first = 1
@@ -113,8 +113,9 @@ class LogReader:
         return log
 
     def make_room(self, needed: Room) -> None:
-        """Release the reserve if the disk has less room than needed, for instance to open the
-        state.
+        """Release the reserve if the disk has less room than needed.
+
+        The room is needed, for instance, to open the state.
 
         `recover` fills the reserve again as soon as possible.
 
@@ -191,8 +192,8 @@ class LogReader:
     def read(self, from_sequence: int, upto: int | None = None) -> Iterator[Frame]:
         """Read frames from a sequence on, in order, up to the log's present end.
 
-        Skipping to the first frame is cheap in a part of its segment that was written or read
-        before (an index of offsets); elsewhere the head of each frame is read.
+        Skipping to the first frame uses the offsets noted when the segment was written or read
+        before. Elsewhere it reads the head of each frame.
 
         :param upto: the last sequence wanted
         :raises LogPruned: the log begins later; raised at the call, or later if it is pruned
@@ -256,7 +257,7 @@ class LogReader:
         at = bisect_right(segments, sequence + 1, key=FIRST_OF) - 1
         before = segments[at].header.epoch
         if segments[at].first == sequence + 1:
-            # Older versions wrote down the epoch of the first frame that a recovery copied.
+            # In segments made by a recovery, older versions recorded the epoch of the first frame.
             copied = segments[at].header.flags & COPIED
             return before if at == 0 or not copied else None
         newest = at + 1 == len(segments)
@@ -270,8 +271,9 @@ class LogReader:
         return sum(segment.size for segment in segments[at:])
 
     def digest_at(self, sequence: int) -> bytes | None:
-        """Return the digest of a frame, or of the one before the first; None if the log has
-        neither.
+        """Return the digest of a frame, or of the one before the first.
+
+        None if the log has neither.
 
         :raises LogDamaged: the frame is not as written
         """

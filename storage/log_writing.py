@@ -143,8 +143,9 @@ class LogWriter(LogReader):
     # --- room ------------------------------------------------------------------------------------
 
     def _require_room(self, reserved: bool, spare: Room | None, writing: int) -> None:
-        """Check the free disk space. Once the reserve was used, ordinary frames wait until it is
-        filled again.
+        """Check the free disk space.
+
+        Once the reserve was used, ordinary frames wait until it is filled again.
 
         :raises DiskFull: there is too little
         """
@@ -158,8 +159,9 @@ class LogWriter(LogReader):
         raise disk_full()
 
     def may_take(self, spare: Room) -> bool:
-        """True if ordinary frames would likely find room and leave `spare` free. Callable from any
-        thread.
+        """True if ordinary frames would likely find room and leave `spare` free.
+
+        Callable from any thread.
 
         A hint only: disk quotas are not considered.
         """

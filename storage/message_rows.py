@@ -54,8 +54,9 @@ NOTHING_HELD: Final = Held(0, 0, 0)
 
 
 def held_by_all(tx: Transaction, database: Database, tick: Tick) -> dict[int, Held]:
-    """Return the contents of a database's topics by topic id; topics without any message yet are
-    left out.
+    """Return the contents of a database's topics, by topic id.
+
+    Topics without any message yet are left out.
 
     :param tick: called for each topic
     """
@@ -128,8 +129,9 @@ class MessageRows:
         return self._tx.append(self.topic.last, self._prefix, bodies)
 
     def span(self, begin: int, count: int, room: int) -> list[tuple[int, bytes]]:
-        """Return positions and rows of up to `count` messages from `begin`, which must not be
-        trimmed.
+        """Return positions and rows of up to `count` messages from `begin` on.
+
+        The message `begin` must not be trimmed.
 
         :param room: bytes for all of them; the first is returned even if it is larger
         """
@@ -191,8 +193,9 @@ class MessageRows:
             yield [row for _, row in pairs]
 
     def first_where(self, begin: int, end: int, holds: Callable[[bytes], bool]) -> int:
-        """Binary search: return the first position in begin … end - 1 whose row satisfies `holds`,
-        else `end`.
+        """Binary search in begin … end - 1: return the first position that satisfies `holds`.
+
+        Return `end` if there is none.
 
         :param holds: monotonic predicate: if true for a message, it is true for all later ones
         """

@@ -136,8 +136,9 @@ class Messages:
         expect: int | None = None,
         tick: Tick | None = None,
     ) -> Published:
-        """Append messages, all with the same key, headers and due time. Validates the caller's
-        input.
+        """Append messages, all with the same key, headers and due time.
+
+        Validates the caller's input.
 
         :param tick: called from time to time while many values are packed
         :param id: only with a single message
@@ -454,8 +455,9 @@ class Messages:
         return time_us(rows.get(trimmed + 1)) + topic.keep_us
 
     def sweep_ids(self, most: int, begin: bytes = b"") -> tuple[int, bytes]:
-        """Forget up to `most` ids past the deduplication window. Return their number, and the key
-        of the last one.
+        """Forget up to `most` ids past the deduplication window.
+
+        Return their number, and the key of the last one.
 
         :param begin: key returned by the previous sweep, b"" for the first of this process; entries
             before it need not be scanned again
@@ -549,8 +551,9 @@ class Redriven:
 def redrive(
     tx: Transaction, dead: Topic, topic: Topic, limit: int = 1000, tick: Tick | None = None
 ) -> Redriven:
-    """Move the oldest messages of a dead letter topic into another, without their dead letter
-    headers.
+    """Move the oldest messages of a dead letter topic into another topic.
+
+    Their dead letter headers are removed.
 
     :param tick: called from time to time
     :param limit: largest number of messages

@@ -10,8 +10,8 @@ only.
 | `next_key`, `next_certificate` | its successor, once the first is about to expire |
 | `late_key`, `late_certificate` | a replacement made at a start, if both had expired |
 
-A certificate that has expired by this node's clock is kept until peers have seen its replacement:
-a clock that is ahead for a while must not destroy a certificate that peers know.
+A certificate that has expired by this node's clock is kept until peers have seen its replacement.
+A clock that is ahead for a while must not destroy a certificate that peers know.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Read set of a transaction: keys, ranges and cached catalog look-ups, for validation at the
-commit.
+"""Read set of a transaction: keys, ranges and catalog look-ups, for validation at the commit.
 
 Keys and ranges include absent keys. The set is bounded: too many entries are widened to the range
 around them. That may cause a false conflict, never miss one. A key inside the last scanned range is
@@ -134,8 +133,7 @@ class ReadSet:
         return rest_on(self.looked, declared, ranges)
 
     def put_in_order(self, step: int) -> Iterator[None]:
-        """Sort the keys in steps of about `step`, so that `touch_range` need not search all of
-        them.
+        """Sort the keys in steps of about `step`, so that `touch_range` is fast.
 
         No read may be added in between.
         """

@@ -99,8 +99,9 @@ def create_together(
     rows: Sequence[dict[str, Any]],
     tick: Tick | None = None,
 ) -> int:
-    """Create several records in bulk, if every one is simple. Return the number created, the first
-    ones.
+    """Create several records in bulk, as far as none needs `create`.
+
+    Return the number created, which are the first ones.
 
     0 means that nothing was written and `create` must be called for each: a record may exist, may
     be refused, or holds NONE.
@@ -217,7 +218,7 @@ def bounds(
 ) -> keys.Range:
     """Return the key range that `scan` covers."""
     start, end = keys.within(table.prefix)
-    # No encoding of an id begins with that of another: a byte more is past it and before the next.
+    # Encoded ids are prefix-free, so an id plus a zero byte sorts behind it and before the next.
     if low is not None:
         start = keys.record(table.prefix, low) + (b"\0" if low_open else b"")
     if high is not None:

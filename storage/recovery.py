@@ -176,8 +176,9 @@ def refuse_lost(segment: Segment, ending: Ending, proven: int) -> None:
 
 
 def end_of_torn(file: File, segment: Segment, ending: Ending) -> int:
-    """Return the offset of the end of the torn bytes behind the good frames. Trailing zeros don't
-    count.
+    """Return the offset where the torn bytes behind the good frames end.
+
+    Trailing zeros don't count.
 
     :raises LogDamaged: the bytes are not torn, but the rest of acknowledged frames
     """

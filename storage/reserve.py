@@ -185,7 +185,7 @@ class Reserve:
             self._give_up(path)  # a partial reserve file is useless
             return False
         if missing < 0:
-            # An earlier version had all the bytes in one.
+            # A reserve file of an earlier version, which had all the bytes in one file.
             self._give_up(path)
             return self._hold(path)
         return True
@@ -214,8 +214,9 @@ class Reserve:
         return any(map(self._give_up, reversed(self._paths)))
 
     def spend(self, work: Callable[[], T], allowed: bool = True) -> T:
-        """Do work that needs disk space; on a full disk retry with one file of the reserve, then
-        with all.
+        """Do work that needs disk space, with the reserve as a fallback.
+
+        On a full disk retry with one file of the reserve released, then with all.
 
         The unused part is filled again at once, before another process takes it.
 

@@ -74,8 +74,9 @@ def finish(tx: Transaction, made: Iterable[Mark]) -> None:
 def undo(
     tx: Transaction, made: Iterable[Mark], goes: Callable[[Database], None]
 ) -> tuple[list[Namespace | Database], list[str]]:
-    """Drop the marked places that still exist. A namespace stays if others have put databases or
-    users into it.
+    """Drop the marked places that still exist.
+
+    A namespace stays if other transactions have put databases or users into it.
 
     :param goes: called for each database before it is dropped
     :returns: the dropped places, and the names of the users that belonged to them

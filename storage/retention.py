@@ -35,7 +35,7 @@ class Keep:
 def _not_before(segments: Sequence[Segment], time_us: int) -> int:
     first = segments[0].first
     for segment in segments[1:]:
-        # No frame before a segment is later than its beginning.
+        # The header has the log time at the segment's begin: no earlier frame is later.
         if segment.header.time >= time_us:
             break
         first = segment.first

@@ -23,7 +23,7 @@ class Revocation:
     certificate: str
     """Fingerprint of the certificate."""
     at: datetime
-    """Log time."""
+    """Log time of the revocation."""
     reason: str | None
 
 

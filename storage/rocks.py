@@ -124,7 +124,7 @@ class RocksEngine:
             return iter(())
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        # The proof must see what the rows see, so both are taken here, with no write between.
+        # The proving iterator must see the same state as the rows: no write in between.
         proof = self._db.iter(options)
         if reverse:
             return _descending(
@@ -297,7 +297,7 @@ class _RocksView:
 
     def _up(self, start: bytes, end: bytes) -> Iterator[list[Pair]]:
         while start < end:
-            # Other scans move the cursor between two steps: every step seeks its place again.
+            # All scans of the view share the cursor, so every step seeks its position again.
             cursor = self._sought()
             cursor.seek(start)
             pairs, ended = _collect(cursor, cursor.next, start, end)
@@ -358,7 +358,7 @@ def _options(cache: Cache) -> Options:
     options.set_level_compaction_dynamic_level_bytes(True)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_max_background_jobs(2)
-    # A table that is mostly deletions is compacted soon: scans have to step over each of them.
+    # Compact tables of mostly tombstones soon, since scans step over each of them.
     options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
     options.set_keep_log_file_num(1)  # RocksDB's diagnostic LOG, without older ones
     options.set_max_log_file_size(_MIB)

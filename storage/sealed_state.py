@@ -199,8 +199,9 @@ def _standing(view: View) -> int:
 
 
 def _pairs(reader: Reader) -> Iterator[list[Pair]]:
-    """Yield the pairs of an image, about one chunk at a time. Exhaustion proves that all were
-    present.
+    """Yield the pairs of an image, about one chunk at a time.
+
+    Exhaustion proves that all pairs were present.
 
     :raises BackupCut, BackupCorrupt: the image is not as sealed
     """

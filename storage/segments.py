@@ -105,8 +105,9 @@ def open_segment(fs: Fs, path: str, first: int, store_id: bytes, key: Key | None
 def find_segments(
     fs: Fs, folder: str, begins: int, newest: int, store_id: bytes, key: Key | None = None
 ) -> tuple[list[Segment], list[str]]:
-    """Find the segments of a log, oldest first, and the paths of those that an unfinished prune
-    left.
+    """Find the segments of a log, oldest first, and left-overs of an unfinished prune.
+
+    The left-overs are returned as paths.
 
     :param begins: first sequence that the log still holds, by BEGINS
     :param newest: first sequence of the newest segment ever written to, by NEWEST

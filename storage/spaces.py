@@ -462,8 +462,9 @@ class Keys(Entries):
     # --- sweeping -------------------------------------------------------------------------------
 
     def sweep(self, most: int, begin: bytes = b"") -> tuple[int, bytes]:
-        """Remove up to `most` expired keys. An index entry of a key that was rewritten since is
-        just deleted.
+        """Remove up to `most` expired keys.
+
+        An index entry of a key that was rewritten since is just deleted.
 
         Return the number of index entries processed, and the last of them.
 
@@ -552,6 +553,7 @@ class Keys(Entries):
             tx.delete(space.contents + name)
         head = _TAIL.pack(expires_us, flags)
         if lock:
+            # A placeholder: the commit puts in its log time (`_fenced`).
             head += _FENCE.pack(0)
             tx.put_time(space.entries + name, _fenced)
         self._store(name, head + content, expires_us, before)

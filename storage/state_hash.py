@@ -1,8 +1,8 @@
 """State hash: one digest of all logged keys and values, to compare replicas.
 
-Two stores that replayed the same log have the same hash, on any engine, machine or day: a live
-node, the same node after replay, one restored from a backup, a follower. It covers all keys in
-order: length of the key, length of the value (4 bytes each), key, value.
+Two stores that replayed the same log have the same hash, on any engine, machine or day. That holds
+for a live node, the same node after replay, one restored from a backup, and a follower. The hash
+covers all keys in order: length of the key, length of the value (4 bytes each), key, value.
 
 Index entries are left out: they are derived from the rest, and each version may derive them
 differently.

@@ -1,6 +1,6 @@
 """Statement log and audit trail: changes with their authors and reasons, refusals, and sign-ins.
 
-Entries are no effects. A frame records its author, route and reason, and as `Entry` the parts to
+Entries are no effects. A frame records its author, surface and reason, and as `Entry` the parts to
 keep. The rows are derived from the frame, at its commit and at each replay alike. Refused
 privileges and sign-ins change nothing, so they are frames without effects.
 
@@ -8,8 +8,8 @@ A row's key is the sequence of its commit. The two logs have separate ranges, so
 changes do not push out sign-ins.
 
 An event at a node that can't commit it, for instance a follower, is committed later, mostly by
-another node. Its route text then includes place and time as well: `elsewhere`. That is a part of
-the text, not a field, so that all versions derive the same row: during an upgrade nodes of two
+another node. Its `how` then includes node and time as well: `elsewhere`. That is a part of
+the text, not a field, so that all versions derive the same row. During an upgrade nodes of two
 versions share one store, and their states are compared.
 """
 
@@ -95,7 +95,7 @@ def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
 
 
 def elsewhere(surface: str, node: str, at_us: int) -> str:
-    """Return the route text of an event that is committed by another node, or later.
+    """Return the `how` of an event that is committed by another node, or later.
 
     :param at_us: time by that node's wall clock
     """
@@ -162,7 +162,7 @@ def _kept(key: bytes, value: bytes) -> Kept:
 
 
 def _how(row: _Row | _Came) -> tuple[str, str | None, datetime | None]:
-    """Split a route text into surface, node and time, the latter two from `elsewhere`."""
+    """Split a `how` into surface, node and time, the latter two from `elsewhere`."""
     if " " not in row.how:
         return row.how, None, None
     surface, node, at_us = row.how.split(" ")

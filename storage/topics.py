@@ -142,8 +142,9 @@ def define_topic(
     comment: str | None = None,
     taken: Taken = Taken.REFUSE,
 ) -> Topic:
-    """Declare a topic, as `catalog.define_namespace` does. An overwritten topic keeps its messages,
-    readers and groups.
+    """Declare a topic, as `catalog.define_namespace` does.
+
+    An overwritten topic keeps its messages, readers and groups.
 
     :raises BadRequest: a duration or a size is out of range
     :raises TooLarge: as `alter_topic`

@@ -218,7 +218,7 @@ class Transaction:
     def is_unreleased(self, key: bytes) -> bool:
         """True if the value of a key came from a commit that was unreleased when this began.
 
-        Does not add the key to the read set, as `get` does.
+        Unlike `get`, this does not add the key to the read set.
         """
         if self.sequence <= self.released:
             return False
@@ -251,8 +251,9 @@ class Transaction:
         return False
 
     def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
-        """Scan pairs with start <= key < end in key order, or reversed, in lists that are never
-        empty.
+        """Scan pairs with start <= key < end in key order, or reversed.
+
+        The lists are never empty.
 
         The scan sees the state at this call: later changes, including this transaction's own, don't
         affect it.
@@ -591,7 +592,7 @@ class Transaction:
         self._mine.clear()
         return self._changing().declares()
 
-    # --- giving control away --------------------------------------------------------------------
+    # --- yielding control -----------------------------------------------------------------------
 
     @property
     def paused(self) -> bool:

@@ -101,6 +101,7 @@ def define(
     :param overwrite: give an existing user this role, password and comment; it keeps its space and
         grants
     :param tick: called for each user while all are searched
+    :raises NameRefused, TooLarge: the name is invalid, or the comment too long
     :raises AlreadyExists: the name is taken
     :raises Unknown: the role is unknown
     :raises BadRequest: an existing user has another space
@@ -187,8 +188,9 @@ def drop(tx: Transaction, user: User, tick: Tick = unpaced) -> None:
 
 
 def drop_of_spaces(tx: Transaction, spaces: Collection[str], tick: Tick) -> list[str]:
-    """Drop the users of places that are being dropped, so that a new place of the same name does
-    not inherit them.
+    """Drop the users of places that are being dropped.
+
+    A new place of the same name must not inherit them.
 
     :param tick: called for each existing user, and each that is dropped
     :returns: their names

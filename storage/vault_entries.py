@@ -19,7 +19,8 @@ class VaultEntry(msgspec.Struct, frozen=True, array_like=True):
     surface: str
     address: str
     action: str
-    """unseal, seal, passphrase, rekey, rotate, rotated, define, drop, write, reveal, erase, list"""
+    """Kind of action: unseal, seal, passphrase, rekey, rotate, rotated, define, drop, write,
+    reveal, erase or list."""
     vault: str
     """Path of the vault; empty: the store's own passphrase."""
     outcome: str

@@ -1,5 +1,4 @@
-"""Trail of a vault: tamper-evident log of unseals, reveals, writes and erasures, granted or
-refused.
+"""Trail of a vault: tamper-evident log of unseals, reveals, writes, erasures and refusals.
 
 A trail belongs to the id of a vault and outlives the vault. Trail 0 belongs to the store's own
 passphrase, and records declared and dropped vaults. Entries are effects of commits; the entry of a

@@ -49,7 +49,7 @@ class Vault:
         return self.database.namespace.id, self.database.id, self.id
 
 
-# --- what is declared -----------------------------------------------------------------------------
+# --- declarations ---------------------------------------------------------------------------------
 
 
 def find(tx: Transaction, database: Database, name: str) -> Vault | None:

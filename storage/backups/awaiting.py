@@ -1,7 +1,7 @@
 """Report of pending work in a restored store, without changing it.
 
-Reads the whole catalog, then counts the work that a node does as soon as it takes writes: trim
-messages past their retention, expire cache keys, redeliver messages whose ack deadline has passed.
+Reads the whole catalog, then counts the work that a node does as soon as it takes writes. It trims
+messages past their retention, expires cache keys, and redelivers messages past their ack deadline.
 The backup of an old store has much of it, so operators read this report first.
 """
 

@@ -322,8 +322,7 @@ class Reader:
         return self._stream.digest()
 
     def unproven(self) -> bytes:
-        """Return the available content of the incomplete chunk, for a caller with checksums of its
-        own.
+        """Return the content of the incomplete chunk, for callers with checksums of their own.
 
         Empty for a sealed chunk, and for one that is out of order.
         """

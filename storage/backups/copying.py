@@ -148,7 +148,7 @@ def _keep_own(
     if not directory.fs.exists(f"{directory.path}/NODE"):
         save_node(directory, NodeFacts(node))
     known = cluster_file.load(directory) or Cluster()
-    # What was promised to others is never taken back.
+    # The promised epoch never falls: leaders of older epochs stay refused (as Raft's currentTerm).
     known = known._replace(promised=max(known.promised, epoch), founding=None)
     if sources:
         first = sources[0]

@@ -29,8 +29,9 @@ _ENDLESS: Final = 1 << 62
 
 
 def before(log: LogReader, first: int) -> Standing:
-    """Return the position of the frame before a backup's first. May read a frame: call it in a
-    thread.
+    """Return the position of the frame before a backup's first.
+
+    May read a frame: call it in a thread.
 
     :param first: at most one more than the log's last sequence
     :raises LogPruned: the log begins later

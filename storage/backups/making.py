@@ -64,7 +64,7 @@ class World:
     open_engine: Callable[[str], Engine]
     """Opens the state in a directory."""
     open_in_memory: Callable[[str], Engine]
-    """Opens an empty state in memory, which a store that is sealed needs."""
+    """Opens an empty state in memory, as a sealed store needs."""
     tick: Tick = untold
     key: Key | None = None
     """Key of the restored store; None: in clear. The backup may have a different key."""

@@ -5,8 +5,9 @@ The snapshot of a place is a complete store. It has
 - all contents of the place, and the catalog around it;
 - the store's users, with their grants, which name places by their numbers;
 - of every other place its declarations, with the counters of ids and of positions, so that no
-  number is assigned twice, and none of its contents: counts are zero, each topic ends where it
-  would if all its messages had been trimmed, readers and groups stand at that end;
+  number is assigned twice;
+- none of the contents of other places. Counts are zero, each topic ends where it would if all its
+  messages had been trimmed, and readers and groups are at that end;
 - of vaults elsewhere the declarations, and neither keys nor values. The store's root key, wrapped,
   is included only if a vault of the place depends on it. The trails of the place's vaults are
   included;
@@ -33,8 +34,9 @@ _ZERO: Final = keys.pack_counter(0)
 
 
 def share(view: Reader, some: Sequence[Place]) -> float:
-    """Estimate which part of the store (0 … 1) some places hold, by number of records, keys and
-    messages.
+    """Estimate the part of the store (0 … 1) that some places hold.
+
+    It compares the numbers of records, cache keys and messages.
 
     :raises Unknown: the store has no such place
     """
@@ -69,7 +71,7 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
     start, _ = keys.EVERYTHING
     yield from view.scan(start, keys.tagged(keys.VAULT_STORE)[0])
     yield _hung_on(view, vaults)
-    # The catalog, of all, but for the cluster, before it and at its end.
+    # The catalog of the whole store, without the rows of the cluster before it and at its end.
     yield from view.scan(keys.tagged(keys.FAILOVER)[1], keys.tagged(keys.REPLICA)[0])
     for tag in sorted(tag for tag in keys.PLACED if tag >= keys.COUNT):
         if tag == keys.INDEX_ENTRY:

@@ -154,8 +154,9 @@ class SnapshotBackup:
         return self._reader.stream
 
     def lists(self) -> Iterator[list[Pair]]:
-        """Yield the pairs in key order, about one chunk at a time. Exhaustion proves that all were
-        present.
+        """Yield the pairs in key order, about one chunk at a time.
+
+        Exhaustion proves that all pairs were present.
 
         :raises BackupCut: the file ends early
         :raises BackupCorrupt: a pair is not as written

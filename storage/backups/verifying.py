@@ -42,8 +42,9 @@ class Report:
 
 
 def verify(file: File, key: Key | None = None, tick: Tick | None = None) -> Report:
-    """Read a snapshot or log backup through. Takes as long as reading the file: call it in a
-    thread.
+    """Read a snapshot or log backup through.
+
+    Takes as long as reading the file: call it in a thread.
 
     :param file: closed by the caller
     :raises BackupCorrupt: the file begins as neither

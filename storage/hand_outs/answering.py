@@ -41,8 +41,9 @@ class Answering(Lapsing):
     def nack(
         self, receipts: Sequence[str], delay_us: int | None = None, error: str | None = None
     ) -> Answer:
-        """Negatively acknowledge deliveries: redeliver after `delay_us`, or after the group's
-        backoff (None).
+        """Negatively acknowledge deliveries, for redelivery after `delay_us`.
+
+        A delay of None is the group's backoff.
 
         Return `{nacked, stale, stale_receipts}`.
 
@@ -70,8 +71,9 @@ class Answering(Lapsing):
         return self._answer("nacked", receipts, done)
 
     def extend(self, receipts: Sequence[str], by_us: int) -> Answer:
-        """Set the ack deadline of deliveries to `by_us` from now. Return `{extended, stale,
-        stale_receipts}`.
+        """Set the ack deadline of deliveries to `by_us` from now.
+
+        Return `{extended, stale, stale_receipts}`.
 
         :raises BadRequest: as `ack`; `by_us` is not over 0, or over 1000 years
         """
@@ -149,8 +151,7 @@ class Answering(Lapsing):
     def _out(
         self, receipts: Sequence[str], *, overdue: bool = False
     ) -> Iterator[dict[int, HandOut]]:
-        """Yield the in-flight deliveries that the receipts name, by position and in its order, in
-        parts.
+        """Yield the in-flight deliveries that the receipts name, by position, in parts.
 
         A receipt of an earlier delivery, or of another group or epoch, names none.
 

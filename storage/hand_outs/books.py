@@ -207,8 +207,9 @@ class Books:
             self.soonest_us = time_us
 
     def next_due_us(self, *, ready: bool = True) -> int | None:
-        """Return the log time of the next expiry or redelivery, also if it has passed; None if
-        there is none.
+        """Return the log time of the next expiry or redelivery, also if it has passed.
+
+        None if there is none.
 
         Messages behind the cursor, which the group has not read yet, are not considered.
 

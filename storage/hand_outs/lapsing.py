@@ -50,8 +50,9 @@ class Lapsing(Books):
     __slots__ = ()
 
     def lapse(self, most: int = limits.LAPSE_HAND_OUTS) -> int:
-        """Expire about `most` deliveries past their ack deadline, fewer if their dead letters are
-        large.
+        """Expire about `most` deliveries past their ack deadline.
+
+        Fewer, if their dead letters are large.
 
         Return their number. `more` is True if any are left.
         """
@@ -98,8 +99,7 @@ class Lapsing(Books):
         return done
 
     def _take_back(self, due_us: int, first: int, last: int, over: Over) -> int:
-        """Take back the in-flight deliveries under one entry of the ack deadline index. Return
-        their number.
+        """Take back the deliveries under one ack deadline entry. Return their number.
 
         Unreleased deliveries stay, since no member has received them. Messages to be dead-lettered
         stay too, once the dead letters reach the limit of one commit.
