@@ -1,45 +1,67 @@
-"""A cluster: one log on several nodes. What is agreed on is etcd's (`protocol/agreement.py`), the
-log is ours, and nobody votes.
+"""Cluster: replication of one log to several nodes, with leader election and failover through etcd.
 
-| file | what it holds |
+etcd holds two facts (`protocol/agreement.py`): the leader with its epoch, and the in-sync replicas
+(ISR, as in Kafka). Frames go from node to node and never through etcd. There is no vote: a vacant
+lead goes to a member of the ISR, in one etcd transaction.
+
+| file | holds |
 |---|---|
-| `leading.py` | what a leader may release, and how its set changes |
-| `following.py` | whose frames a follower takes, and where its log is cut when it attaches |
-| `courses.py` | what a node does that does not lead: follow, take the lead, wait, or doubt |
-| `lease.py` | how long who leads may believe that it does |
-| `followers.py` | how far each follower is, and which set to ask for because of it |
-| `trust.py` | whom this node trusts, by the certificates that rows name |
-| `peering.py` | what other nodes ask before they follow: tokens, renewals |
-| `renewing.py` | the certificate that this node shows: made, known, shown, renewed |
-| `shipping.py` | a leader and one follower: frames, what is on its way, what was acknowledged |
-| `receiving.py` | a follower and its leader: what it takes, acknowledges and shows |
-| `entry_forwarding.py` | what followers bring for the statement log and the audit trail |
-| `attaching.py` | a follower holds on to its leader: attempts, and when there is no point in more |
-| `comparing.py` | whether a follower's state is its leader's |
-| `window.py`, `lag.py`, `sync_status.py`, `backoff.py` | what those count by |
-| `cluster_file.py` | waits for the disk while what the node remembers of its cluster is replaced |
-| `copying.py` | copies of the store for nodes that join: a snapshot in parts, the log behind it |
-| `joining.py` | a directory that becomes a copy: token, parts, store |
-| `memory.py` | what a node remembers on its disk: the file CLUSTER |
-| `role.py` | the role of this node, one value with the leadership or the task that it consists of |
-| `member.py` | what this node is at the moment: who asks before writing or answering asks here |
-| `coordination.py` | the actor that asks etcd and moves the node from one life to the other |
-| `requests.py` | what that is asked for |
-| `founding.py` | DEFINE FAILOVER, until etcd is asked for something |
-| `amending.py` | DEFINE FAILOVER once more: another policy in place of the one that stands |
-| `nomination.py` | whether a node may be named to lead, and what is said where it may not |
-| `takeover.py` | taking a lead that nobody has: as a member, as who founds, by order |
-| `present.py`, `rounds.py` | whether what a node shows is current, asked of all who may lead |
-| `leadership.py`, `holding.py` | one leadership: what it releases; its lease, its sets, its end |
-| `stalls.py` | what a leader waits for that releases nothing, and what helps |
-| `follow_task.py`, `shippings.py` | whom this node follows; who follows it |
-| `peer_addresses.py`, `agreement_lookup.py` | where others are by now, and where is agreed |
-| `address_hints.py` | asking those for it who may know |
-| `diagnostics.py`, `tasks.py` | what is known to be wrong with etcd; ending what runs beside |
-| `service.py`, `starting.py` | what statements use of it; how it is put together |
+| `leading.py` | leader state: commit index and ISR changes |
+| `following.py` | follower state: promised epoch, log matching |
+| `courses.py` | decides the next role of a node that does not lead |
+| `lease.py` | the leader's lease |
+| `followers.py` | progress of each follower, and the ISR to ask for |
+| `trust.py` | trusted peer certificates, from the replica rows |
+| `peering.py` | requests of other nodes: join tokens, certificate renewals |
+| `renewing.py` | this node's certificate: made, published in its row, shown, renewed |
+| `shipping.py` | replica sender: the leader's end of one link |
+| `receiving.py` | replica receiver: the follower's end of one link |
+| `entry_forwarding.py` | statement-log and audit entries that followers forward to the leader |
+| `attaching.py` | reconnects the replica receiver, with backoff |
+| `comparing.py` | compares the state checksum of leader and follower |
+| `window.py`, `lag.py`, `sync_status.py`, `backoff.py` | flow control, lag, status, backoff |
+| `cluster_file.py` | the thread that writes the file CLUSTER |
+| `copying.py` | sends snapshot copies to nodes that join |
+| `joining.py` | fetches a snapshot copy into a new directory |
+| `memory.py` | durable cluster memory of a node: the file CLUSTER |
+| `role.py` | the role of this node, with its leadership or follow task |
+| `member.py` | this node as a cluster member: the checks before a write or an answer |
+| `coordination.py` | the actor that polls etcd and changes the role |
+| `requests.py` | requests to that actor |
+| `founding.py` | DEFINE FAILOVER: the first failover policy, up to the first request to etcd |
+| `amending.py` | DEFINE FAILOVER: replaces the policy in force |
+| `nomination.py` | DEFINE NODE LEADS STORE: may this node lead, and the refusals |
+| `takeover.py` | election: takes a vacant lead as a member, as founder or by order |
+| `present.py`, `rounds.py` | linearizable reads; read index rounds (Raft §6.4) |
+| `leadership.py`, `holding.py` | one leadership: its state; its lease, ISR requests and end |
+| `stalls.py` | why a leader's commit index stands still, and the remedy |
+| `follow_task.py`, `shippings.py` | the task that follows a leader; the replica senders |
+| `peer_addresses.py`, `agreement_lookup.py` | current addresses of other nodes and of etcd |
+| `address_hints.py` | asks other nodes for those addresses |
+| `diagnostics.py`, `tasks.py` | known faults of etcd; cancelling tasks |
+| `service.py`, `starting.py` | the interface for statements; wiring |
 
-The first five are values without time, disk or network: whatever is heard makes the next one. So
-every order in which things can be heard is tried on them,
-`tests/actors/cluster/test_every_history.py`. What is meant all along: **each member of the set in
-etcd holds, synced, everything ever released.**
+The first five files are pure values without clock, disk or network: each event returns a new value.
+`tests/actors/cluster/test_every_history.py` tries every order of events on them.
+
+Invariant: **each member of the ISR in etcd holds, synced, every frame ever released.**
+
+Comments cite these rules by number:
+
+1. A commit is released when it is synced here and on every member of the ISR. With fewer than ACKS
+   recent followers, writes are refused.
+2. A silent member leaves the ISR in etcd before anything is released without it. While a change is
+   unanswered, the leader waits for the union of both sets.
+3. A vacant lead is taken in one transaction that compares the ISR. Each epoch is above all before
+   it.
+4. The lease is renewed at a third of its length. The leader's deadline counts from the sending, on
+   the boot-time clock, less a tenth.
+5. A promised epoch is on the disk before a follower sends its epoch history, and before a leader
+   writes its first frame.
+6. On attaching, a follower cuts its log to the last frame that both logs share. Below its applied
+   frames it is stranded, and nothing is cut.
+7. A new leader releases nothing before a frame of its own epoch is released (Raft §5.4.2).
+8. Only a node that was declared coordinating takes the lead or writes.
+9. The leader publishes its commit index in etcd, so that a node with an older copy of its directory
+   is not elected.
 """

@@ -1,5 +1,7 @@
-"""Asks the nodes it has rows of where others are by now, for a node that lacks the part of the log
-that says so."""
+"""Address hints: asks known nodes for the current leader and the addresses of etcd.
+
+For a node whose log lacks the frames that say so.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from protocol.links import AskWay, Leads, LinkClosed, Links, Way
 from storage.replicas import Replica
 
 SECONDS: Final = 5.0
-"""How long one of them is waited for."""
+"""Timeout of one request (s)."""
 
 PinsOf = Callable[[str], Collection[str]]
-"""The certificates that a node may show, by its id."""
+"""Returns the fingerprints of the certificates that a node may show, by its id."""
 
 
 async def ways(links: Links, rows: Iterable[Replica], pins_of: PinsOf) -> list[Way]:
-    """What they say; who is not there says nothing.
+    """Ask nodes, all at once, and return their answers. Unreachable nodes are left out.
 
-    :param rows: of those who are asked, all at once
+    :param rows: replica rows of the nodes to ask
     """
     asked = [_said(links, row.peer, pins_of(row.node)) for row in rows if row.node is not None]
     return [way for way in await asyncio.gather(*asked) if way is not None]
@@ -29,17 +31,17 @@ async def ways(links: Links, rows: Iterable[Replica], pins_of: PinsOf) -> list[W
 async def ask_around(
     links: Links, rows: Iterable[Replica], pins_of: PinsOf, leader: str
 ) -> Leads | None:
-    """Where who leads is, as somebody says; None: nobody knows, or is there.
+    """Return the address of the leader as another node reports it, or None if no node knows.
 
-    :param rows: as `ways`
-    :param leader: the id of who is looked for
+    :param rows: as in `ways`
+    :param leader: id of the leader to look for
     """
     found = await ways(links, rows, pins_of)
     return next((way.leader for way in found if way.leader and way.leads == leader), None)
 
 
 async def _said(links: Links, address: str, pins: Collection[str]) -> Way | None:
-    """None: it is not there, or knows no such question."""
+    """Ask one node. None: it is unreachable, or does not know this request."""
     try:
         async with asyncio.timeout(SECONDS):
             link = await links.connect(address, pins)

@@ -1,12 +1,14 @@
-"""Finds the etcd that the nodes agree in by now, for a node that was away while that moved.
+"""Finds the current addresses of etcd, for a node that was away while etcd moved.
 
-Nobody answers where the policy in its log says. A newer policy stands in a part of the log that it
-lacks, and who would send that is named where it can't ask. So others are asked of whom it has rows.
-What they say is gone by only if it leads to what was agreed in before: what answers there names
-itself as that did, and has not gone back. Nor are passwords told to whoever listens: where the
-policy here has nothing but `https`, so has what is said.
+The addresses of the policy in its log do not answer. The newer policy stands in a part of the log
+that this node lacks, and the leader that would send it is named in the unreachable etcd. So this
+node asks the nodes of its replica rows.
 
-It is kept in memory alone. Once the log has come as far, the policy says the same.
+Their addresses are used only if they lead to the same etcd: it has the same cluster id, and its
+revision has not gone back. If the policy here has only `https` addresses, so must theirs, because
+passwords are sent there.
+
+The result is kept in memory only. Once the log has caught up, its policy says the same.
 """
 
 from __future__ import annotations
@@ -29,14 +31,15 @@ from storage.failover import Kept
 log = structlog.get_logger("cluster")
 
 SILENT_US: Final = 30_000_000
-"""For so long nobody answers, before others are asked, and before it is gone back."""
+"""Silence of etcd (µs) before other nodes are asked, and before the found addresses are given up.
+"""
 
 
 class AgreementLookup:
     """On the loop only.
 
-    :param agreement: the door, from addresses
-    :param ask: what others say who are there
+    :param agreement: makes an etcd client from addresses
+    :param ask: returns the answers of the other nodes
     """
 
     def __init__(
@@ -49,41 +52,42 @@ class AgreementLookup:
         self._agreement = agreement
         self._ask = ask
         self._silent_us: int | None = None
-        """Since when nobody answers; or when it was last looked for others."""
+        """Monotonic time since which etcd is silent, or at which other nodes were last asked (µs).
+        """
         self._instead: dict[tuple[str, ...], tuple[str, ...]] = {}
-        """By the addresses of a policy, those that are asked at instead: of one at most."""
+        """Replacement addresses, keyed by the addresses of the policy; one entry at most."""
         self._asking: asyncio.Future[None] | None = None
 
     def via(self, policy: Policy) -> tuple[str, ...]:
-        """Where to ask what is agreed."""
+        """Return the addresses of etcd to use for a policy."""
         return self._instead.get(policy.via, policy.via)
 
     def answered(self) -> None:
-        """Somebody has answered there."""
+        """Note that etcd has answered."""
         self._silent_us = None
 
     def silent(self, policy: Policy, kept: Kept | None, known: Cluster) -> None:
-        """Nobody has.
+        """Note that etcd has not answered; after `SILENT_US` ask other nodes.
 
-        :param kept: the policy as it stands here
-        :param known: what was agreed when it was last heard
+        :param kept: the policy stored in this node's log
+        :param known: the state of etcd as last seen
         """
         now_us = self._clock.monotonic_us()
         if self._silent_us is None:
             self._silent_us = now_us
         if self._asking is not None and self._asking.done():
-            self._asking.result()  # a bug, if it has ended of one
+            self._asking.result()  # raises a bug that ended the lookup
             self._asking = None
         if self._asking is not None or now_us - self._silent_us < SILENT_US:
             return
         self._silent_us = now_us
         if self._instead:
-            self._instead = {}  # not there either: from the beginning
+            self._instead = {}  # silent there too: try the addresses of the policy again
         elif kept is not None:
             self._asking = asyncio.ensure_future(self._look(policy, kept, known))
 
     async def end(self) -> None:
-        """Ask nobody any more."""
+        """Cancel a lookup under way."""
         if self._asking is not None:
             await end(self._asking)
 
@@ -105,7 +109,7 @@ class AgreementLookup:
 
 
 def _may_be_asked(via: tuple[str, ...], policy: Policy) -> bool:
-    """Whether that is no worse than what the policy says."""
+    """True if these addresses are well-formed, new, and as encrypted as those of the policy."""
     try:
         found = tuple(map(check_url, via))
     except Refusal:

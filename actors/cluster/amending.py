@@ -1,7 +1,7 @@
-"""Puts another failover policy in place of the one that a node leads by: DEFINE FAILOVER again.
+"""Replaces the failover policy in force: DEFINE FAILOVER on a leader.
 
-The node goes by it at once, and takes that back where its commit is. Who leads next goes by what
-stands in its own log.
+The leader uses the new policy at once, and returns to the old one if its commit is rolled back. The
+next leader uses the policy in its own log.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from storage.tickets import CommitTicket
 log = structlog.get_logger("cluster")
 
 HEARD_SECONDS: Final = 1.0
-"""How long followers have to say something by the new policy."""
+"""Time that followers have to acknowledge under the new policy (s)."""
 PAUSE_SECONDS: Final = 0.02
-"""How often it is looked whether they have."""
+"""Interval of checking whether they have (s)."""
 
 
 class Amending:
-    """One DEFINE FAILOVER on a node that has a policy. On the loop only.
+    """Handles DEFINE FAILOVER on a node that has a policy. On the loop only.
 
-    :param known: the etcd that is agreed in, as this node knows it
-    :param agreement: the door to one, from the addresses of a policy
+    :param known: id of the etcd cluster in use
+    :param agreement: makes an etcd client from the addresses of a policy
     """
 
     def __init__(
@@ -53,8 +53,10 @@ class Amending:
         self._agreement = agreement
 
     async def amend(self, policy: Policy, who: Who) -> CommitTicket:
-        """Commit the policy, and go by it; what the answer has to wait for. That may be those whom
-        the next policy does without, so nothing waits for it here.
+        """Commit the policy and use it. Return the ticket that the answer has to wait for.
+
+        This method does not wait for the release: that may depend on nodes which the new policy no
+        longer needs.
 
         :raises BadRequest, Busy, NotEnoughReplicas, NotWritable: nothing has changed
         """
@@ -64,8 +66,8 @@ class Amending:
             await self._check_same(policy)
         await self._heard(leadership, policy)
         if self._member.leadership is not leadership:
-            # The lead was lost meanwhile. Whoever has it now knows nothing of this policy, be it
-            # this node again.
+            # The lead was lost meanwhile. The present leadership does not know this policy, even
+            # if it is this node's again.
             raise self._not_leading()
         take_back = leadership.amend(policy)
         self._shippings.hurry()
@@ -98,8 +100,10 @@ class Amending:
         return self._member.not_leading("a policy is changed on the node that leads")
 
     async def _check_same(self, policy: Policy) -> None:
-        """:raises BadRequest: other addresses lead to another agreement
-        :raises Busy: nobody answers there
+        """Check that the new addresses lead to the same etcd.
+
+        :raises BadRequest: they lead to another etcd
+        :raises Busy: etcd does not answer there
         """
         try:
             agreed = await self._agreement(policy.via).look()
@@ -109,9 +113,10 @@ class Amending:
             raise BadRequest("these addresses lead to another etcd than the one that is agreed in")
 
     async def _heard(self, leadership: Leadership, policy: Policy) -> None:
-        """Wait for followers: who spoke in time by the policy before may be silent by this one."""
+        """Wait for followers to report: one that is recent under the old BEHIND may be silent under
+        the new."""
         self._shippings.hurry()
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # too few followers: the commit is refused then
             async with asyncio.timeout(HEARD_SECONDS):
                 while not leadership.hears_enough(policy):
                     await asyncio.sleep(PAUSE_SECONDS)

@@ -1,6 +1,6 @@
-"""A follower holds on to its leader: attaches, and attaches again, with pauses that grow.
+"""Connects the replica receiver to its leader, again and again, with exponential backoff.
 
-It gives up by itself only where another attempt would bring nothing: stranded, or to be copied.
+It gives up only when another attempt is useless: this node is stranded, or needs a snapshot copy.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ log = structlog.get_logger("cluster")
 
 
 class Attaching:
-    """One leadership that is followed. On the loop only.
+    """Follows one leader in one epoch. On the loop only.
 
-    :param connect: makes a link to who leads, at one of its addresses. :raises LinkClosed:
-    :param epoch: in which it leads; None: nobody has agreed on that
-    :param backlog: what is carried to it; None: nothing is
+    :param connect: opens a link to the leader at one of its addresses. :raises LinkClosed:
+    :param epoch: leader epoch; None: etcd knows of no leader
+    :param backlog: entries to forward to the leader; None: none are
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class Attaching:
         self._receiving: Receiving | None = None
         self._heard_us = runtime.clock.monotonic_us()
         self._was_attached = self._is_told = False
-        """By a link that has ended."""
+        """True for the links that have ended."""
         self._failed: SyncStatus | None = None
         self.reason = ""
-        """Why it is stranded or has to be copied, or why the last link has ended."""
+        """Reason why it is stranded or needs a copy, or why the last link ended."""
         self.copy_from: int | None = None
-        """Where the leader's log begins, if this node has to be copied because of that."""
+        """First frame of the leader's log, if this node needs a copy because it begins too late."""
 
     @property
     def standing(self) -> SyncStatus:
-        """How this node stands to its leader."""
+        """Sync status of this node."""
         if self._failed is not None:
             return self._failed
         at = self._receiving
@@ -68,13 +68,13 @@ class Attaching:
 
     @property
     def receiving(self) -> Receiving | None:
-        """The link that there is; None: there is none at the moment."""
+        """The current link; None: there is none."""
         return self._receiving
 
     @property
     def heard_us(self) -> int:
-        """When who leads was heard last, by any link, on the monotonic clock; never: when this
-        began."""
+        """Monotonic time of the leader's last message on any link (µs); at first, the time of
+        creation."""
         at = self._receiving
         return self._heard_us if at is None or not at.epoch else at.heard_us
 
@@ -86,13 +86,13 @@ class Attaching:
 
     @property
     def is_told(self) -> bool:
-        """True once this node shows all that it may have shown before it attached."""
+        """True once this node shows every frame that it may have shown before it attached."""
         at = self._receiving
         return self._is_told or (at is not None and at.is_told)
 
     async def run(self) -> None:
-        """Follow, until this is cancelled or another attempt would bring nothing: `standing` says
-        which of both. Raises bugs."""
+        """Follow until cancelled, or until another attempt is useless; `standing` tells which.
+        Raises bugs."""
         while self._failed is None:
             try:
                 await self._follow()

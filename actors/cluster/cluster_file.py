@@ -1,4 +1,4 @@
-"""The actor behind the file CLUSTER (`storage/cluster_file.py`)."""
+"""Thread that writes the file CLUSTER (`storage/cluster_file.py`)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from storage.reserve import NO_ROOM
 
 @dataclass(frozen=True, slots=True)
 class SaveCluster(Request[None]):
-    """Make this what the next start finds; answered when it is durable."""
+    """Write the cluster state for the next start; answered when it is durable."""
 
     cluster: Cluster
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAnew(Request[None]):
-    """Have the next start copy the store anew; answered when that is durable. Only who is out of
-    the set says so: from then on what the directory holds is no store any more."""
+    """Have the next start fetch a snapshot copy; answered when that is durable.
+
+    Sent only by a node outside the ISR: from then on its directory counts as no store.
+    """
 
     node: str
-    """The id of this node."""
+    """Id of this node."""
     sources: Sequence[Source]
-    """Whom it may be copied from; one at least."""
+    """Nodes to copy from, at least one."""
 
 
 class ClusterFileActor(ThreadActor):
-    """Waits for the disk while the file is replaced."""
+    """Replaces the file and waits for the disk."""
 
     def __init__(self, runtime: Runtime, directory: StoreDirectory) -> None:
         super().__init__(runtime)
@@ -42,8 +44,11 @@ class ClusterFileActor(ThreadActor):
 
     @handles(SaveCluster)
     def save(self, message: SaveCluster) -> None:
-        """:raises DiskFull: no room; what the file said stands
-        :raises OSError: as the disk says"""
+        """Replace the file.
+
+        :raises DiskFull: no room; the file is unchanged
+        :raises OSError: the disk failed
+        """
         try:
             save(self._directory, message.cluster)
         except OSError as error:
@@ -53,8 +58,11 @@ class ClusterFileActor(ThreadActor):
 
     @handles(CopyAnew)
     def copy_anew(self, message: CopyAnew) -> None:
-        """:raises DiskFull: no room; the store is one still
-        :raises OSError: as the disk says"""
+        """Mark the directory for a new copy.
+
+        :raises DiskFull: no room; the directory still holds a store
+        :raises OSError: the disk failed
+        """
         try:
             note_anew(self._directory, UUID(message.node), message.sources)
         except OSError as error:

@@ -1,13 +1,13 @@
-"""Whether a follower's state is its leader's: from time to time both are hashed at one frame.
+"""State comparison: leader and followers hash their states at the same frame, every so often.
 
-1. The leader keeps its state as it is at what it has just released, and says at which frame that is
-   (`Compare` without a digest). Whatever it had said before was released then or earlier, so no
-   follower shows anything later.
-2. A follower that comes to that frame keeps its state there too, before it shows more.
-3. Both go through what they kept, a step at a time with long pauses, and the leader says what it
-   has found (`Compare` with a digest). A follower that finds something else is stranded.
+1. The leader pins a snapshot at its commit index and announces the frame (a `Compare` without
+   digest). Every commit index it sent before was the same or lower, so no follower shows more.
+2. A follower that reaches that frame pins a snapshot there, before it shows more.
+3. Both hash their snapshots in steps with long pauses. The leader sends its digest (a `Compare`
+   with digest). A follower with another digest is stranded.
 
-What both hash is what the log tells of (`storage/state_hash.py`): indexes are each node's own.
+The digest covers only state that comes from the log (`storage/state_hash.py`); indexes are local to
+each node.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from storage.transactions import Transaction
 log = structlog.get_logger("cluster")
 
 ANNOUNCED = b""
-"""The digest of a `Compare` that only says where."""
+"""Digest of a `Compare` that only announces the frame."""
 
 
 def keep(committer: Committer) -> Transaction:
-    """What is released now, to be read for a while; whoever keeps it has to `release` it."""
+    """Pin a snapshot at the commit index. The caller has to `release` it."""
     moment = committer.ledger.moment()
     kept = moment.begin()
-    moment.end()  # it stays for who reads it
+    moment.end()  # the snapshot stays pinned until its reader releases it
     return kept
 
 
 async def hashed(kept: Transaction, clock: Clock) -> bytes:
-    """The digest of what was kept, and let it go. Takes a small part of the loop.
+    """Return the digest of a pinned snapshot and release it. Takes a small share of the loop.
 
-    :raises EngineFailed: it can't be read
+    :raises EngineFailed: the state can't be read
     """
     try:
         slices = hash_in_slices(kept)
@@ -63,9 +63,9 @@ async def hashed(kept: Transaction, clock: Clock) -> bytes:
 
 
 class Comparing:
-    """A leader's part.
+    """The leader's part.
 
-    :param shippings: the links of the followers, as they are when it is called
+    :param shippings: returns the current replica senders
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Comparing:
         self._committer = committer
         self._shippings = shippings
         self.compared = 0
-        """How often a digest was said."""
+        """Number of completed comparisons."""
 
     async def run(self) -> None:
-        """Compare every so often, until this is cancelled."""
+        """Compare every `limits.COMPARE_SECONDS`, until cancelled."""
         while True:
             await asyncio.sleep(limits.COMPARE_SECONDS)
             try:
@@ -87,9 +87,9 @@ class Comparing:
                 self._runtime.noticed("comparing states", error)
 
     async def compare(self) -> None:
-        """Have all who are in sync compare their states with this one, unless it is large.
+        """Compare with all followers in sync, unless the state is above `limits.COMPARE_BYTES`.
 
-        :raises EngineFailed: this one can't be read
+        :raises EngineFailed: the state of this node can't be read
         """
         followers = [each for each in self._shippings() if each.standing is SyncStatus.IN_SYNC]
         if not followers or self._committer.ledger.engine.stored_bytes() > limits.COMPARE_BYTES:
@@ -104,10 +104,10 @@ class Comparing:
 
 
 class Compared:
-    """A follower's part, as long as one link lasts.
+    """The follower's part, for one link.
 
-    :param kept: called when what `bound` had held back may be shown
-    :param differs: told why, once, when the states differ
+    :param kept: called when frames that `bound` held back may be shown
+    :param differs: called once with the reason, when the states differ
     """
 
     def __init__(
@@ -122,15 +122,15 @@ class Compared:
         self._tell_kept = kept
         self._differs = differs
         self._at: int | None = None
-        """The frame that was announced."""
+        """The announced frame."""
         self._kept = False
-        """Whether the state at that frame was kept."""
+        """True if a snapshot was pinned at that frame."""
         self._theirs: bytes | None = None
         self._ours: bytes | None = None
         self._hashing: asyncio.Task[None] | None = None
 
     def hear(self, said: Compare) -> None:
-        """The leader has said where it compares, or what it has found."""
+        """Handle a `Compare` of the leader: an announcement or a digest."""
         if said.digest == ANNOUNCED:
             self.close()
             if said.seq >= self._committer.released_upto:
@@ -142,11 +142,11 @@ class Compared:
             self._judge()
 
     def bound(self, upto: int) -> int:
-        """How far may be shown now, of what may be: not past a frame whose state is to be kept."""
+        """Limit a commit index to the announced frame, until its snapshot is pinned."""
         return upto if self._at is None or self._kept else min(upto, self._at)
 
     def _released(self, sequence: int, lost: BaseException | None) -> None:
-        """What was announced is shown, or will not be."""
+        """The announced frame is shown here, or its release failed."""
         if self._at != sequence or self._kept:
             return
         if lost is None and self._committer.released_upto == sequence:
@@ -158,7 +158,7 @@ class Compared:
         self._runtime.loop.call_soon(self._tell_kept)
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Abandon the comparison under way."""
         if self._hashing is not None:
             self._hashing.cancel()
         self._at = self._theirs = self._ours = self._hashing = None

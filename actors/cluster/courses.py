@@ -1,8 +1,9 @@
-"""What a node that does not lead makes of what is agreed: whom it follows, or that it may lead.
+"""Decides the next role of a node that does not lead: follow, take the lead, or wait.
 
-What it remembers on its disk of the agreement is what it is held against: an etcd that was emptied,
-restored or made anew knows nothing of what was released, and would let anybody lead. And what is
-agreed is what its own log is held against: an older copy of its directory has its id.
+The node checks the state in etcd against its own memory on disk (the file CLUSTER). An etcd that
+was emptied, restored or rebuilt has lost the ISR, and could elect a node without all released
+frames. It also checks its own log against etcd: an older copy of its directory has the same node
+id.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ UNDECLARED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Somebody leads."""
+    """Follow the leader."""
 
     lead: Lead
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Nobody leads, and this node may: if the set is still what it was."""
+    """The lead is vacant: take it, if the ISR in etcd is still this one."""
 
     insync: InSync
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """There is nobody to follow, and nothing to do."""
+    """There is no leader to follow, and nothing to do."""
 
     why: str
     doubt: bool = False
-    """Whether it takes an operator to go on."""
+    """True if an operator has to decide."""
     lacks: bool = False
-    """Whether this node is in the set, and lacks what everybody in it holds."""
+    """True if this node is in the ISR, but lacks frames that each member holds."""
 
 
 Course = Follow | Take | Wait
 
 
 def doubt(memory: Cluster, agreed: Agreed) -> str | None:
-    """Why what is agreed is not to be believed; None: nothing speaks against it."""
+    """Return the reason to distrust the state in etcd, or None."""
     if memory.agreement is not None and agreed.cluster != memory.agreement:
         return "the agreement is another one: etcd was made anew, or VIA leads to another"
     if memory.doubts:
@@ -68,26 +69,29 @@ def doubt(memory: Cluster, agreed: Agreed) -> str | None:
 
 
 def was_set_back(memory: Cluster, agreed: Agreed) -> bool:
-    """Whether what is agreed was gone by long since: it is doubted from now on, also when its
-    revision has grown past what was heard. Another agreement says nothing of the one that was
-    known."""
+    """True if etcd was set back to a state older than this node has seen.
+
+    It is distrusted from then on, even when its revision has grown past the one seen. Another etcd
+    cluster is not set back: it holds no earlier state of this one.
+    """
     return memory.agreement == agreed.cluster and doubt(memory, agreed) is not None
 
 
 def was_ordered_since(memory: Cluster, agreed: Agreed) -> bool:
-    """Whether an operator has named who leads since all that this node has heard of.
+    """True if an operator has named a leader after everything that this node has seen.
 
-    An epoch above what it has heard was promised over a link, perhaps to who was named, whom this
-    node had not ceased to follow: where the agreement knows of so many, it is of that one.
+    A promised epoch above the seen revision came over a link, perhaps from the named leader, which
+    this node was still following. If the revision in etcd has reached that epoch, the epoch is one
+    of this etcd.
     """
     is_of_it = memory.revision < memory.promised <= agreed.revision
     return agreed.lineage > (memory.revision if is_of_it else max(memory.promised, memory.revision))
 
 
 def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:
-    """Why nobody may lead in an epoch; None: nothing speaks against it.
+    """Return the reason why an epoch must not be led in, or None.
 
-    :param ended: the newest epoch in the log here
+    :param ended: the newest epoch in this node's log
     """
     if epoch <= max(ended, memory.promised):
         return (
@@ -98,10 +102,11 @@ def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:
 
 
 def lack(log: History, agreed: Agreed) -> str | None:
-    """Rule 9: why who is in the set does not hold what its members hold; None: as far as was told,
-    it does.
+    """Rule 9: return the reason why this log lacks frames that the ISR holds, or None.
 
-    :param log: what is on the disk here
+    None also where etcd has no published commit index.
+
+    :param log: epoch history of this node's log
     """
     if agreed.released is None or holds(log, agreed.released):
         return None
@@ -125,13 +130,13 @@ def course(
     asked: bool,
     name: Callable[[str], str] = str,
 ) -> Course:
-    """What a node does that does not lead.
+    """Decide the next role of a node that does not lead.
 
-    :param log: what is on the disk here
-    :param coordinates: whether it was declared to: who never was never takes the lead, so that a
-        copy of a node's files leads nothing
-    :param asked: whether it takes a vacant lead at all: by itself, or since it was told to
-    :param name: what to call a node by its id
+    :param log: epoch history of this node's log
+    :param coordinates: True if the node was declared coordinating. No other node takes the lead, so
+        a copy of a node's files never leads
+    :param asked: True if it may take a vacant lead: PROMOTE is AUTO, or a statement has ordered it
+    :param name: returns the display name of a node id
     """
     why = doubt(memory, agreed)
     if why is not None:
@@ -144,7 +149,7 @@ def course(
                 why = "who leads does so in an epoch that was over already: etcd was set back"
                 return Wait(f"{why}; {NAME_ONE}", doubt=True)
             return Follow(agreed.lead)
-        # An epoch belongs to one run of one process: what another had is let lapse.
+        # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
         return Wait("this node led before it was started: its lease has not lapsed yet")
     if not may_take(agreed, node):
         members = ", ".join(sorted(map(name, agreed.insync.members)))

@@ -1,4 +1,4 @@
-"""Diagnostics of etcd for operators: what is known to be wrong with it, looked for now and then."""
+"""Diagnostics of etcd for operators: polls etcd for known faults and logs new ones."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from protocol.agreement import Agreement, NotAnswered
 log = structlog.get_logger("cluster")
 
 LOOK_SECONDS: Final = 3_600.0
-"""Somebody may have put another release in the place of one."""
+"""Interval of polls (s): an operator may have replaced etcd by another release."""
 AGAIN_SECONDS: Final = 60.0
 
 
 class Diagnostics:
     """On the loop only.
 
-    :param tell: told all that is known
+    :param tell: called with all known faults after each poll
     """
 
     def __init__(self, tell: Callable[[tuple[str, ...]], None]) -> None:
@@ -29,18 +29,18 @@ class Diagnostics:
         self._task: asyncio.Future[None] | None = None
 
     def look_at(self, door: Agreement) -> None:
-        """Look at what is behind a door from now on, and at no other."""
+        """Poll this etcd from now on, instead of the one before."""
         if self._task is not None:
             self._task.cancel()
         self._task = asyncio.ensure_future(self._look(door))
 
     async def end(self) -> None:
-        """Look at nothing any more."""
+        """Stop polling."""
         if self._task is not None:
             await end(self._task)
 
     async def _look(self, door: Agreement) -> None:
-        """What is new goes into the log."""
+        """Poll until cancelled; log each new fault once."""
         said: frozenset[str] = frozenset()
         while True:
             seconds = LOOK_SECONDS

@@ -1,5 +1,7 @@
-"""How those stand that follow a node, as INFO FOR NODE says it: what this node knows of each. What
-they know themselves is theirs to say."""
+"""Downstream replicas of a node, as INFO FOR NODE lists them.
+
+Shows only this node's view of them; each follower reports its own view itself.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,11 @@ from protocol.values import Value
 
 
 def downstream(member: Member, shippings: Shippings, clock: Clock) -> list[Value]:
-    """One entry for each node that follows this one, did while it has led and has its row still, is
-    copied from it, or is in its set; by their ids."""
+    """Return one entry for each follower, by node id.
+
+    Listed are attached nodes, nodes that followed during this leadership and still have a row,
+    nodes being copied, and members of the ISR.
+    """
     now_us, leadership = clock.monotonic_us(), member.leadership
     heard = member.all_followers.by_node
     attached, copied = shippings.by_node, shippings.copied

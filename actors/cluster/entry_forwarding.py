@@ -1,9 +1,8 @@
-"""Entries for the statement log and the audit trail that followers forward to who leads.
+"""Entry forwarding: statement-log and audit entries of followers, committed by the leader.
 
-A leader's part. It believes a follower that this has happened at that follower, and nothing else:
-at which node is known by the link that it came over. It takes so many in a second of each, however
-often that attaches, and holds one message of each at most: a follower that makes things up fills
-the room of one node.
+The leader's part. The leader trusts a follower only about events at that follower; its node id
+comes from the link. The rate for each node is limited across reconnects, and one message of each
+node is held at most. So a faulty or hostile follower fills only its own share.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from protocol.links import Entries, EntryTold
 from storage.entries import Entry
 
 AGAIN_SECONDS: Final = 1.0
-"""How often it is tried to commit what could not be: the disk is full, too few follow."""
+"""Interval of retrying a refused commit (s): the disk is full, or too few followers are attached.
+"""
 
 
 class EntryForwarding:
@@ -30,13 +30,15 @@ class EntryForwarding:
         self._monotonic_us = runtime.clock.monotonic_us
         self._committer = committer
         self._allowed: dict[str, tuple[float, int]] = {}
-        """By node, how many more it may bring at once, and when that was so. As many as rows."""
+        """Token bucket of each node: entries it may still send at once, and the time of that count
+        (µs). One for each row at most."""
 
     async def keep(self, node: str, said: Entries) -> None:
-        """Returns once all of it is committed and released; to be cancelled where this node leads
-        no more. What was brought before is not committed again.
+        """Commit the entries of a follower; return once they are released. Idempotent.
 
-        :param node: who has said it
+        Cancel it when this node no longer leads.
+
+        :param node: id of the follower
         """
         await self._its_turn(node, len(said.entries))
         batch = Batch(said.life, said.first, tuple(map(_noted, said.entries)))
@@ -58,7 +60,7 @@ class EntryForwarding:
 
 
 def told(noted: Noted) -> EntryTold:
-    """An entry as a message has it."""
+    """Return an entry in the form of a link message."""
     entry = noted.entry
     return EntryTold(
         noted.at_us, noted.user, noted.surface, noted.statement, noted.reason,  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""The task that follows one node in one epoch, for as long as that is the one to follow.
+"""The task that follows one leader in one epoch.
 
-Whom to follow is decided in `coordination.py`. A follower keeps to a leader that has vanished until
-somebody else leads: what that one sent before still counts, and it may come back.
+`coordination.py` decides which leader to follow. A follower keeps following a leader that has
+vanished until another one leads: frames received before still count, and the leader may come back.
 """
 
 from __future__ import annotations
@@ -16,42 +16,43 @@ from protocol.errors import Busy
 
 
 def detached() -> Busy:
-    """What who asks for the present is refused with, where nobody who leads is attached to."""
+    """Return the refusal of a linearizable read while this node is attached to no leader."""
     return Busy("nobody can say what is current: this node is attached to nobody who leads")
 
 
 class Receives(Protocol):
-    """One link to who leads: `receiving.py`."""
+    """A link to the leader: `receiving.py`."""
 
     epoch: int
-    """In which this node is attached; 0: it is not yet."""
+    """Leader epoch in which this node is attached; 0: not yet."""
 
     @property
     def is_told(self) -> bool:
-        """True if this node shows all that it may have shown before it attached."""
+        """True if this node shows every frame that it may have shown before it attached."""
 
     def ask_present(self) -> asyncio.Future[int]:
-        """What is present. :raises Busy: nobody can say, also from the future"""
+        """Ask the leader for its read index. :raises Busy: can't ask; also from the future"""
 
 
 class Follows(Protocol):
-    """Attaching again and again to one node: `attaching.py`."""
+    """Repeated attaching to one leader: `attaching.py`."""
 
     @property
     def standing(self) -> SyncStatus:
-        """How this node stands to it."""
+        """Sync status of this node."""
 
     @property
     def reason(self) -> str:
-        """Why it follows no more, or why the last link has ended."""
+        """Reason why it has stopped following, or why the last link ended."""
 
     @property
     def receiving(self) -> Receives | None:
-        """The link that there is."""
+        """The current link; None: there is none."""
 
     @property
     def heard_us(self) -> int:
-        """When who leads was heard last, by any link; never: when this began."""
+        """Monotonic time of the leader's last message on any link (µs); at first, the time of
+        creation."""
 
     @property
     def was_attached(self) -> bool:
@@ -59,17 +60,17 @@ class Follows(Protocol):
 
     @property
     def is_told(self) -> bool:
-        """True once this node shows all that it may have shown before it attached."""
+        """True once this node shows every frame that it may have shown before it attached."""
 
     def run(self) -> Awaitable[None]:
-        """Follow, until this is cancelled or another attempt would bring nothing."""
+        """Follow until cancelled, or until another attempt is useless."""
 
 
 class FollowTask:
-    """On the loop only. It begins when it is made.
+    """Starts when constructed. On the loop only.
 
-    :param node: the id of who is followed
-    :param epoch: in which that node leads; None: nobody has agreed on it
+    :param node: id of the leader
+    :param epoch: leader epoch; None: etcd knows of no leader
     """
 
     def __init__(self, node: str, epoch: int | None, follows: Follows) -> None:
@@ -80,12 +81,12 @@ class FollowTask:
 
     @property
     def standing(self) -> SyncStatus:
-        """How this node stands to who is followed."""
+        """Sync status of this node."""
         return self._follows.standing
 
     @property
     def is_attached(self) -> bool:
-        """Whether it is, at the moment: it knows what was released then."""
+        """True while this node is attached: it knows the leader's commit index at that time."""
         receiving = self._follows.receiving
         return receiving is not None and receiving.epoch > 0
 
@@ -96,27 +97,28 @@ class FollowTask:
 
     @property
     def is_told(self) -> bool:
-        """True once this node shows all that it may have shown before it attached."""
+        """True once this node shows every frame that it may have shown before it attached."""
         return self._follows.is_told
 
     @property
     def why(self) -> str | None:
-        """Why it is not attached, as was last found out; None: it is, or nothing is known yet."""
+        """Last known reason why it is not attached; None: it is, or no reason is known yet."""
         return None if self.is_attached else self._follows.reason or None
 
     @property
     def heard_us(self) -> int:
-        """When who is followed was heard last, on the monotonic clock; never: when this began."""
+        """Monotonic time of the leader's last message (µs); at first, the time of creation."""
         return self._follows.heard_us
 
     def silent_us(self, now_us: int) -> int:
-        """How long nothing was heard from who is followed."""
+        """Return the time since the leader's last message (µs)."""
         return now_us - self.heard_us
 
     def ask_present(self) -> asyncio.Future[int]:
-        """What who is followed has released, once it is sure that it leads.
+        """Ask the leader for its read index: its commit index, once it has confirmed that it still
+        leads.
 
-        :raises Busy: it can't be asked; also what the future is refused with
+        :raises Busy: the leader can't be asked; the future may fail with it too
         """
         receiving = self._follows.receiving
         if receiving is None:
@@ -124,10 +126,10 @@ class FollowTask:
         return receiving.ask_present()
 
     def check(self) -> None:
-        """Raises the bug that it has ended of, if it has."""
+        """Raise the bug that ended the task, if there is one."""
         if self._task.done() and not self._task.cancelled():
             self._task.result()
 
     async def end(self) -> None:
-        """Take nothing from it any more: nothing of its is on its way once this has returned."""
+        """Cancel the task. Nothing from the leader is in progress once this returns."""
         await end(self._task)

@@ -1,4 +1,4 @@
-"""What a leader knows of its followers: how far each is, and when it was last heard of."""
+"""Progress of each follower as the leader knows it: acknowledged frames and last contact."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from actors.cluster.leading import Leading
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """One of them, as it said last."""
+    """Progress of one follower, by its last message."""
 
     synced: int
-    """The last frame that is on its disk."""
+    """Last frame synced on its disk."""
     applied: int
-    """The last that it shows."""
+    """Last frame that it shows."""
     heard_us: int
-    """When it said so, on the monotonic clock."""
+    """Time of that message on the monotonic clock (µs)."""
     linked: bool = True
-    """Whether it is attached at the moment."""
+    """True while it is attached."""
 
 
 ATTACHES_US: Final = 500_000
-"""For so long who led before may take to attach to who leads now, however long it was not heard: it
-has given its lead up, say, and was followed by nobody."""
+"""Time (µs) that the previous leader has to attach to this one, however long it has been silent: it
+may have given up its lead, and then had no link here."""
 _NOBODY: Final = Follower(0, 0, 0, linked=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """All that have attached to this leader, by the ids of their nodes."""
+    """All followers that have attached to this leader, by node id."""
 
     by_node: Mapping[str, Follower] = field(default_factory=dict)
 
@@ -39,12 +39,11 @@ class Followers:
     def begun(
         cls, members: frozenset[str], now_us: int, followed: Mapping[str, int], behind_us: int
     ) -> Followers:
-        """Those of a leader that begins: it has heard of nobody, and gives each member of the set
-        as long as one that has fallen silent in this moment.
+        """Return the followers of a new leadership: each ISR member counts as heard just now.
 
-        :param followed: whom it followed until now, and when it heard of it last: mostly who led
-            before and is gone. It has been waited for while its lease lapsed, and has only the time
-            that it takes to attach
+        :param followed: the leader that this node followed, with the time of its last message. It
+            is most likely gone, and was waited for while its lease lapsed. So it has only
+            `ATTACHES_US` left
         """
         earliest_us = now_us - max(behind_us - ATTACHES_US, 0)
 
@@ -54,44 +53,47 @@ class Followers:
         return cls({node: Follower(0, 0, heard_us(node), linked=False) for node in members})
 
     def attached(self, node: str, agree: int, now_us: int) -> Followers:
-        """One came, or came back: its log agrees with this one's up to here. What it said before is
-        forgotten."""
+        """Note that a follower has attached, again or for the first time; earlier reports are
+        dropped.
+
+        :param agree: last frame that both logs share
+        """
         return self._with(node, Follower(agree, 0, now_us))
 
     def heard(self, node: str, synced: int, applied: int, now_us: int) -> Followers:
-        """One says how far it is."""
+        """Note a follower's progress report."""
         return self._with(node, Follower(synced, applied, now_us))
 
     def left(self, node: str) -> Followers:
-        """One is attached no more. What it holds it still holds."""
+        """Note that a follower has detached; its synced frames still count."""
         found = self.by_node.get(node)
         return self if found is None else self._with(node, replace(found, linked=False))
 
     def recent(self, now_us: int, behind_us: int) -> frozenset[str]:
-        """Those that were heard of within so long, whether or not they are attached still."""
+        """Return the nodes with a message within `behind_us`, attached or not."""
         return frozenset(
             node for node, one in self.by_node.items() if now_us - one.heard_us <= behind_us
         )
 
     @property
     def linked(self) -> frozenset[str]:
-        """Those that are attached."""
+        """Nodes that are attached."""
         return frozenset(node for node, one in self.by_node.items() if one.linked)
 
     def holding(self, upto: int) -> frozenset[str]:
-        """Those that hold all up to a frame."""
+        """Return the nodes that have synced all frames up to one."""
         return frozenset(node for node, one in self.by_node.items() if one.synced >= upto)
 
     def held_by(self, nodes: frozenset[str], upto: int) -> int:
-        """The last frame up to one that all of some nodes hold."""
+        """Return the last frame, at most `upto`, that all given nodes have synced."""
         return min([upto, *(self._of(node).synced for node in nodes)])
 
     def shown_by(self, nodes: frozenset[str], upto: int) -> bool:
-        """Whether all of some nodes show all up to a frame."""
+        """True if all given nodes show all frames up to one."""
         return all(self._of(node).applied >= upto for node in nodes)
 
     def furthest_lag(self, committed: int) -> int | None:
-        """How many commits the one that is furthest behind lacks; None: nobody is attached."""
+        """Return the largest lag of an attached follower, in commits; None: none is attached."""
         lags = [committed - one.synced for one in self.by_node.values() if one.linked]
         return max(0, *lags) if lags else None
 
@@ -105,13 +107,14 @@ class Followers:
 def wanted(
     leading: Leading, followers: Followers, trusted: frozenset[str], now_us: int, behind_us: int
 ) -> frozenset[str] | None:
-    """The set that a leader should ask for now; None: it has what it needs, or may ask for none.
+    """Return the ISR that the leader should ask for now; None: no change is needed, or possible.
 
-    Who is silent goes first, since nothing is released until then, or who lacks what all others in
-    the set hold. One of them at a time: each change is an answer of its own. All of them together
-    where none may go alone: one who stayed would have to know of the policy that lets them go.
+    Silent members leave first, since nothing is released until then; also members that lack frames
+    which all others hold. One member at a time, since each change gets its own answer. If none may
+    leave alone, all leave together: a member that stays might not know the policy that lets them
+    go.
 
-    :param trusted: the nodes that belong to the cluster, by its rows: others are no members
+    :param trusted: nodes of the cluster by its rows; other nodes are no members
     """
     recent = followers.recent(now_us, behind_us) & trusted
     leaving = [
@@ -129,8 +132,8 @@ def wanted(
 
 
 def replicating(leading: Leading, followers: Followers, now_us: int, behind_us: int) -> int:
-    """How many followers of the set were heard of within BEHIND: whether a commit would be released
-    is not asked of anybody else."""
+    """Return the number of ISR followers with a message within BEHIND; no other node counts for
+    ACKS."""
     recent = followers.recent(now_us, behind_us)
     return sum(member in recent for member in leading.members if member != leading.node)
 
@@ -138,9 +141,9 @@ def replicating(leading: Leading, followers: Followers, now_us: int, behind_us: 
 def lagging(
     followers: Followers, named: Collection[str], committed: int
 ) -> Iterator[tuple[str, int]]:
-    """By node, the commits that it lacks.
+    """Yield the lag of each follower, in commits, by node id.
 
-    :param named: the nodes that rows name: one that was dropped lacks nothing that anybody misses
+    :param named: nodes that have a row: the lag of a dropped node does not matter
     """
     for node, one in sorted(followers.by_node.items()):
         if node in named:

@@ -1,5 +1,4 @@
-"""A follower: whose frames it takes, and where its log and its leader's agree; and whether a log
-holds what was told to be released."""
+"""Follower state: the promised epoch, log matching with the leader (KIP-101), released frames."""
 
 from __future__ import annotations
 
@@ -14,35 +13,35 @@ __all__ = ["History", "Promised", "Reign", "frame_at", "holds", "joint", "last_o
 
 
 class Promised(NamedTuple):
-    """What a node has promised, on its disk, before it tells anybody its history and before it
-    writes a frame as a leader."""
+    """Durable promise of a node: made before it sends its epoch history, and before it writes a
+    frame as leader."""
 
     epoch: int
-    """Nobody of an older one is listened to."""
+    """Lowest leader epoch that this node accepts."""
 
     def takes(self, epoch: int) -> bool:
-        """Whether frames of a leader are taken."""
+        """True if frames of a leader of this epoch are accepted."""
         return epoch >= self.epoch
 
     def promise(self, epoch: int) -> Promised:
-        """Follow, or lead, in an epoch."""
+        """Return the promise for an epoch to follow or lead in."""
         assert self.takes(epoch), "an older epoch than was promised"
         return Promised(epoch)
 
 
 def last_of(history: History, epoch: int) -> Reign | None:
-    """What a history has of an epoch."""
+    """Return the end of an epoch in a history, or None."""
     at = bisect_right(history, epoch, key=lambda reign: reign.epoch) - 1
     return history[at] if at >= 0 and history[at].epoch == epoch else None
 
 
 def joint(ours: History, theirs: History) -> int:
-    """The last frame up to which two logs are the same; 0: they share none.
+    """Return the last frame up to which two logs are equal; 0: they share none.
 
-    An epoch has one leader, and a leader never takes a frame back: two logs that have frames of one
-    epoch are the same up to where the shorter of them ends in it.
+    An epoch has one leader, and a leader never rolls back a frame. So two logs with frames of one
+    epoch are equal up to the end of the shorter one in that epoch (KIP-101).
 
-    :raises Diverged: both end there with the same frame, and it is not the same
+    :raises Diverged: both end there at the same sequence with different frames
     """
     for reign in reversed(ours):
         other = last_of(theirs, reign.epoch)
@@ -58,16 +57,16 @@ def joint(ours: History, theirs: History) -> int:
 
 
 def frame_at(log: History, sequence: int) -> Released | None:
-    """What the frame at a sequence of a log is told as; None: the log has none there."""
+    """Return the epoch and sequence of a frame of the log; None: the log has no such frame."""
     at = bisect_left(log, sequence, key=lambda reign: reign.last)
     return Released(log[at].epoch, sequence) if sequence > 0 and at < len(log) else None
 
 
 def holds(log: History, released: Released) -> bool:
-    """Whether a log holds a frame that some leader has released, and with it all before.
+    """True if a log holds a released frame, and thus all frames before it.
 
-    Who has frames of its epoch has those that its leader wrote, from the first one on. The sequence
-    alone would say nothing: others may have written there, and released nothing of it.
+    A log with frames of an epoch holds those its leader wrote, from the first on. The sequence
+    alone proves nothing: another leader may have written unreleased frames there.
     """
     reign = last_of(log, released.epoch)
     return reign is not None and reign.last >= released.sequence
