@@ -1,8 +1,8 @@
 """Cluster: replication of one log to several nodes, with leader election and failover through etcd.
 
-etcd holds two facts (`protocol/agreement.py`): the leader with its epoch, and the in-sync replicas
-(ISR, as in Kafka). Frames go from node to node and never through etcd. There is no vote: a vacant
-lead goes to a member of the ISR, in one etcd transaction.
+etcd holds the leader with its epoch, the in-sync replicas (ISR, as in Kafka) and a published commit
+index (`protocol/agreement.py`). Frames go from node to node, never through etcd. There is no vote:
+a member of the ISR takes a vacant lead in one etcd transaction.
 
 | file | holds |
 |---|---|
@@ -52,8 +52,8 @@ Comments cite these rules by number:
    recent followers, writes are refused.
 2. A silent member leaves the ISR in etcd before anything is released without it. While a change is
    unanswered, the leader waits for the union of both sets.
-3. A vacant lead is taken in one transaction that compares the ISR. Each epoch is above all before
-   it.
+3. Only a member of the ISR takes a vacant lead, in one transaction that compares the ISR. Each
+   epoch is above all before it.
 4. The lease is renewed at a third of its length. The leader's deadline counts from the sending, on
    the boot-time clock, less a tenth.
 5. A promised epoch is on the disk before a follower sends its epoch history, and before a leader

@@ -1,10 +1,10 @@
-"""Asks the agreement, and moves this node from one life to the other.
+"""Coordination: polls etcd and moves this node from one role to the next.
 
     alone ── DEFINE FAILOVER ──▶ founding ──▶ leading ◀──▶ waiting ◀──▶ following
 
-One turn after the other: look at what is declared and what is agreed, decide (`courses.py`), carry
-it out. A leadership is one long turn: it renews its lease, asks for sets, and ends when somebody
-else leads or its lease is gone. A node that is in no cluster has no turn at all, and no timer.
+Each iteration reads the declarations and the state in etcd, decides (`courses.py`), and acts. A
+leadership is one long iteration: it renews its lease, asks for ISR changes, and ends when another
+node leads or the lease is over. A node in no cluster runs no iteration and has no timer.
 """
 
 from __future__ import annotations
@@ -63,29 +63,29 @@ from storage.tickets import CommitTicket
 log = structlog.get_logger("cluster")
 
 LOOK_SECONDS: Final = 1.0
-"""How often it is looked what is declared, and asked again what was not answered."""
+"""Interval of reading the declarations, and of asking an unresponsive etcd again (s)."""
 LEAD_SECONDS: Final = 20.0
-"""How long a statement waits for what it has asked for."""
+"""Time that a statement waits for its effect (s)."""
 ASKED_SECONDS: Final = 0.02
-"""How often it is looked whether it has come to what a statement waits for."""
+"""Interval of checking whether that effect has come (s)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """Said by itself to itself: begin."""
+    """Message of the actor to itself: start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What the actor has from the rest of the node.
+    """Functions of the rest of the node that the actor uses.
 
-    :ivar agreement: the door to what is agreed, from the addresses of a policy
-    :ivar follow: begins to follow a node: by its id, where it was reached at first, and the epoch
-    :ivar leads: told whether this node leads, when that changes
-    :ivar ask_way: what others say who are there, of where this node is to turn to
-    :ivar copy_anew: has the next start copy the store from a node; False: nobody knows where it is
-    :ivar compare: has the states of those who follow compared with this one's, for as long as it
-        leads
+    :ivar agreement: makes an etcd client from the addresses of a policy
+    :ivar follow: starts to follow a node, from its id, its first known address and the epoch
+    :ivar leads: called with True or False when this node starts or stops to lead
+    :ivar ask_way: asks other nodes for the addresses of the leader and of etcd
+    :ivar copy_anew: has the next start fetch a snapshot copy from a node; False: its address is
+        unknown
+    :ivar compare: compares the states of the followers with this one, while it leads
     """
 
     agreement: Callable[[Sequence[str]], Agreement]
@@ -98,15 +98,15 @@ class Ways:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A lead that was asked for by a statement."""
+    """A request of a statement for the lead."""
 
     force: bool
     forestalled: NotWritable | None = None
-    """Set where another node has taken it meanwhile."""
+    """Set when another node has taken the lead meanwhile."""
 
 
 class CoordinationActor(LoopActor):
-    """See the head of the file."""
+    """Runs the iterations, and handles the statements that change policy, lead or ISR."""
 
     def __init__(
         self,
@@ -127,44 +127,44 @@ class CoordinationActor(LoopActor):
         self._agreement: Agreement | None = None
         self._via: tuple[str, ...] = ()
         self._seen = 0
-        """The revision that was looked at last."""
+        """Revision of etcd that was handled last; 0: none."""
         self._asked: _Asked | None = None
-        """The lead that a statement asked for last."""
+        """The newest request of a statement for the lead."""
         self._takeover = Takeover(runtime.clock, committer, member, self._wait)
         self._diagnostics = Diagnostics(member.note_faults)
         self._lookup = AgreementLookup(runtime.clock, ways.agreement, ways.ask_way)
         self._copied_anew = False
-        """Whether the next start copies the store."""
+        """True if the next start copies the store."""
         self._gives_up = False
-        """Whether the node stops: it takes no lead any more."""
+        """True if the node is stopping: it takes no lead."""
         self._said: str | None = None
         self._succession = Succession(runtime.clock)
         self._leads = asyncio.Event()
-        """Set while this node leads, and its own first frame is released."""
+        """Set while this node leads and its first frame is released."""
         self._declaring = asyncio.Lock()
-        """Held by a statement that puts a policy into force."""
+        """Held by a statement that changes the policy."""
 
     def on_start(self) -> None:
-        """Begin."""
+        """Start the iterations."""
         tell(self.actor_ref, _Live())
 
     @handles(LookAgain)
     def look_again(self, _message: LookAgain) -> None:
-        """Have the next turn at once."""
+        """Run the next iteration at once."""
         self._woken.set()
 
     @handles(_Live)
     async def live(self, _message: _Live) -> None:
-        """Turn after turn, until the actor is stopped."""
+        """Run iterations until the actor is stopped."""
         member = self._member
-        if member.leadership is not None:  # of an actor before this one, which has failed
+        if member.leadership is not None:  # left by a predecessor that has failed
             await self._step_down(member.leadership, "what coordinates has failed")
         try:
             while True:
                 self._woken.clear()
                 try:
                     seconds = await self._turn()
-                except Refusal as refusal:  # a full disk, or one that comes at a bad moment
+                except Refusal as refusal:  # a full disk, or a temporary refusal
                     if not self._gives_up:
                         self._say("held up", f"{refusal.code}: {refusal.message}")
                     seconds = LOOK_SECONDS
@@ -173,7 +173,7 @@ class CoordinationActor(LoopActor):
                         await self._woken.wait()
         finally:
             if member.follow_task is not None:
-                # Whom the actor after this one follows it follows anew.
+                # The successor of this actor starts a follow task of its own.
                 member.why = "what coordinates this node has ended"
                 await self._follow_nobody()
             await self._diagnostics.end()
@@ -183,8 +183,10 @@ class CoordinationActor(LoopActor):
 
     @handles(Found)
     async def found(self, message: Found) -> CommitTicket | None:
-        """Returns once this node leads by the policy, or once one that takes the place of another
-        is committed. Nothing is waited for here that only another policy may bring.
+        """Handle DEFINE FAILOVER: return once this node leads by the policy, or has committed a
+        replacement.
+
+        A replacement is not waited for here, since its release may depend on the next policy.
 
         :raises BadRequest, Busy, NotEnoughReplicas, NotWritable: nothing has changed
         """
@@ -211,10 +213,10 @@ class CoordinationActor(LoopActor):
 
     @handles(Unfound)
     async def unfound(self, message: Unfound) -> CommitTicket | None:
-        """Go on alone, where a policy came with a backup.
+        """Handle DROP FAILOVER: drop a policy that came with a backup, and stay alone.
 
-        :raises Unknown: there is none
-        :raises NotImplementedHere: it is in force
+        :raises Unknown: there is no policy
+        :raises NotImplementedHere: the policy is in force
         :raises NotWritable: the node was never declared coordinating
         """
         member, committer = self._member, self._committer
@@ -238,11 +240,11 @@ class CoordinationActor(LoopActor):
 
     @handles(TakeLead)
     async def take_lead(self, message: TakeLead) -> None:
-        """Returns once this node leads.
+        """Handle DEFINE NODE LEADS STORE: return once this node leads.
 
-        :raises Unknown: there is no policy in force
-        :raises NotWritable: it may not: the text says why
-        :raises Busy: etcd does not answer, or it did not come to it in time
+        :raises Unknown: no policy is in force
+        :raises NotWritable: this node may not lead; the message says why
+        :raises Busy: etcd does not answer, or this node does not lead in time
         """
         member = self._member
         member.look_at_rows()
@@ -260,9 +262,11 @@ class CoordinationActor(LoopActor):
         await self._ask_to_lead(force=message.force)
 
     async def _ask_to_lead(self, *, force: bool = False, founds: bool = False) -> None:
-        """:param founds: a policy comes into force by it, and nothing ends that: who asks waits on
-        where followers are slow to come, and hears no refusal of it
-        :raises Busy: it did not come to it in time, or another statement has asked since
+        """Request the lead and wait until this node leads.
+
+        :param founds: a first policy comes into force by it, which can't be withdrawn: neither slow
+            followers nor a later request end the wait
+        :raises Busy: it does not lead in time, or another statement has requested the lead since
         """
         asked = self._asked = _Asked(force)
         self._woken.set()
@@ -284,10 +288,10 @@ class CoordinationActor(LoopActor):
 
     @handles(TakeOut)
     async def take_out(self, message: TakeOut) -> None:
-        """Returns once none of some nodes is in the set: from then on nothing waits for them.
+        """Return once none of the given nodes is in the ISR: from then on nothing waits for them.
 
-        :raises NotEnoughReplicas: too few would be left
-        :raises NotWritable: this node leads no more, or has taken the lead again since
+        :raises NotEnoughReplicas: too few members would be left
+        :raises NotWritable: this node no longer leads, or leads again in a later epoch
         """
         leadership = self._member.leadership
         if leadership is None:
@@ -299,7 +303,7 @@ class CoordinationActor(LoopActor):
                 while leadership.leading.waited_for & message.nodes:
                     await asyncio.sleep(ASKED_SECONDS)
                     if self._member.leadership is not leadership:
-                        # The set is another's to ask for: this node's again, it may be.
+                        # The ISR belongs to a later leadership, perhaps of this very node.
                         raise self._member.not_leading("nodes are let go on the node that leads")
         except TimeoutError:
             raise NotEnoughReplicas(
@@ -308,7 +312,7 @@ class CoordinationActor(LoopActor):
 
     @handles(GiveUpLead)
     async def give_up_lead(self, _message: GiveUpLead) -> None:
-        """See the message. Nothing is committed any more by now."""
+        """Give up the lead at the end of the node. Nothing is committed any more at this point."""
         leadership, self._gives_up = self._member.leadership, True
         if leadership is not None and self._agreement is not None:
             with suppress(TimeoutError):
@@ -318,7 +322,7 @@ class CoordinationActor(LoopActor):
     # --- turns ------------------------------------------------------------------------------------
 
     async def _turn(self) -> float | None:
-        """One of them; how long to rest behind it, None: until somebody says something."""
+        """Run one iteration. Return the delay before the next (s), or None to sleep until woken."""
         member = self._member
         member.look_at_rows()
         cluster = self._memory.stands
@@ -327,7 +331,7 @@ class CoordinationActor(LoopActor):
         if member.follow_task is not None:
             member.follow_task.check()
             member.note_told()
-        with suppress(DiskFull):  # it is remembered beside it, then
+        with suppress(DiskFull):  # the file CLUSTER keeps its copy of the policy then
             await self._memory.shows(self._committer.released_upto)
         policy = member.policy
         if policy is None:
@@ -337,7 +341,7 @@ class CoordinationActor(LoopActor):
         try:
             agreed = await self._heard(agreement)
             self._lookup.answered()
-            member.look_at_rows()  # the policy may have become another while that was waited for
+            member.look_at_rows()  # the policy may have changed during the wait
             await self._go_on(agreement, member.policy or policy, agreed, known)
         except NotAnswered as silence:
             self._say("etcd does not answer", str(silence))
@@ -357,7 +361,7 @@ class CoordinationActor(LoopActor):
         return self._agreement
 
     async def _heard(self, agreement: Agreement) -> Agreed:
-        """What is agreed, once it has changed or some time has gone by."""
+        """Return the state in etcd once it has changed, or after `LOOK_SECONDS`."""
         if not self._seen or self._asked is not None:
             return await agreement.look()
         looking = asyncio.ensure_future(agreement.changed(self._seen, LOOK_SECONDS))
@@ -371,9 +375,9 @@ class CoordinationActor(LoopActor):
     async def _go_on(
         self, agreement: Agreement, policy: Policy, agreed: Agreed, known: Cluster
     ) -> None:
-        """Carry out what follows from what is agreed.
+        """Act on the state in etcd.
 
-        :param known: what was remembered before that was asked: an answer may be overtaken
+        :param known: this node's memory from before the request: a later answer may overtake it
         """
         member, asked, memory = self._member, self._asked, self._memory
         self._seen = agreed.revision
@@ -418,12 +422,12 @@ class CoordinationActor(LoopActor):
         elif agreed.insync is not None or known.agreement is not None or known.upstream is None:
             self._wait(found)
         else:
-            # Nothing was agreed yet: whom it was copied from may have been stopped before, and say
-            # next that the policy is taken back.
+            # etcd is empty yet. The node that the store was copied from may have crashed while it
+            # put the policy into force, and may drop the policy next: follow it.
             await self._go_after(known.upstream.node, known.upstream, None)
 
     def _wait(self, found: Wait) -> None:
-        """Nobody is followed anew; who was followed is, still: it may lead without etcd."""
+        """Wait. A leader that this node follows is still followed: it may lead without etcd."""
         member = self._member
         if not isinstance(member.role, Follower | Founder):
             member.become(Waiting())
@@ -434,7 +438,7 @@ class CoordinationActor(LoopActor):
             self._say("this node does not take the lead", found.why)
 
     def _say(self, event: str, why: str) -> None:
-        """Into the log, once for each that is news."""
+        """Log a warning, once for each new reason."""
         if self._said != why:
             self._said = why
             log.warning(event, why=why)
@@ -442,7 +446,7 @@ class CoordinationActor(LoopActor):
     # --- following --------------------------------------------------------------------------------
 
     async def _keep_to_upstream(self, cluster: Cluster) -> None:
-        """No policy stands: follow whom the store was copied from."""
+        """Follow the node that the store was copied from, while no policy is in force."""
         if cluster.upstream is None:
             self._wait(Wait("no failover policy stands, and it was copied from nobody"))
             return
@@ -455,8 +459,8 @@ class CoordinationActor(LoopActor):
         if follow_task is not None and (follow_task.node, follow_task.epoch) == (node, epoch):
             return
         if self._copied_anew:
-            # Who leads now may have all that it lacks, and take it into the set; the next start
-            # drops its frames.
+            # A new leader may hold the missing log and add this node to the ISR, and the next start
+            # would drop the frames of an ISR member.
             return
         await self._follow_nobody()
         await self._lead_nobody(f"node {node} leads the store")
@@ -466,8 +470,11 @@ class CoordinationActor(LoopActor):
         self._said = None
 
     async def _have_copied(self, leader: str, insync: InSync | None) -> None:
-        """Have the store copied anew, where the leader's log is there no more that this
-        node lacks. Rule 2: no frame is dropped before this node is out of the set in etcd."""
+        """Have the store copied again, if the leader's log no longer holds frames that this node
+        lacks.
+
+        Rule 2: no frame is dropped before this node is out of the ISR in etcd.
+        """
         member = self._member
         if member.standing is not SyncStatus.COPY_FAILED or self._copied_anew:
             return
@@ -485,23 +492,23 @@ class CoordinationActor(LoopActor):
             await follow_task.end()
 
     async def _lead_nobody(self, why: str) -> None:
-        """What is not released here is another's to release, or to write anew."""
+        """Stop committing. Another leader releases or overwrites the unreleased frames."""
         await self._committer.begin_following(NotWritable(why, leader=[]))
 
     # --- taking the lead --------------------------------------------------------------------------
 
     async def _lead(self, agreement: Agreement, taken: Taken | None) -> None:
-        """Lead, from the promise to the end; None: there is nothing to lead."""
+        """Lead, from the promise of the epoch to the end; None: no lead was taken."""
         if taken is None:
             return
         policy, lease, agreed, by_order = taken
         lead, insync = agreed.lead, agreed.insync
         assert lead is not None and insync is not None, "it was taken with both"
         member, committer, follow_task = self._member, self._committer, self._member.follow_task
-        # Rule 2: who led before has been waited for already, while its lease lapsed.
+        # Rule 2: the previous leader has been waited for already, while its lease lapsed.
         followed = {} if follow_task is None else {follow_task.node: follow_task.heard_us}
         self._shippings.end_all()
-        # What an older leader has sent is on the disk or is not: nothing comes behind the promise.
+        # Frames of an older leader are on the disk or discarded: none is written after the promise.
         await self._follow_nobody()
         try:
             # Rule 5: promised on the disk before the first frame is written.
@@ -520,7 +527,7 @@ class CoordinationActor(LoopActor):
         committer.releasable = leadership.releasable
         try:
             why = await self._hold(leadership)
-        except Refusal as refusal:  # the node stops, its disk is full
+        except Refusal as refusal:  # the node stops, or its disk is full
             await self._step_down(leadership, refusal.message)
             await self._takeover.give_up(agreement, leadership)
             raise
@@ -529,12 +536,12 @@ class CoordinationActor(LoopActor):
             await self._takeover.give_up(self._reach(leadership.policy), leadership)
 
     async def _hold(self, leadership: Leadership) -> str:
-        """Lead, from its first frame on; answers why that is over.
+        """Lead from the first frame on. Return the reason for the end.
 
-        :raises Refusal: something here does not let it
+        :raises Refusal: a local fault prevents it
         """
         member, committer = self._member, self._committer
-        # Rule 7: a frame of its own epoch stands before everything that it commits.
+        # Rule 7: a frame of its own epoch precedes all that it commits.
         own = await committer.begin_leading(leadership.epoch)
         member.look_at_rows()
         policy = member.policy
@@ -552,16 +559,17 @@ class CoordinationActor(LoopActor):
         return await holding.until_over(own)
 
     async def _on_settled(self) -> None:
-        """All that was ever released is shown here."""
+        """Start to serve: every frame ever released is shown here."""
         leadership, kept = self._member.leadership, self._member.policy
         if leadership is not None and leadership.by_order and leadership.policy != kept:
-            # A new lineage: those who follow it have to know that it waits for nobody.
+            # A new lineage: commit the policy with ACKS 0, so that a follower that is elected later
+            # goes by it too.
             commit_policy(self._committer, self._member, leadership.policy, NODE)
         self._leads.set()
         await self._ways.leads(True)
 
     async def _step_down(self, leadership: Leadership, why: str) -> None:
-        """Somebody else leads, or may: nothing that was not released is answered any more."""
+        """Stop leading: another node leads, or may. No unreleased commit is answered any more."""
         member, committer = self._member, self._committer
         say = log.info if self._gives_up else log.warning
         say("leads no more", epoch=leadership.epoch, why=why)

@@ -1,13 +1,14 @@
-"""Copies of the store for nodes that join: a snapshot of what is released, in parts over a link.
+"""Snapshot copies for nodes that join: a snapshot of the released state, sent in parts over a link.
 
-Each node that asks has a snapshot of its own, in a file without a name, and the log behind it is
-kept meanwhile. A link that ends takes neither away: who comes back with the copy's id goes on where
-it was. Both go when the node has attached, when it asks for another, or when it has asked for
-nothing for `limits.COPY_KEPT_SECONDS`; the file of one that was sent to its end as soon as another
-node wants its room.
+Each node that asks gets its own snapshot, in an unnamed file; the log behind it is pinned
+meanwhile. Both outlive the link: a node that reconnects with the copy's id resumes at its offset.
 
-The snapshot is taken on the loop in slices, its file is written by a thread that gives way to the
-others: those who are served meanwhile wait no longer than beside a backup.
+Both are dropped when the node has attached, when it asks for another copy, or after
+`limits.COPY_KEPT_SECONDS` without a request. The file of a completed copy is dropped earlier if
+another node needs its room.
+
+The snapshot is read on the loop in slices, and a low-priority thread writes its file. So other
+requests wait no longer than beside a backup.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ log = structlog.get_logger("cluster")
 PART_BYTES: Final = limits.MIB
 ID_BYTES: Final = 16
 ALIVE: Final = Frames(0, 0)
-"""Said while a snapshot is taken."""
+"""Keep-alive message, sent while a snapshot is taken."""
 _PIN_US: Final = limits.LOG_PIN_SECONDS * 500_000
-"""A pin is taken anew before it lapses."""
+"""Age (µs) at which a log pin is renewed, before it expires."""
 
 Told = tuple[int, int, bytes]
-"""A reign: its epoch, the last frame of it, and that frame's digest."""
+"""An entry of the epoch history: the epoch, its last frame, and the digest of that frame."""
 
 
 class Taken(NamedTuple):
-    """A snapshot for a copy."""
+    """A snapshot taken for a copy."""
 
     at: Standing
     written: Written
@@ -66,42 +67,42 @@ class Taken(NamedTuple):
 
 
 class Giving:
-    """The copy of one node, from when it was asked for."""
+    """The copy for one node, from its request on."""
 
     def __init__(self, id: bytes, link: Link, now_us: int) -> None:
         self.id = id
         self.link = link
-        """The one that it was last asked for on."""
+        """Link of the newest request."""
         self.asked_us = now_us
-        """When it was last asked for, or a part of it sent; monotonic."""
+        """Monotonic time of the newest request or sent part (µs)."""
         self.taking: asyncio.Task[Taken]
         self.pin: Pin | None = None
-        """Of the log behind it."""
+        """Pin of the log behind the snapshot."""
         self.renewal: asyncio.TimerHandle | None = None
         self.was_whole = False
-        """Whether it was sent to its end."""
+        """True if it was sent to its end."""
         self.sent_bytes = 0
-        """All that was sent, what was sent again too."""
+        """Bytes sent, repeated parts included."""
 
     @property
     def failed(self) -> bool:
-        """Whether there is none, and will be none."""
+        """True if the snapshot could not be taken."""
         taking = self.taking
         return taking.done() and (taking.cancelled() or taking.exception() is not None)
 
     @property
     def has_file(self) -> bool:
-        """Whether it has room on the disk, or will have."""
+        """True if it uses room on the disk, or will."""
         if self.failed:
             return False
         return not self.taking.done() or self.taking.result().file.kept
 
     def drop_file(self) -> None:
-        """Keep what was sent to its end no longer, but the log behind it."""
+        """Drop the file of a completed copy, and keep the log behind it."""
         self.taking.result().file.close()
 
     def drop(self) -> None:
-        """Keep it no longer. Dropping twice is fine."""
+        """Drop the copy and its log pin. Idempotent."""
         if self.renewal is not None:
             self.renewal.cancel()
         if self.pin is not None:
@@ -111,17 +112,18 @@ class Giving:
 
 
 def _close_file(taking: asyncio.Task[Taken]) -> None:
-    """What it has ended with is known, also when nobody waits for it any more."""
+    """Close the file of an abandoned snapshot; retrieve its exception, so that asyncio logs none."""
     if not taking.cancelled() and taking.exception() is None:
         taking.result().file.close()
 
 
 class Copies:
-    """All copies that a node gives. See the head of the file. On the loop.
+    """All copies that a node gives. On the loop only.
 
-    :param files: begins an actor that writes their files, and no others: asked once, by the first
-    :param new_id: so many random bytes
-    :param history: the reigns of the log, the present one included
+    :param files: starts the actor that writes their files, and no other files; called once, for the
+        first copy
+    :param new_id: returns so many random bytes
+    :param history: returns the epoch history of the log, the present epoch included
     """
 
     def __init__(
@@ -144,21 +146,21 @@ class Copies:
         self._new_id = new_id
         self._history = history
         self._given: dict[str, Giving] = {}
-        """By the id of the node."""
+        """Copies by node id."""
         self._begun: Supervised[Any] | None = None
-        """The place of the actor that writes files, once there was a copy to give."""
+        """Supervisor of the file-writing actor, once there was a copy to give."""
         self._one = asyncio.Lock()
         """Held while a snapshot is taken: one at a time."""
         self._numbers = count(1)
-        """Of files that are kept."""
+        """Numbers of kept files."""
 
     @property
     def given(self) -> dict[str, Giving]:
-        """Those that are on their way, or kept for who goes on with them, by the id of the node."""
+        """Copies being sent, or kept for a node to resume, by node id."""
         return dict(self._given)
 
     def attached(self, node: str) -> None:
-        """A node follows, or its copy is of no use any more: it is kept no longer."""
+        """Drop the copy of a node: it has attached, or its copy is of no more use."""
         found = self._given.pop(node, None)
         if found is not None:
             found.drop()
@@ -170,14 +172,14 @@ class Copies:
         return self._begun
 
     def close(self) -> None:
-        """Give no more."""
+        """Drop all copies."""
         for node in list(self._given):
             self.attached(node)
 
     # --- one link -------------------------------------------------------------------------------
 
     async def accept(self, link: Link) -> None:
-        """What becomes of a link that another node has made, where nothing but copies is given."""
+        """Serve a link from another node, on a node that only gives copies."""
         wanted = await link.receive()
         if isinstance(wanted, Copy):
             await self.serve(link, wanted)
@@ -186,8 +188,8 @@ class Copies:
             link.send(Refused(refusal.code, refusal.message))
 
     async def serve(self, link: Link, asked: Copy) -> None:
-        """Answer a node that asked for the store: all parts from where it wants them, or why not.
-        Returns once it has them, or is gone."""
+        """Send the parts of the store from the requested offset, or refuse. Return once the node
+        has them, or is gone."""
         node = link.peer.node
         try:
             giving = self._giving(link, asked)
@@ -202,9 +204,9 @@ class Copies:
             link.send(Refused(refusal.code, refusal.message))
 
     def _giving(self, link: Link, asked: Copy) -> Giving:
-        """The copy that is asked for: the one that the node has a part of, if it is there still.
+        """Return the copy to send: the one to resume, if it still exists, or a new one.
 
-        :raises Busy: there are too many
+        :raises Busy: too many copies are being given
         """
         node, now_us = link.peer.node, self._clock.monotonic_us()
         found = self._given.get(node)
@@ -221,8 +223,11 @@ class Copies:
         return made
 
     def _make_room(self) -> None:
-        """There may be one more. One that was sent to its end gives way: most likely nobody comes
-        for it again. :raises Busy: there are too many on their way"""
+        """Make room for one more copy: the oldest completed one loses its file, since most likely
+        its node needs it no more.
+
+        :raises Busy: too many are being sent
+        """
         held = [one for one in self._given.values() if one.has_file]
         if len(held) < limits.COPIES:
             return
@@ -232,7 +237,7 @@ class Copies:
         min(whole, key=lambda one: one.asked_us).drop_file()
 
     async def _taken(self, giving: Giving) -> Taken:
-        """Its snapshot, once it is there; who asked is told meanwhile that it is being taken.
+        """Wait for the snapshot and return it. The requester gets keep-alive messages meanwhile.
 
         :raises Refusal: it can't be taken
         """
@@ -270,15 +275,15 @@ class Copies:
     # --- the snapshot ---------------------------------------------------------------------------
 
     async def _take(self, giving: Giving) -> Taken:
-        """Take it, with the log behind it kept from before on.
+        """Take the snapshot, with the log behind it pinned from before on.
 
         :raises DiskFull: there is no room for it beside the store
-        :raises Failed: the log is damaged at its commit
+        :raises Failed: the log is damaged at the commit of the snapshot
         """
         async with self._one:
             moment = self._committer.ledger.moment()
             view = moment.begin()
-            moment.end()  # it lasts until nobody reads it
+            moment.end()  # the snapshot lasts until `view` is released
             number, done = next(self._numbers), False
             try:
                 giving.pin = self._reads.pin(view.sequence + 1)
@@ -303,7 +308,7 @@ class Copies:
             ) from damage
 
     async def _write(self, view: Transaction, at: Standing) -> None:
-        """Read it in slices; each part is written while the next is read."""
+        """Read the snapshot in slices; each part is written while the next one is read."""
         store, files = self._store, self._files
         facts = SnapshotFacts(VERSION, store.id, store.created, self._clock.wall_us(), at)
         await ask(files.ref, Begin(facts, None, self._engine.stored_bytes()))
@@ -332,8 +337,8 @@ class Copies:
     # --- how long it is kept --------------------------------------------------------------------
 
     def _renew(self, node: str, giving: Giving) -> None:
-        """Keep a copy and the log behind it on, or let both go: nobody has asked for it for long,
-        or the log is gone already, for a full disk."""
+        """Renew the log pin of a copy. Drop both after a long time without requests, or if a full
+        disk has pruned that log."""
         if self._given.get(node) is not giving:
             return
         now_us = self._clock.monotonic_us()
@@ -362,9 +367,9 @@ def begin(
     doors: Doors,
     supervise: Callable[[Callable[[], ActorRef[Any]]], Supervised[Any]],
 ) -> Copies:
-    """What gives the copies of a node's store.
+    """Return the copies of a node's store.
 
-    :param supervise: begins an actor, and ends it with the node
+    :param supervise: starts an actor, and stops it with the node
     """
     directory, _, engine = store.parts
     fs, rng, tmp, key = doors.fs, doors.rng, directory.tmp_path, settings.key
@@ -381,7 +386,7 @@ def begin(
 
 
 async def _gone(link: Link) -> None:
-    """Return once the node has closed a link on which it has all that it asked for."""
+    """Return once the node has closed its link: it has all that it asked for."""
     with suppress(LinkClosed, TimeoutError):
         async with asyncio.timeout(limits.COPY_SILENT_SECONDS):
             await link.receive()

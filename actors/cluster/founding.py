@@ -1,19 +1,19 @@
-"""Puts a failover policy into force: DEFINE FAILOVER, and what is made of one that is changed.
+"""Puts the first failover policy into force: DEFINE FAILOVER on a node in no cluster.
 
-On a node that others copy, in this order, so that a stop anywhere in between leaves a store that
-either goes on as before or is led by nobody, and never by two:
+The order of steps matters: a crash between any two leaves a store that goes on as before, or has no
+leader, and never two leaders.
 
-1. Enough followers are in sync, etcd answers and knows of no set: else nothing is done.
-2. From here on nothing is released that they don't hold, and nobody else commits. The policy is
-   committed, and they show it: whichever of them leads one day knows by what.
-3. The file CLUSTER is written, with the policy and who holds everything. From here on this node
-   leads only what it has taken the lead of. A stop before leaves a store that takes no changes
-   until the statement is said again; one behind it is gone on from by the next start.
-4. The lead is taken, while there is no set: nobody else takes it then.
-5. The set is founded in etcd: this node and those followers. It is led from here on.
+1. Enough followers are in sync; etcd answers and holds no ISR yet. Otherwise nothing is done.
+2. From here on nothing is released that those followers don't hold, and no other commit is
+   accepted. The policy is committed and the followers show it, so a later leader among them has it.
+3. The file CLUSTER is written, with the policy and the first ISR. From here on this node leads only
+   with a lead in etcd. A crash before this step leaves a store that takes no changes until the
+   statement is repeated. After a crash behind it, the next start continues.
+4. The lead is taken while etcd holds no ISR: no other node takes it then.
+5. The first ISR is written to etcd: this node and those followers. It leads from here on.
 
-4 and 5 are `takeover.py`. Nothing was released since 3, so those who held everything then still do,
-however much later the set is written, and whoever asked for it.
+Steps 4 and 5 are in `takeover.py`. Nothing was released since step 3. So the members of step 3
+still hold everything, however late the ISR is written, and by whichever request.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from storage.tickets import CommitTicket
 log = structlog.get_logger("cluster")
 
 SHOWN_SECONDS: Final = 20.0
-"""How long followers that were in sync have to show the policy."""
+"""Time that followers in sync have to show the policy (s)."""
 
 
 class Founding:
-    """One DEFINE FAILOVER. On the loop only.
+    """Handles a first DEFINE FAILOVER. On the loop only.
 
-    :param who: whose statement it is
+    :param who: issuer of the statement
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Founding:
         self._who = who
 
     async def begin(self, agreement: Agreement) -> None:
-        """What comes before etcd is asked for anything; `Taking.first` goes on from there.
+        """Take steps 1 to 3; `Takeover.first` goes on from there.
 
         :raises BadRequest, Busy, NotEnoughReplicas, NotWritable, DiskFull: nothing was done, or it
             was undone
@@ -90,12 +90,15 @@ class Founding:
         except BaseException:
             await self._undo()
             raise
-        # Nothing is undone from here on: what etcd is asked for may be done at any later moment.
+        # Nothing is undone from here on: a request to etcd may take effect at any later moment.
         member.look_at_rows()
 
     def _releasable(self, members: frozenset[str], durable: int) -> int:
-        """What all of the first set hold. A follower that comes back says what it holds anew: what
-        is released stays so."""
+        """Return the highest frame that all members of the first ISR hold.
+
+        A follower that reconnects starts from a lower acknowledgement; the commit index never goes
+        back.
+        """
         held = self._member.followers.held_by(members, durable)
         return max(held, self._committer.released_upto)
 
@@ -112,7 +115,7 @@ class Founding:
         return agreed
 
     def _members(self) -> frozenset[str]:
-        """The followers of the first set. :raises NotEnoughReplicas: there are too few"""
+        """Return the followers of the first ISR. :raises NotEnoughReplicas: there are too few"""
         found = self._shippings.in_sync & self._member.nodes
         if len(found) < self._policy.acks:
             raise NotEnoughReplicas(
@@ -124,7 +127,7 @@ class Founding:
         return found
 
     async def _commit(self, members: frozenset[str]) -> int:
-        """Have the policy in the store, and have all members show it; answers where it stands."""
+        """Commit the policy and wait until all members show it. Return its sequence."""
         member, committer = self._member, self._committer
         ticket = commit_policy(committer, member, self._policy, self._who)
         try:
@@ -142,7 +145,7 @@ class Founding:
         return ticket.sequence
 
     async def _undo(self) -> None:
-        """Go on as before: nobody was told of the policy but followers."""
+        """Drop the policy and go on alone: only followers have seen it."""
         member, committer = self._member, self._committer
         try:
             commit_policy(committer, member, None, NODE, "the policy did not come into force")
@@ -153,7 +156,9 @@ class Founding:
             member.look_at_rows()
 
     async def _note(self, agreed: Agreed, founded: Founded) -> None:
-        """From here on this node is in a cluster, whatever happens to it. :raises DiskFull:"""
+        """Write the file CLUSTER: from here on this node is in a cluster, even after a crash.
+        :raises DiskFull:
+        """
         epoch = self._committer.ledger.epoch
         noted = Cluster(agreed.cluster, agreed.revision, epoch, True, founding=founded)
         await self._memory.begin(noted)
@@ -162,9 +167,9 @@ class Founding:
 def commit_policy(
     committer: Committer, member: Member, policy: Policy | None, who: Who, reason: str | None = None
 ) -> CommitTicket:
-    """Commit a policy, or that there is none; what an answer has to wait for.
+    """Commit a policy, or its removal. Return the ticket that the answer has to wait for.
 
-    :raises NotWritable, NotEnoughReplicas, Busy, DiskFull: as of any commit
+    :raises NotWritable, NotEnoughReplicas, Busy, DiskFull: as for any commit
     """
     member.commits_policy = True
     try:

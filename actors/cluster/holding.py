@@ -1,6 +1,6 @@
-"""Holding the lead: the lease is renewed, sets are asked for, and it is heard when it is over.
+"""Holds the lead: renews the lease, asks for ISR changes, and notices the end of the leadership.
 
-Nothing here decides: what follows from what was answered is said by the leadership itself.
+Runs the requests and timers; the decisions are in `leadership.py`.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from storage.tickets import CommitTicket
 log = structlog.get_logger("cluster")
 
 WATCH_SECONDS: Final = 10.0
-"""How long a request waits for the agreement to change."""
+"""Timeout of one watch request to etcd (s)."""
 PAUSE_SECONDS: Final = 1.0
-"""How long is waited for an etcd that does not answer."""
+"""Pause after a watch that etcd did not answer (s)."""
 WAITS_SECONDS: Final = 1.0
-"""How often it is looked who has waited for too long."""
+"""Interval of checking for commits that have waited too long (s)."""
 STALLS_SECONDS: Final = 0.25
-"""How often it is looked whether anything is released."""
+"""Interval of checking whether the commit index advances (s)."""
 READS_SECONDS: Final = 3.0
-"""Who only reads waits for so long, and BEHIND, for what is on its way while nothing is released:
-where another has just taken the lead followers are there in a moment."""
+"""Time (s), beside BEHIND, that a read waits for pending commits while nothing is released: after
+an election, followers attach within moments."""
 DECLARED_SECONDS: Final = 0.25
-"""How often it is looked whether this node is declared to lead still."""
+"""Interval of checking whether this node is still declared coordinating (s)."""
 AGAIN_PART: Final = 20
-"""A renewal that was not answered is sent again after this part of the lease."""
+"""An unanswered renewal is sent again after this fraction of the lease (1/n)."""
 TOLD_SECONDS: Final = 60.0
-"""How often it is told what is released, while nothing is a reason to tell it sooner. Each time is
-a revision of etcd, which keeps all of them unless it is told otherwise, and one that was emptied
-has to come beyond as many before anybody leads."""
+"""Interval of publishing the commit index in etcd, without an urgent reason (s). Each publication
+is a revision that etcd keeps until compaction. An etcd that was emptied has to grow past all of
+them before any node leads."""
 
 
 class _Known(NamedTuple):
-    """The newest known state of the agreement."""
+    """Newest known state of etcd, taken before a request."""
 
     memory: Cluster
-    """The same, as the file of the node holds it."""
+    """This node's memory of it, as in the file CLUSTER."""
     insync: int
-    """The revision of the set, which nobody else changes while this node leads."""
+    """Revision of the ISR. No other node changes it while this node leads."""
 
 
 class Holding:
-    """One lead, while it is held. On the loop only.
+    """Holds one lead. On the loop only.
 
-    :param agreement: the door, which another policy may have moved
-    :param settled: called once the first frame of its epoch is released
-    :param compare: compares the states of those who follow with this one's, after that
+    :param agreement: returns the etcd client, which a new policy may have changed
+    :param settled: called once the first frame of the epoch is released
+    :param compare: compares the states of the followers with this one, after that
     """
 
     def __init__(
@@ -84,18 +84,18 @@ class Holding:
         self._settled = settled
         self._compare = compare
         self._seen = 0
-        """The revision that was looked at last."""
+        """Revision of etcd that the watch returned last."""
         self._told_us = clock.boottime_us()
-        """When it was told last what is released, by the clock that no suspension stops."""
+        """Boot time (µs) at which the commit index was last published."""
         self._released, self._since_us = committer.released_upto, clock.monotonic_us()
-        """What is released, and since when nothing more is that is on the disk here."""
+        """Commit index, and the monotonic time since which it lags behind this disk (µs)."""
         self._silent = False
-        """Whether it was said that etcd does not answer."""
+        """True if the silence of etcd was logged."""
 
     async def until_over(self, own: CommitTicket) -> str:
-        """Hold it; answers why it is over.
+        """Hold the lead. Return the reason for its end.
 
-        :param own: of the first frame of its epoch
+        :param own: ticket of the first frame of the epoch
         """
         try:
             return await _first(
@@ -117,8 +117,8 @@ class Holding:
         return await never
 
     async def _declared(self) -> str:
-        """Rule 8: lead as long as this node is declared to. What it has committed is answered
-        before it gives its lead up, the row among it that says so."""
+        """Rule 8: lead while this node is declared coordinating. Before giving up, release all
+        commits, including the one that changes the declaration."""
         member, committer = self._member, self._committer
         while not self._leadership.gives_up or committer.released_upto < committer.committed:
             await asyncio.sleep(DECLARED_SECONDS)
@@ -127,8 +127,8 @@ class Holding:
         return NOT_COORDINATING
 
     async def _end_waits(self) -> str:
-        """Rule 1: what can't be released, since followers are lost or etcd is silent, stays on its
-        way; who asked for it hears that its outcome is unknown."""
+        """Rule 1: commits that can't be released, for want of followers or etcd, stay pending.
+        Their waiters get UnknownOutcome after a timeout."""
         committer, marks = self._committer, deque[tuple[int, int]]()
         committed = 0
         while True:
@@ -144,8 +144,7 @@ class Holding:
                 committer.end_waits(committed, began_us, StatementTimeout(why))
 
     async def _look_for_stalls(self) -> str:
-        """Where nothing is released for want of followers or of etcd, say so: nobody who only reads
-        has to wait for what is on its way."""
+        """Report stalls: while nothing is released, readers need not wait for pending commits."""
         committer, leadership = self._committer, self._leadership
         while True:
             await asyncio.sleep(STALLS_SECONDS)
@@ -164,8 +163,8 @@ class Holding:
                 log.info("releases again")
 
     def _is_late(self) -> bool:
-        """Whether something has been on the disk here for longer than it takes to go on without who
-        has fallen silent."""
+        """True if frames have been on this disk, unreleased, for longer than removing a silent
+        member takes."""
         committer, now_us = self._committer, self._clock.monotonic_us()
         released = committer.released_upto
         lacks_none = committer.durable_upto <= released
@@ -175,14 +174,14 @@ class Holding:
         return now_us - self._since_us > 2 * behind_us + int(WAITS_SECONDS * 1_000_000)
 
     def _unanswered(self, what: str, why: str) -> None:
-        """Into the log, once for each silence."""
+        """Log a warning, once for each silence of etcd."""
         if not self._silent:
             self._silent = True
             log.warning(what, why=why)
 
     async def _renew(self) -> str:
-        """Rule 4: a third of the lease, by the clock that no suspension stops, and the deadline
-        counts from when the request was sent. Rule 9: what is released is told with it."""
+        """Rule 4: renew at a third of the lease, on the boot-time clock; the deadline counts from
+        the sending. Rule 9: publish the commit index with the renewal."""
         soon = self._leadership.tells_soon
         while True:
             lease = self._leadership.lease
@@ -197,8 +196,8 @@ class Holding:
             try:
                 async with asyncio.timeout(lease.seconds / RENEWED_IN):
                     if lease.is_over(sent_us):
-                        # An etcd that hears and is not heard would keep the lease, and everybody
-                        # else from the lead, for a node that takes nothing by it.
+                        # Renew only if etcd can be heard. If requests arrive and answers are lost,
+                        # renewals would keep the lease, and other nodes from leading, in vain.
                         await self._agreement().look()
                         sent_us = self._clock.boottime_us()
                     agreed = await self._renewed(lease, at_once)
@@ -219,19 +218,22 @@ class Holding:
                 self._leadership.heard_told(agreed)
 
     async def _renewed(self, lease: Lease, at_once: bool) -> Agreed:
-        """Renew a lease, and what is agreed meanwhile: a leader of etcd that is cut off answers a
-        renewal by itself. So a majority is asked too, and only what it says shows that the lease is
-        worth something. Both at once: an etcd whose disk is slow has the time for each."""
+        """Renew the lease and return the state in etcd.
+
+        A partitioned etcd leader answers a renewal by itself. So a quorum is asked too, and only
+        that answer proves that the lease is valid. Both requests go out together, so that a slow
+        etcd disk has the full time for each.
+        """
         renewing = asyncio.ensure_future(self._agreement().renew(lease.id))
         telling = asyncio.ensure_future(self._tell(at_once))
         try:
-            await asyncio.gather(renewing, telling)  # which hears the fault of either, and of both
+            await asyncio.gather(renewing, telling)  # retrieves the exceptions of both
             return telling.result()
         finally:
             await end(renewing, telling)
 
     async def _tell(self, at_once: bool) -> Agreed:
-        """What is agreed. Where it is time to, what is released is told with the same request."""
+        """Return the state in etcd; if due, publish the commit index in the same request."""
         released = self._leadership.untold(self._committer.history())
         now_us = self._clock.boottime_us()
         is_due = at_once or now_us - self._told_us >= TOLD_SECONDS * 1_000_000
@@ -242,10 +244,10 @@ class Holding:
         return answer.agreed
 
     async def _ask_for_sets(self) -> str:
-        """Rule 2: whoever is silent is out of the set in etcd before anything is released without
-        it, and whoever holds everything comes in."""
+        """Rule 2: ask for ISR changes. A silent member is removed in etcd before anything is
+        released without it; a node that holds everything is added."""
         while True:
-            look_s = self._leadership.policy.behind_us / 4_000_000  # it may have been amended
+            look_s = self._leadership.policy.behind_us / 4_000_000  # the policy may change
             asked = self._leadership.asks(self._member.nodes)
             if asked is None:
                 self._leadership.news.clear()
@@ -258,7 +260,8 @@ class Holding:
             try:
                 answer = await self._agreement().change(self._leadership.epoch, revision, members)
             except NotAnswered as silence:
-                # It stays under way: reading the set would end nothing, for it may still arrive.
+                # The change stays under way: reading the ISR settles nothing, for the request may
+                # still arrive.
                 self._unanswered("a change of the set was not answered", str(silence))
                 await asyncio.sleep(look_s)
                 continue
@@ -269,11 +272,11 @@ class Holding:
                 return "another node leads"
             insync = self._leadership.leading.insync
             log.info("in sync", members=sorted(insync.members), done=answer.done)
-            with suppress(DiskFull):  # it is remembered with the next that is
+            with suppress(DiskFull):  # the next change that is saved includes this one
                 await self._memory.hears(answer.agreed)
 
     async def _watch(self) -> str:
-        """Hear of it when somebody else leads."""
+        """Watch etcd for another leader."""
         while True:
             known = self._known
             try:
@@ -290,13 +293,13 @@ class Holding:
 
     @property
     def _known(self) -> _Known:
-        """To be taken before a question: its answer may be overtaken by one to another."""
+        """Take it before a request: the answer may be overtaken by that to another request."""
         return _Known(self._memory.now, self._leadership.leading.insync.revision)
 
     async def _why_over(self, known: _Known, agreed: Agreed) -> str | None:
-        """Judge an answer of etcd, whatever was asked; None: this node leads on.
+        """Return the reason why the leadership is over by an answer of etcd; None: it goes on.
 
-        :param known: taken before that was asked
+        :param known: taken before the request
         """
         why = doubt(known.memory, agreed)
         if why is not None:
@@ -307,7 +310,7 @@ class Holding:
             return "another node leads"
         insync = agreed.insync
         if insync is None or insync.revision < known.insync:
-            # Its revision has grown past what was heard since it was set back.
+            # It was set back, and its revision has since grown past the one seen.
             with suppress(DiskFull):
                 await self._memory.doubts()
             return f"the agreement was set back: its set is one of before revision {known.insync}"
@@ -316,7 +319,7 @@ class Holding:
 
 
 async def _first(*ways: Coroutine[Any, Any, str]) -> str:
-    """What the first of some answers; the others are ended."""
+    """Return the result of the first coroutine that ends, and cancel the others."""
     tasks = [asyncio.ensure_future(way) for way in ways]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
-"""A follower's lag: whether all that it could have a moment ago is on its disk.
+"""Lag of a follower: is everything on its disk that it could have had a moment ago?
 
-That is all that a leader has on its own disk, and what a follower hears to be released. The newest
-of it never is there yet: it is on its way. So a goal is set from time to time, the end at that
-time, and the follower is late if it has not come to its goal in a second.
+For the leader's view, that is all on the leader's disk; for the follower's view, the commit index
+it has received. The newest frames are always still on their way. So the end of the log becomes a
+goal from time to time, and a follower that misses it for a second is late.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ LATE_US: Final = 1_000_000
 
 
 class Lag:
-    """Of a follower that has just attached.
+    """Lag of a follower that has just attached.
 
-    :param end: its first goal; until it has come there it is late, however soon that is
-    :param synced: the last frame on its disk
+    :param end: first goal; the follower is late until it gets there, however soon
+    :param synced: last frame on its disk
     """
 
     def __init__(self, end: int, synced: int) -> None:
         self._goal: int | None = None if synced >= end else end
         self._set_us: int | None = None
-        """When it was set; None: it is late already."""
+        """Time at which the goal was set (µs); None: it is late already."""
 
     def ends(self, upto: int, synced: int, now_us: int) -> None:
-        """So much it could have now, and so much is on its disk."""
+        """Note the last frame that it could have now, and the last on its disk."""
         if self._goal is None and synced < upto:
             self._goal, self._set_us = upto, now_us
 
     def synced(self, upto: int) -> None:
-        """All up to a frame is on its disk."""
+        """Note that all frames up to one are on its disk."""
         if self._goal is not None and upto >= self._goal:
             self._goal = self._set_us = None
 
     def is_late(self, now_us: int) -> bool:
-        """True if it lacks something that it could have had for more than a second."""
+        """True if it has lacked a frame for more than a second that it could have had."""
         if self._goal is None:
             return False
         return self._set_us is None or now_us - self._set_us > LATE_US
