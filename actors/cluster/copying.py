@@ -112,7 +112,7 @@ class Giving:
 
 
 def _close_file(taking: asyncio.Task[Taken]) -> None:
-    """Close the file of an abandoned snapshot; retrieve its exception, so that asyncio logs none."""
+    """Close the file of an abandoned snapshot; retrieve its exception, else asyncio logs it."""
     if not taking.cancelled() and taking.exception() is None:
         taking.result().file.close()
 

@@ -1,10 +1,11 @@
-"""A node joins: its directory becomes a copy of the store that other nodes have.
+"""Joining: fetches a snapshot copy of the store into a new directory.
 
-Nobody serves the directory meanwhile, and no actor is asked. What can pass by itself is waited for
-with growing pauses: a node that is not there, that does not lead, that gives too many copies
-already, a link that ends; whatever came until then is gone on with. Parts that are not what was
-sent are thrown away, and the copy begins anew. What cannot pass is told: a token that opens
-nothing, another key, a disk that is full.
+No actor runs and no request is served meanwhile. Temporary failures are retried with growing
+pauses: an unreachable node, a node that does not lead or gives too many copies, a broken link. The
+parts received so far are kept. If their checksum is wrong they are discarded, and the copy starts
+over.
+
+Permanent failures are raised: an invalid token, another key, a full disk.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ PASSING: Final = frozenset(code for code, refusal in CATALOGUE.items() if refusa
     "NotWritable",
     "UnknownOutcome",
 }
-"""What another node refuses with that it, or one beside it, may not refuse with later. What became
-of a token whose outcome is unknown is found out by bringing it again."""
+"""Error codes of another node that may pass with time, or at another node. Redeeming a token again
+settles an unknown outcome."""
 
 
 class NotGiven(Exception):
     """Another node has refused, for now.
 
-    :ivar source: who leads, as that one has said
+    :ivar source: the leader, as that node has reported it
     """
 
     def __init__(self, why: str, leads: Leads | None = None) -> None:
@@ -87,20 +88,20 @@ class NotGiven(Exception):
 
 
 class Place(Enum):
-    """What a directory is to a node that is told to join."""
+    """State of a directory at the start of a join."""
 
     EMPTY = "empty"
-    """It may be taken, or holds what is somebody else's: that is refused where it is taken."""
+    """Free, or with foreign files: the latter is refused when the directory is taken."""
     JOINING = "joining"
-    """A copy into it was begun, or is to be made anew."""
+    """With a copy that was begun, or is to be repeated."""
     JOINED = "joined"
-    """It holds a store, and its node is in a cluster."""
+    """With a store whose node is in a cluster."""
     STORE = "store"
-    """It holds a store of a node that is in none."""
+    """With a store whose node is in no cluster."""
 
 
 def place_of(fs: Fs, path: str) -> Place:
-    """What a directory is, without touching it."""
+    """Return the state of a directory, without touching it."""
     if is_joining(fs, path):
         return Place.JOINING
     if not fs.exists(f"{path}/STORE"):
@@ -117,18 +118,18 @@ async def join(
     links_of: Callable[[str, Identity], Links],
     given: Identity | None = None,
 ) -> Copied:
-    """Make a directory a copy of the store that other nodes have, from wherever it is.
+    """Make a directory a copy of the store of other nodes, from any stage of a join.
 
-    :param token: reads what brings it in; None: there is none. Asked where none was redeemed yet:
-        whoever goes on needs none, and what it was may be gone
-    :param key: what the store is sealed with; None: it is not
-    :param links_of: makes the links of a node, which is told by its id and by what it shows
-    :param given: that; None: the node makes its own
-    :raises BadRequest: the token is none, or there is none and it is needed. Of a new directory
-        nothing is made then
+    :param token: reads the join token; None: there is none. Called only while no token was
+        redeemed: a resumed join needs none, and the token may be gone
+    :param key: key that the store is sealed with; None: it is not sealed
+    :param links_of: makes the links of a node, from its id and the certificate it shows
+    :param given: certificate to show; None: the node makes its own
+    :raises BadRequest: the token is malformed, or missing and needed. A new directory is left
+        untouched then
     :raises NotJoined: the directory holds something. Nothing was changed
-    :raises WrongKey, StoreNotSealed, StoreDamaged, StoreLocked, StoreOpenToOthers: it can't be
-        taken
+    :raises WrongKey, StoreNotSealed, StoreDamaged, StoreLocked, StoreOpenToOthers: the directory
+        can't be taken
     :raises Refusal, StoreFault, EngineFailed, OSError: as `Joiner.join`
     """
     fs, clock, rng = doors.fs, doors.clock, doors.rng
@@ -149,7 +150,8 @@ def _invitation(token: Callable[[], str | None]) -> Invitation | None:
 
 
 def _identity(joining: JoiningDirectory, doors: Doors) -> Identity:
-    """The certificate of the node, which a new one makes: before it is trusted it is durable."""
+    """Return the certificate of the node, made if it is new. It is durable before any node trusts
+    it."""
     node, now = str(joining.now.node), instant(doors.clock.wall_us())
     return peer_identity.of_now(joining.directory, node, now, doors.rng).shown
 
@@ -157,9 +159,9 @@ def _identity(joining: JoiningDirectory, doors: Doors) -> Identity:
 class Joiner:
     """Makes a directory a copy.
 
-    :param joining: the directory, which stays the caller's to close
-    :param links: links made by it show the certificate of this node
-    :param world: told of the progress too
+    :param joining: the directory; the caller closes it
+    :param links: makes links that show the certificate of this node
+    :param world: receives the progress too
     """
 
     def __init__(self, joining: JoiningDirectory, links: Links, world: World) -> None:
@@ -168,25 +170,25 @@ class Joiner:
         self._world = world
         self._path = f"{joining.directory.tmp_path}/{COPIED}"
         self.fetched_bytes = 0
-        """Parts that have come, also those that came again."""
+        """Bytes of parts received, repeated ones included."""
         self._failures = 0
-        """Tries in a row that have brought it no farther …"""
+        """Consecutive attempts without progress …"""
         self._farthest = 0
-        """… than so many bytes: parts that had to come again are nothing new."""
+        """… beyond this offset (bytes): repeated parts are no progress."""
         self._coming: _Coming | None = None
-        """The file of the parts, from when somebody was first there to send some."""
+        """File of the parts, once a node was there to send some."""
 
     async def join(self, invited: Invitation | None) -> Copied:
-        """Come to the end of it, from wherever it is.
+        """Complete the copy, from any stage.
 
-        :param invited: what a token says; None: it was redeemed already
+        :param invited: content of the token; None: it was redeemed already
         :raises BadRequest: it was not
-        :raises SignInRefused: the token opens nothing
-        :raises WrongKey, StoreNotSealed: the store has another key. Where that is found before the
-            token is used up the directory is an empty one again, else as of `StoreTooNew`
-        :raises StoreTooNew: the store can't be used with what this node has. The directory is none
-        :raises CopyFailed: it was tried again and again; says why at last. The directory is no
-            store, and the same goes on with it
+        :raises SignInRefused: the token is invalid
+        :raises WrongKey, StoreNotSealed: the store has another key. If found before the token is
+            used up, the directory is empty again; else as for `StoreTooNew`
+        :raises StoreTooNew: this version can't use the store. The directory holds no store
+        :raises CopyFailed: too many attempts failed; the message has the last reason. The directory
+            holds no store; the same command resumes
         :raises DiskFull, EngineFailed, OSError: likewise
         """
         if self._joining.now.store is None:
@@ -195,7 +197,7 @@ class Joiner:
             try:
                 await self._until_done(lambda: self._redeem(invited))
             except (WrongKey, StoreNotSealed):
-                self._joining.give_up()  # the token is not used up: another key begins with it
+                self._joining.give_up()  # the token is still valid: try again with the right key
                 raise
         while True:
             try:
@@ -222,7 +224,7 @@ class Joiner:
     # --- again ----------------------------------------------------------------------------------
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something until it comes to its end. :raises CopyFailed: it does not"""
+        """Retry work until it succeeds. :raises CopyFailed: too many attempts failed"""
         while True:
             try:
                 await work()
@@ -248,11 +250,11 @@ class Joiner:
     # --- the token ------------------------------------------------------------------------------
 
     async def _redeem(self, invited: Invitation) -> None:
-        """Have this node trusted, and note of which store it will be one."""
+        """Redeem the token, so that the cluster trusts this node; record the id of the store."""
         problem: Exception = NotGiven("no address is known")
         where = invited.where
         sources = [Source("", tuple(where.addresses), (where.fingerprint,))]
-        for source in sources:  # one more for each who says that another leads
+        for source in sources:  # grows by the leader that a refusal names
             for address, pin in product(source.addresses, source.pins):
                 try:
                     store, node = await self._redeemed(address, pin, invited)
@@ -265,10 +267,10 @@ class Joiner:
         raise problem
 
     async def _redeemed(self, address: str, pin: str, invited: Invitation) -> tuple[str, str]:
-        """The store, and the node that was asked. A token that this very node has used, and did
-        not hear so, is answered again.
+        """Return the ids of the store and of the node that answered. Idempotent: a token that this
+        node has used is answered again, in case the first answer was lost.
 
-        :raises SignInRefused: the token opens nothing
+        :raises SignInRefused: the token is invalid
         :raises WrongKey, StoreNotSealed: the store has another key; the token is not used up
         """
         key, node = self._world.key, str(self._joining.now.node)
@@ -287,10 +289,10 @@ class Joiner:
     # --- the parts ------------------------------------------------------------------------------
 
     async def _fetch(self) -> None:
-        """Have all parts on the disk."""
+        """Receive all parts and sync them."""
         parts = self._joining.now.parts
         if parts is not None and parts.synced == parts.size:
-            return  # before this process began
+            return  # an earlier process has them all
         problems: list[Exception] = []
         sources = list(self._joining.now.sources)
         for source in sources:
@@ -324,9 +326,8 @@ class Joiner:
             link.close()
 
     async def _opened(self) -> _Coming:
-        """The file of the parts, as far as it is known to be what was sent. That is read once,
-        however many are asked for the rest: where it takes longer than a link waits, the next one
-        is asked by who has read it."""
+        """Return the file of the parts, cut to its verified prefix. It is read once for all
+        sources: if that takes longer than a link waits, the next source is asked at once."""
         if self._coming is None:
             parts = self._joining.now.parts
             coming = _Coming(self._world.fs.open(self._path, create=True))
@@ -357,7 +358,7 @@ class Joiner:
         try:
             digest = await self._take_each(link, coming, parts)
         except (LinkClosed, NotGiven, TimeoutError):
-            self._sync(coming)  # what has come need not come again
+            self._sync(coming)  # the received parts need not be sent again
             raise
         if (coming.size, coming.digest) != (parts.size, digest):
             self._begin_anew()
@@ -365,7 +366,7 @@ class Joiner:
         self._sync(coming)
 
     async def _take_each(self, link: Link, coming: _Coming, parts: Parts) -> bytes:
-        """Take parts until there are no more. Answers what is said to be the digest of them all."""
+        """Receive parts to the end. Return the digest that the sender gives for all of them."""
         synced = coming.size
         while True:
             message = await _next(link)
@@ -380,10 +381,10 @@ class Joiner:
             self._world.tick("copying the store", coming.size, parts.size)
 
     def _take(self, part: Part, coming: _Coming, parts: Parts) -> None:
-        """Put a part behind those that are there.
+        """Append a part.
 
-        :raises LinkClosed: it does not follow them
-        :raises WrongKey, StoreNotSealed, StoreTooNew: the copy is of no use here
+        :raises LinkClosed: it does not follow the parts received
+        :raises WrongKey, StoreNotSealed, StoreTooNew: the copy can't be used here
         """
         if part.offset != coming.size or coming.size + len(part.data) > parts.size:
             raise LinkClosed(f"a part came that begins at {part.offset}, not at {coming.size}")
@@ -395,7 +396,7 @@ class Joiner:
             self._farthest, self._failures = coming.size, 0
 
     def _sync(self, coming: _Coming) -> None:
-        """From here on it is gone on with, also by another process."""
+        """Make the received parts durable: another process resumes from here."""
         coming.file.sync()
         parts = self._joining.now.parts
         assert parts is not None, "some copy is on its way"
@@ -407,26 +408,26 @@ class Joiner:
         self._joining.note(store, parts=parts)
 
     def _note_sources(self, sources: Sequence[Source]) -> None:
-        """Who leads is asked first from now on."""
+        """Move the leader to the front of the recorded sources."""
         store = self._joining.now.store
         assert store is not None, "a source is of some store"
         self._joining.note(store, (sources[-1], *sources[:-1]), self._joining.now.parts)
 
     def _begin_anew(self) -> None:
-        """Nothing that came is of use."""
+        """Discard all received parts."""
         self._note(None)
         if self._coming is not None:
             self._coming.cut()
 
     def _require_room(self, needed: int) -> None:
-        """:raises DiskFull: the rest would not find room"""
+        """Check the free space. :raises DiskFull: the rest does not fit"""
         there = self._world.fs.room(self._joining.directory.tmp_path)
         if not there.holds(Room(needed, 1)):
             raise _no_room(needed)
 
 
 class _Coming:
-    """The file of the parts that have come."""
+    """File of the received parts."""
 
     def __init__(self, file: File) -> None:
         self.file = file
@@ -434,8 +435,10 @@ class _Coming:
         self.size = 0
 
     async def read(self, known: int) -> None:
-        """Go on with what is there: so many bytes of it are what was sent. What stands behind them
-        is cut off. The loop has its turn in between."""
+        """Read and hash the verified prefix; truncate the rest. Yields to the loop in between.
+
+        :param known: length of the prefix (bytes)
+        """
         known = min(known, self.file.size())
         while self.size < known:
             data = self.file.read(self.size, min(READ_BYTES, known - self.size))
@@ -446,11 +449,11 @@ class _Coming:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of all of it."""
+        """SHA-256 of the whole file."""
         return self._digest.digest()
 
     def add(self, data: bytes) -> None:
-        """Put something behind it. :raises OSError: as the disk says; it is what it was"""
+        """Append bytes. :raises OSError: the disk failed; the file is unchanged"""
         try:
             self.file.append(data)
         except OSError:
@@ -460,15 +463,17 @@ class _Coming:
         self.size += len(data)
 
     def cut(self) -> None:
-        """Throw all of it away."""
+        """Truncate the file to nothing."""
         self.file.truncate(0)
         self._digest = sha256()
         self.size = 0
 
 
 def _go_on_to(refused: Exception, sources: list[Source]) -> bool:
-    """Ask who leads as well, where who was asked has said who does; False: nothing new was said.
-    A node is asked once in a row, whatever others say of it."""
+    """Add the leader that a refusal names to the sources. False: it is known already.
+
+    A node is asked once per attempt, however often others name it.
+    """
     source = refused.source if isinstance(refused, NotGiven) else None
     if source is None or len(sources) > limits.REPLICAS:
         return False
@@ -479,12 +484,12 @@ def _go_on_to(refused: Exception, sources: list[Source]) -> bool:
 
 
 async def _next(link: Link) -> Message:
-    """The next that is said, signs of life aside.
+    """Return the next message, keep-alives skipped.
 
-    :raises NotGiven: it is a refusal that may pass
-    :raises CopyFailed: one that does not
+    :raises NotGiven: a refusal that may pass
+    :raises CopyFailed: a refusal that does not
     :raises LinkClosed: there is no more
-    :raises TimeoutError: nothing was said for long
+    :raises TimeoutError: the sender is silent
     """
     while True:
         async with asyncio.timeout(limits.COPY_SILENT_SECONDS):

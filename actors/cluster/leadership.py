@@ -1,8 +1,7 @@
-"""One leadership of this node: what it releases, whom it hears, and which set it asks for.
+"""Leadership of this node, from election to end: its commit index, followers and requested ISR.
 
-What may be released and which set may be asked for is decided by `leading.py` and `followers.py`;
-here the world is told to them, and they are listened to. It goes on from where `begun` says to when
-somebody else leads, and is never gone on with after that.
+The decisions are pure functions in `leading.py` and `followers.py`; this class feeds them events
+and holds their state. It is used from `begun` until another node leads, and never again after that.
 """
 
 from __future__ import annotations
@@ -28,20 +27,21 @@ from protocol.failover import Policy
 log = structlog.get_logger("cluster")
 
 _NOT_BEGUN: Final = 1 << 62
-"""A sequence that no frame has."""
+"""Sequence above that of every frame."""
 _UNKNOWN: Final = 1 << 30
-"""More followers than there are: nobody leaves the set before those who stay know the policy."""
+"""Number above that of all followers: no member leaves the ISR before the remaining ones have the
+policy."""
 
 
 class Leadership:
     """On the loop only.
 
-    :param lease: that the lead was taken with
-    :param released: the last frame that is shown here
-    :param changed: called when more may be released
-    :param followed: whom this node followed until now, and when it heard of it last, on the
-        monotonic clock
-    :param by_order: whether a lineage begins with it, that is this node alone
+    :param lease: lease of the lead
+    :param released: last frame shown here
+    :param changed: called when the commit index may advance
+    :param followed: the node that this node followed so far, with the monotonic time of its last
+        message (µs)
+    :param by_order: True if it begins a lineage, with this node alone
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Leadership:
         self._clock = clock
         self.policy = policy
         self.lease = lease
-        # Until its own first frame has a sequence nothing is released: see `begun`.
+        # Nothing is released until its own first frame has a sequence: see `begun`.
         self._leading = Leading(node, epoch, policy.acks, insync, own=_NOT_BEGUN, released=released)
         self._policies: list[tuple[Policy, int, int]] = []
         """Earlier policies of this leadership, oldest first."""
@@ -69,50 +69,53 @@ class Leadership:
         others = self._leading.members - {node}
         self.followers = Followers.begun(others, clock.monotonic_us(), followed, policy.behind_us)
         self.news = asyncio.Event()
-        """Set when there may be another set to ask for."""
+        """Set when there may be an ISR change to ask for."""
         self.rounds = Rounds(lambda: self._leading.waited_for - {node})
         self.tells_soon = asyncio.Event()
-        """Set when what is released should be told in etcd before the next renewal is due."""
+        """Set when the commit index should be published in etcd before the next renewal is due."""
         self._told: Released | None = None
-        """What stood there when it was last heard."""
+        """Published commit index, as last read from etcd."""
         self._unwanted: list[tuple[frozenset[str], Callable[[], bool]]] = []
-        """Nodes that are kept out whatever they say, and what tells whether that is over."""
+        """Nodes kept out of the ISR, each with a function that returns True when that ends."""
         self.stalled: Stalled | None = None
-        """Why nothing is released, as was last looked at; None: it is."""
+        """Reason why nothing is released, as of the last check; None: no stall."""
         self.gives_up = False
-        """Whether it is given up as soon as what was committed is released: nothing more is."""
+        """True if the lead is given up once all commits are released; no more are accepted."""
 
     # --- what it is -------------------------------------------------------------------------------
 
     @property
     def leading(self) -> Leading:
-        """As it stands."""
+        """Current leader state."""
         return self._leading
 
     @property
     def epoch(self) -> int:
-        """In which it leads."""
+        """Leader epoch."""
         return self._leading.epoch
 
     @property
     def own(self) -> int | None:
-        """The sequence of the first frame of its epoch; None: it has none yet."""
+        """Sequence of the first frame of its epoch; None: not written yet."""
         own = self._leading.own
         return None if own == _NOT_BEGUN else own
 
     @property
     def is_settled(self) -> bool:
-        """Whether its own first frame is released."""
+        """True if the first frame of its epoch is released."""
         return self._leading.is_settled
 
     @property
     def may_be_over(self) -> bool:
-        """Whether somebody else may lead by now: reads go on, nothing is committed."""
+        """True if the lease is over, so that another node may lead: reads go on, commits are
+        refused."""
         return self.lease.is_over(self._clock.boottime_us())
 
     def check_replicated(self) -> None:
-        """Rule 1: with fewer followers than were promised nothing is written that could not be
-        released. :raises NotEnoughReplicas:"""
+        """Rule 1: check that enough followers are recent for a commit to be released.
+
+        :raises NotEnoughReplicas: fewer than ACKS
+        """
         found = self._replicating(self.policy)
         if found < self.policy.acks:
             raise NotEnoughReplicas(
@@ -124,21 +127,21 @@ class Leadership:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether what is written now could not be released."""
+        """True if too few followers are recent for a new commit to be released."""
         return not self.hears_enough(self.policy)
 
     def look_for_stall(
         self, trusted: frozenset[str], name: Callable[[str], str], *, is_late: bool
     ) -> Stalled | None:
-        """See whether it is `stalled`. :param trusted, name, is_late: as of `stalls.stall`"""
+        """Update and return `stalled`. :param trusted, name, is_late: as for `stalls.stall`"""
         recent = self.followers.recent(self._clock.monotonic_us(), self.policy.behind_us)
         self.stalled = stall(self._leading, self.policy, recent, trusted, name, is_late=is_late)
         return self.stalled
 
     def check_may_go(self, nodes: frozenset[str]) -> None:
-        """Whether some nodes may leave the set.
+        """Check that the given nodes may leave the ISR.
 
-        :raises NotEnoughReplicas: it would be too small
+        :raises NotEnoughReplicas: the rest would be too small
         :raises BadRequest: this node is one of them
         """
         if self._leading.node in nodes:
@@ -156,20 +159,20 @@ class Leadership:
             )
 
     def goes_by(self, policy: Policy) -> None:
-        """Go by the policy that stands in the log here, whether or not it was released: the one who
-        led before may have gone by it already. Before anything is released."""
+        """Use the policy of this log, released or not, because the previous leader may have used
+        it. Called before anything is released."""
         self.policy = policy
         self._leading = replace(self._leading, acks=policy.acks)
 
     def amend(self, policy: Policy) -> Callable[[], None]:
-        """Go by another policy; answers how to go by the one before. The lease lasts as it did
-        until the lead is taken another time.
+        """Use another policy; return a function that restores the one before. The lease keeps its
+        length until the next election.
 
-        Where fewer followers are to hold everything, the set is not made that small before those
-        who stay have it in their logs: `amended`. Whoever of them leads next may release by it
-        then; by the policy before nothing would be released ever again.
+        If ACKS decreases, the ISR does not shrink that far before all remaining members have the
+        policy in their logs (`amended`). Any of them may lead next; under the old policy it could
+        never release anything.
 
-        :raises NotEnoughReplicas: the set is too small for it
+        :raises NotEnoughReplicas: the ISR is too small for it
         """
         found = self._leading.fewest - 1
         if found < policy.acks:
@@ -181,12 +184,12 @@ class Leadership:
             )
         standing, depth = self._leading, len(self._policies)
         self._policies.append((self.policy, standing.acks_before, standing.amended))
-        # Where all hold its own first frame they know what it goes by now.
+        # Once its first frame is released, all members have its present policy in their logs.
         before_it = 0 if standing.is_settled else standing.acks_before
         self._go_by(policy, max(standing.acks, before_it), _NOT_BEGUN)
 
         def take_back() -> None:
-            if len(self._policies) > depth:  # else one before it was, and this one with it
+            if len(self._policies) > depth:  # else an earlier one was rolled back, and this with it
                 before = self._policies[depth]
                 del self._policies[depth:]
                 self._go_by(*before)
@@ -201,7 +204,7 @@ class Leadership:
         self._changed()
 
     def hears_enough(self, policy: Policy) -> bool:
-        """Whether it has heard as many lately as a policy wants."""
+        """True if enough followers are recent for a policy."""
         return self._replicating(policy) >= policy.acks
 
     def _replicating(self, policy: Policy) -> int:
@@ -209,44 +212,53 @@ class Leadership:
         return replicating(self._leading, self.followers, now_us, policy.behind_us)
 
     def amended(self, sequence: int) -> None:
-        """The policy that it goes by is in this frame."""
+        """Note the frame that holds the policy in use."""
         self._leading = replace(self._leading, amended=sequence)
         self.news.set()
 
     # --- what it releases -------------------------------------------------------------------------
 
     def begun(self, own: int) -> None:
-        """The first frame of its epoch has this sequence. Who holds that has the policy that this
-        node goes by in its log; of nobody else is that known, nor what others went by before."""
+        """Note the first frame of the epoch.
+
+        A node that holds it has this leader's policy in its log. Of other nodes that is unknown, as
+        are the policies of earlier leaders.
+        """
         self._leading = replace(self._leading, own=own, acks_before=_UNKNOWN, amended=own)
         self._changed()
 
     def releasable(self, durable: int) -> int:
-        """What may be released of what is durable here. The committer's question."""
+        """Advance the commit index and return it; the committer calls this.
+
+        :param durable: last frame synced on this disk
+        """
         self._leading = self._leading.wrote(durable).release()
         return self._leading.released
 
     def untold(self, history: History) -> Released | None:
-        """What is to be told in etcd to be released; None: it stands there.
+        """Return the commit index to publish in etcd; None: it is published already.
 
-        :param history: of the log here
+        :param history: epoch history of this node's log
         """
         released = frame_at(history, self._leading.released)
         return None if released == self._told else released
 
     def heard_told(self, agreed: Agreed) -> None:
-        """What is agreed while this node leads."""
+        """Note the published commit index in an answer of etcd."""
         self._told = agreed.released
 
     # --- whom it hears ----------------------------------------------------------------------------
 
     def attached(self, node: str, agree: int) -> None:
-        """A follower has come: its log agrees up to here."""
+        """Note that a follower has attached.
+
+        :param agree: last frame that both logs share
+        """
         self._leading = self._leading.attached(node, agree)
         self.followers = self.followers.attached(node, agree, self._clock.monotonic_us())
         if self._leading.has_gone_back(node):
-            # Nothing can be taken back of what it was waited for. What is told keeps it from the
-            # lead until it holds that again, in the set or out of it.
+            # Commits that it had acknowledged are released, and can't be rolled back. The commit
+            # index in etcd bars it from the lead until it holds them again, in the ISR or out.
             released = self._leading.released
             log.error(
                 "a member of the set lacks what was released",
@@ -258,10 +270,10 @@ class Leadership:
         self.news.set()
 
     def heard(self, node: str, synced: int, applied: int, heard_us: int) -> None:
-        """A follower says how far it is.
+        """Note a follower's progress report.
 
-        :param heard_us: since when it owes nothing, on the monotonic clock: who answers, and brings
-            nothing to its disk, is as good as silent
+        :param heard_us: monotonic time since which it owes nothing. A follower that answers but
+            syncs nothing counts as silent
         """
         self._leading = self._leading.heard(node, synced)
         before = self.followers
@@ -271,40 +283,41 @@ class Leadership:
             self.news.set()
 
     def left(self, node: str) -> None:
-        """A follower is attached no more."""
+        """Note that a follower has detached."""
         self.followers = self.followers.left(node)
         if node in self._leading.members:
-            # Until it is back, or out of the set, nothing is released that it has not acknowledged.
-            # So no copy that is older than this will hold all that is told now.
+            # Nothing that it has not acknowledged is released until it is back, or out of the ISR.
+            # So an older copy of its directory will lack the commit index published here.
             self.tells_soon.set()
 
     # --- the set ----------------------------------------------------------------------------------
 
     def keeps_out(self, nodes: frozenset[str], is_over: Callable[[], bool]) -> None:
-        """Rule 2: some nodes go, whatever they say, and don't come in before their rows are gone or
-        their certificates are revoked.
+        """Rule 2: remove nodes from the ISR, and keep them out until their rows are gone or their
+        certificates revoked.
 
-        :param is_over: whether what lets them go has ended. Committed, and they belong here no more
-            in that moment; or not, and they are taken in again
+        :param is_over: returns True when the statement that removes them has ended. If it was
+            committed, they no longer belong to the cluster from that moment; otherwise they may
+            rejoin
         """
         self._unwanted.append((nodes, is_over))
         self.news.set()
 
     def _wants(self, trusted: frozenset[str]) -> frozenset[str]:
-        """Those nodes that belong here, and which nobody takes out."""
+        """Return the nodes of the cluster that no statement is removing."""
         self._unwanted = [one for one in self._unwanted if not one[1]()]
         return trusted.difference(*(nodes for nodes, _ in self._unwanted))
 
     def asks(self, trusted: frozenset[str]) -> tuple[int, frozenset[str]] | None:
-        """The set to ask for now, and the revision that it is conditional on; None: nothing.
+        """Return the ISR to ask for, and the revision it is conditional on; None: no change.
 
-        :param trusted: nodes that belong here: `Member.nodes`
+        :param trusted: nodes of the cluster: `Member.nodes`
         """
         leading = self._leading
         trusted = self._wants(trusted)
         if leading.asked is not None:
-            # Rule 2: the answer to the last change did not come. It stays under way, and both sets
-            # are waited for, until a later write is answered.
+            # Rule 2: the last change is unanswered. It stays under way, and both sets are waited
+            # for, until a later write is answered.
             return leading.insync.revision, leading.again
         members = wanted(
             leading, self.followers, trusted, self._clock.monotonic_us(),
@@ -316,7 +329,7 @@ class Leadership:
         return leading.insync.revision, members
 
     def answered(self, answer: Answered) -> bool:
-        """The last change was answered. False: this node leads no more."""
+        """Handle the answer to the last ISR change. False: this node no longer leads."""
         found = self._leading.answered(answer)
         if isinstance(found, Deposed):
             return False

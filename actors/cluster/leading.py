@@ -1,16 +1,16 @@
-"""A leader: what it may release, and how the set of those in sync changes under it.
+"""Leader state: the commit index and ISR changes. Immutable; each event returns a new value.
 
-- A frame is released when it is synced here and acknowledged by all who are waited for, and only
-  while the set is as large as was promised.
-- A member that has been silent for too long is asked out of the set. Nothing is released without it
-  before that is answered.
-- A follower that holds all that was ever released is asked into the set: behind the leader's own
-  first frame, that is all that it has released; before that, whoever holds that frame.
-- A member that holds less than what was released is an older copy of itself: it is asked out of the
-  set, and comes back in as others do.
-- While what was asked for has no answer, both sets are waited for; the set that it had is asked for
-  then, for an answer to that ends the doubt whichever of both was written.
-- Whoever hears that another leads, or nobody, is deposed.
+- A frame is released when it is synced here and acknowledged by all waited-for nodes, and only
+  while the ISR has at least ACKS followers.
+- A member that is silent for too long is asked out of the ISR. Nothing is released without it
+  before etcd has answered.
+- A follower that holds every frame ever released is asked into the ISR. After the leader's own
+  first frame, that is every frame up to the commit index; before, every frame up to that first one.
+- A member that holds less than the commit index runs on an older copy of its directory. It is asked
+  out of the ISR, and rejoins as others do.
+- While a change is unanswered, both sets are waited for, and the old set is asked for. An answer to
+  that settles which of both was written.
+- A leader that learns of another leader, or of a vacant lead, is deposed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from protocol.agreement import Agreed, Answered, InSync
 
 
 def may_take(agreed: Agreed, node: str) -> bool:
-    """Whether a node may take the lead, as far as what is agreed goes: nobody has it, and the node
-    is known to hold everything. That the set is the same still is a condition of the taking."""
+    """True if a node may take the lead by the state in etcd: the lead is vacant, and the ISR has
+    the node. The transaction compares the ISR again."""
     return agreed.lead is None and agreed.insync is not None and node in agreed.insync.members
 
 
 class Deposed(Enum):
-    """It does not lead any more, or may not know that it does."""
+    """This node no longer leads, or can't know that it does."""
 
     DEPOSED = "deposed"
 
@@ -40,125 +40,132 @@ DEPOSED: Final = Deposed.DEPOSED
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """A leadership, from the frame that began it."""
+    """State of one leadership, from its first frame on."""
 
     node: str
-    """Who leads: the id made with its directory."""
+    """Id of this node, made with its directory."""
     epoch: int
     acks: int
-    """On how many followers everything must be that is released."""
+    """Number of followers that must hold each released frame."""
     insync: InSync
-    """As it was last answered."""
+    """The ISR, as etcd last answered."""
     own: int
-    """The sequence of the first frame of this epoch."""
+    """Sequence of the first frame of this epoch."""
     synced: int = 0
-    """The last frame that is on the disk here."""
+    """Last frame synced on this disk."""
     held: tuple[tuple[str, int], ...] = ()
-    """By follower, the last frame that it has acknowledged to this leader."""
+    """Last frame that each follower has acknowledged to this leader."""
     asked: frozenset[str] | None = None
-    """The set of a change that has not been answered."""
+    """The ISR of an unanswered change."""
     released: int = 0
-    """The last frame that this leader has released."""
+    """Commit index: the last frame that this leader has released."""
     acks_before: int = 0
-    """As many followers were promised, or more, by a policy …"""
+    """ACKS of an earlier policy, at least …"""
     amended: int = 0
-    """… that another has replaced, which is in this frame or before it."""
+    """… which counts for nodes without this frame: the newest policy is in it or before it."""
 
     # --- what it may release ----------------------------------------------------------------------
 
     @property
     def members(self) -> frozenset[str]:
-        """Who is in the set, itself among them."""
+        """The ISR, this node included."""
         return self.insync.members | {self.node}
 
     @property
     def waited_for(self) -> frozenset[str]:
-        """Who has to hold what is released. While a change has not been answered nobody knows which
-        of both sets the next leader will come from."""
+        """Nodes that have to hold a frame before its release: both sets while a change is
+        unanswered, since the next leader may come from either."""
         return self.members | (self.asked or frozenset())
 
     @property
     def fewest(self) -> int:
-        """How many are in the set at least: a change that has not been answered may be in force."""
+        """Smallest possible size of the ISR: an unanswered change may be in force."""
         return min(len(self.members), len(self.asked or self.members))
 
     @property
     def is_enough(self) -> bool:
-        """Whether the set is as large as was promised. It may have been when a commit came in, and
-        be no more when that is to be released: it is asked again then."""
+        """True if the ISR has ACKS followers. Checked again at release, since members may have left
+        after the commit."""
         return len(self.members) >= 1 + self.acks
 
     @property
     def releasable(self) -> int:
-        """The last frame that may be released now."""
+        """Highest frame that may be released now."""
         if not self.is_enough:
             return self.released
         acknowledged = dict(self.held)
         others = (acknowledged.get(each, 0) for each in self.waited_for if each != self.node)
         upto = min([self.synced, *others])
-        # What was released before it led is not known here: its own first frame says so of all
-        # that stands before it.
+        # Raft §5.4.2: the commit index of earlier leaders is not known here. The release of its own
+        # first frame releases every frame before it.
         return max(self.released, upto) if upto >= self.own else self.released
 
     @property
     def is_settled(self) -> bool:
-        """Whether its own first frame is released: it knows what is, and may answer reads as
-        current."""
+        """True if its own first frame is released: it knows the commit index, and may serve
+        linearizable reads."""
         return self.released >= self.own
 
     # --- what it hears ----------------------------------------------------------------------------
 
     def wrote(self, sequence: int) -> Leading:
-        """All up to a frame is on the disk here."""
+        """Note that all frames up to one are synced here."""
         return replace(self, synced=max(self.synced, sequence))
 
     def heard(self, follower: str, sequence: int) -> Leading:
-        """A follower has all up to a frame on its disk, as this leader's log has it."""
+        """Note that a follower has synced all frames up to one of this log."""
         known = dict(self.held)
         known[follower] = max(known.get(follower, 0), sequence)
         return replace(self, held=tuple(sorted(known.items())))
 
     def attached(self, follower: str, sequence: int) -> Leading:
-        """A follower came, or came back: its log agrees with this one up to here, and what it said
-        before is forgotten."""
+        """Note that a follower has attached, and up to which frame both logs agree. Drops its
+        earlier acknowledgements."""
         known = dict(self.held) | {follower: sequence}
         return replace(self, held=tuple(sorted(known.items())))
 
     def release(self) -> Leading:
-        """What may be released is."""
+        """Advance the commit index as far as allowed."""
         return replace(self, released=self.releasable)
 
     # --- the set ----------------------------------------------------------------------------------
 
     def may_add(self, follower: str) -> bool:
-        """Whether a set with a follower may be asked for: one that holds all that was ever
-        released. A new leader does not know what was; it had all of it before its own first frame,
-        and so has who holds that. So one that comes back makes the set large enough again, where
-        another is gone that would have to hold that frame."""
+        """True if a follower may be asked into the ISR: it holds every frame ever released.
+
+        A new leader does not know the commit index. But it held all released frames before its own
+        first one, and so does each follower that holds that frame. So a returning follower can
+        restore the ISR's size when another member that would have to hold that frame is gone.
+        """
         holds_all = dict(self.held).get(follower, -1) >= max(self.released, self.own)
         return self.asked is None and follower not in self.members and holds_all
 
     def has_gone_back(self, member: str) -> bool:
-        """Whether a member has said that it holds less than what was released. Nothing is released
-        without it, so it did hold that: the directory that it has now is an older one."""
+        """True if a member reports less than the commit index.
+
+        Nothing is released without it, so it did hold those frames: its directory is an older copy.
+        """
         held = dict(self.held).get(member)
         return member in self.insync.members and held is not None and held < self.released
 
     def may_remove(self, *gone: str) -> bool:
-        """Whether a set without some members may be asked for. One that is too small could release
-        nothing, and whoever stays may have to lead."""
+        """True if the given members may be asked out of the ISR.
+
+        A smaller ISR than ACKS demands could release nothing, and any remaining member may have to
+        lead.
+        """
         left = self.members.difference(gone)
         are_others = bool(gone) and self.node in left and self.members.issuperset(gone)
         least = self.acks if self._all_know(left) else max(self.acks, self.acks_before)
         return self.asked is None and are_others and len(left) >= 1 + least
 
     def _all_know(self, nodes: frozenset[str]) -> bool:
-        """Whether some nodes have the policy in their logs that stands now."""
+        """True if all given nodes have the present policy in their logs."""
         held = dict(self.held) | {self.node: self.synced}
         return all(held.get(node, 0) >= self.amended for node in nodes)
 
     def changes(self) -> Iterator[frozenset[str]]:
-        """The sets that may be asked for now, of those it has heard of."""
+        """Yield the sets that may be asked for now, from the followers heard of."""
         for follower, _ in self.held:
             if self.may_add(follower):
                 yield self.members | {follower}
@@ -167,20 +174,20 @@ class Leading:
                 yield self.members - {member}
 
     def asks(self, members: frozenset[str]) -> Leading:
-        """A set is asked for from now on, conditional on `epoch` and `insync.revision`."""
+        """Note that a set was asked for, conditional on `epoch` and `insync.revision`."""
         assert self.asked is None, "a change is under way"
         return replace(self, asked=members)
 
     @property
     def again(self) -> frozenset[str]:
-        """What to ask for when an answer did not come: the set it had. Whichever of both is written
-        first, the other is refused; reading the set would tell nothing, for the first may still
-        arrive."""
+        """The set to ask for when an answer is missing: the old one. After either write, the other
+        one is refused. Reading the ISR settles nothing, because the first request may still arrive.
+        """
         return self.members
 
     def answered(self, answer: Answered) -> Leading | Deposed:
-        """What it asked for last was written, or was not. Nobody waits for the answer to what was
-        asked for before."""
+        """Handle the answer to the newest change, done or refused. Answers to earlier changes are
+        not awaited."""
         agreed = answer.agreed
         if agreed.lead is None or agreed.lead.epoch != self.epoch or agreed.insync is None:
             return DEPOSED

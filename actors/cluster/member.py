@@ -1,4 +1,4 @@
-"""What this node is to its cluster: for everybody on the loop who asks before doing something.
+"""Cluster member: this node's role and its checks before a write, a read or an answer. On the loop.
 
 `role.py` has the roles, `coordination.py` moves the node from one to the next; nothing here waits.
 """
@@ -52,30 +52,30 @@ _SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
 
 
 class Figures(NamedTuple):
-    """What is counted of a cluster, as this node knows it."""
+    """Cluster metrics, as this node knows them."""
 
     leads: bool
     epoch: int
     lease_seconds: float
-    """What is left of the lease that it leads by."""
+    """Remaining time of the leader's lease (s)."""
     followers: int
-    """That are attached."""
+    """Number of attached followers."""
     lags: tuple[tuple[str, int], ...]
-    """By follower, how many commits it lacks."""
+    """Lag of each follower, in commits."""
     in_sync: bool
-    """Whether it follows, and has all that was released."""
+    """True if it follows, and has all released frames."""
     held_up: bool
-    """Whether no changes come to be in its cluster, as far as it knows."""
+    """True if its cluster accepts no changes, as far as it knows."""
 
 
 class Member:
     """On the loop only.
 
-    :param store: the store's id
-    :param memory: what it has to remember of its cluster
-    :param copy_anew: has the next start copy the store, from one of some nodes
-    :param only_looks: whether it is there for a command that looks at a store, follows nobody and
-        leads nobody: what it finds to be released is what it shows
+    :param store: id of the store
+    :param memory: durable cluster memory
+    :param copy_anew: has the next start copy the store, from one of the given nodes
+    :param only_looks: True for a command that only reads a store: it neither follows nor leads, and
+        shows the released state it finds
     """
 
     def __init__(
@@ -98,67 +98,68 @@ class Member:
         self.copy_anew = copy_anew
         self.only_looks = only_looks
         self.begins_anew = asyncio.Event()
-        """Set once what the directory holds is no store any more: its node has to be started again,
-        and copies the store first."""
+        """Set once the directory counts as no store any more: the node has to restart, and copies
+        the store first."""
         self.kept: Kept | None = None
-        """The policy, as it was last looked at."""
+        """The stored policy, as last read."""
         alone = memory.stands is None
         self._role: Role = Alone() if alone else Waiting()
         self._heard_us: int | None = None
-        """Monotonic time of the last word of a leader in earlier roles; None: there was none."""
+        """Monotonic time of the last message of a leader in earlier roles (µs); None: there was
+        none."""
         self.why = "" if alone else "the node has just been started"
-        """Why it waits."""
+        """Reason why it waits."""
         self.lacks = False
-        """Whether that is since it lacks what it held: it goes on following whom it followed."""
+        """True if this replica lost frames it once acknowledged. It keeps following its leader."""
         self._was_told = alone or only_looks
         self._by_row: tuple[str, ...] = ()
-        """The roles that this node's row names: those of a node that was told none itself."""
+        """Roles in this node's row; they count unless the node has roles of its own."""
         self.commits_policy = False
-        """Whether a commit is the one that a policy comes into force with."""
+        """True during the commit that puts a policy into force."""
         self.followers = Followers()
-        """Of a node that others copy, as long as no policy stands."""
+        """Followers of this node while no policy is in force."""
         self.agreement_faults: tuple[str, ...] = ()
-        """What is known to be wrong with where the nodes agree, in words."""
+        """Known faults of etcd, as text."""
         self.news = asyncio.Event()
-        """Set, while a policy comes into force, when a follower was heard of."""
+        """Set when a follower reports while a policy comes into force."""
 
     # --- what it is -------------------------------------------------------------------------------
 
     @property
     def node(self) -> str:
-        """Its id."""
+        """Id of this node."""
         return self._roles.node_id
 
     @property
     def role(self) -> Role:
-        """See `role.py`."""
+        """Current role, as in `role.py`."""
         return self._role
 
     def become(self, role: Role) -> None:
-        """Take another role. What is known of leaders outlives the one before."""
+        """Take another role. The knowledge about leaders is kept."""
         self.note_told()
         self._heard_us = self._leader_heard_us
         self._role = role
 
     @property
     def life(self) -> Life:
-        """The word for its role."""
+        """Name of its role."""
         return self._role.life
 
     @property
     def leadership(self) -> Leadership | None:
-        """By which it leads, or is about to; None: it does not."""
+        """Present leadership, from the election on; None: it does not lead."""
         return self._role.leadership
 
     @property
     def follow_task(self) -> FollowTask | None:
-        """With which it follows another node; None: it follows none."""
+        """Task that follows another node; None: it follows none."""
         return self._role.follow_task
 
     @property
     def _leader_heard_us(self) -> int | None:
-        """Return the monotonic time of the last word of a leader; None: none since the start.
-        Where it leads, or is alone, no other node knows more."""
+        """Monotonic time of the last message of a leader (µs); None: none since the start. While it
+        leads, or is alone, that is the present time: no other node knows more."""
         role = self._role
         if isinstance(role, Alone | Leader):
             return self._clock.monotonic_us()
@@ -167,19 +168,19 @@ class Member:
         return self._heard_us
 
     def is_silent(self, for_us: int) -> bool:
-        """True if it has heard no leader for so long."""
+        """True if no leader was heard for so long."""
         heard_us = self._leader_heard_us
         return heard_us is None or self._clock.monotonic_us() - heard_us >= for_us
 
     @property
     def is_told(self) -> bool:
-        """True if it shows, since it was started, all that it may have shown before."""
+        """True if it shows every frame that it may have shown before its restart."""
         self.note_told()
         return self._was_told
 
     def note_told(self) -> None:
-        """Look whether it knows that by now: it does for good, also when whom it follows is gone
-        before anybody asks."""
+        """Check whether `is_told` has become true. It stays so, even if the followed leader is gone
+        before the next check."""
         if not self._was_told:
             leads = self.leadership is not None and self.leadership.is_settled
             follows = self.follow_task is not None and self.follow_task.is_told
@@ -187,22 +188,25 @@ class Member:
 
     @property
     def policy(self) -> Policy | None:
-        """The one in force, or that comes into force. One that another store was given, which a
-        backup brought, is not."""
+        """The policy in force, or coming into force. A policy of another store, brought by a
+        backup, does not count."""
         kept, stands = self.kept, self.memory.stands
         if stands is None:
             return None
         return stands.policy(None if kept is None or kept.store != self.store else kept.policy)
 
     def is_in_force(self, kept: Kept) -> bool:
-        """Whether a policy that is kept was put into force, for this store."""
+        """True if a stored policy was put into force, for this store."""
         stands = self.memory.stands
         return kept.store == self.store and stands is not None and not stands.founds
 
     @property
     def coordinates(self) -> bool:
-        """Rule 8: whether it was declared to take the lead, to itself or by its row. A restored
-        copy has the rows of the cluster, none of them its own, and no roles: it leads nothing."""
+        """Rule 8: True if it was declared coordinating, on itself or by its row.
+
+        A restored copy has the rows of the cluster, but none of its own, and no roles: it never
+        leads.
+        """
         return self._coordinates(self._by_row)
 
     def _coordinates(self, by_row: tuple[str, ...]) -> bool:
@@ -211,17 +215,17 @@ class Member:
 
     @property
     def standing(self) -> SyncStatus | None:
-        """How it stands to whom it follows; None: it follows nobody."""
+        """Sync status of this node; None: it follows no node."""
         return None if self.follow_task is None else self.follow_task.standing
 
     @property
     def is_stranded(self) -> bool:
-        """Whether it shows what is not in its leader's history."""
+        """True if it shows frames that are not in its leader's history."""
         return self.standing is SyncStatus.STRANDED
 
     @property
     def waits_for(self) -> str | None:
-        """What it waits for, and what helps; None: nothing."""
+        """Reason why it waits, with the remedy; None: it does not wait."""
         if self.is_stranded:
             return self.stranded
         if self.leadership is not None:
@@ -236,8 +240,7 @@ class Member:
 
     @property
     def is_unled(self) -> bool:
-        """Whether nobody leads that it knows of: who was followed is followed still, and is not
-        there."""
+        """True if it knows of no leader. It keeps following the last one, which is not there."""
         if self.life is not Life.FOLLOWING:
             return self.life is Life.WAITING
         return bool(self.why) and not self._is_attached
@@ -248,7 +251,7 @@ class Member:
 
     @property
     def held_up(self) -> HeldUp | None:
-        """Why no changes come to be in its cluster, as far as it knows."""
+        """Cause why its cluster accepts no changes, as far as it knows; None: it does."""
         leadership = self.leadership
         if self.life is Life.LEADING and leadership is not None:
             if leadership.stalled is not None:
@@ -258,19 +261,19 @@ class Member:
         return "leader" if lost or self.life is Life.WAITING else None
 
     def name_of(self, node: str) -> str:
-        """What to call a node, for people: by its row and its id."""
+        """Return the display name of a node: its row and its id."""
         row = self.row_of(node)
         return f"node {node}" if row is None else f"{row.name} ({node})"
 
     @property
     def unready(self) -> Unready | None:
-        """Why, by its cluster, the node should get no traffic."""
+        """Reason of the cluster against sending traffic to this node; None: there is none."""
         if self.is_stranded:
             return "stranded"
         return None if self.is_told else "opening"
 
     def look_at_rows(self) -> None:
-        """See what the store says by now: the policy, and what this node's own row has it do."""
+        """Read the policy and this node's own row from the store."""
         with self._committer.begin() as tx:
             self.kept = failover.find(tx)
             row = _row_of(replicas.every(tx), self.node)
@@ -279,33 +282,33 @@ class Member:
         self._by_row = _roles_of(row)
 
     def row_of(self, node: str) -> Replica | None:
-        """The row of a node; None: it has none."""
+        """Return the row of a node, or None."""
         with self._committer.begin() as tx:
             return _row_of(replicas.every(tx), node)
 
     @property
     def others(self) -> list[Replica]:
-        """The rows of others."""
+        """Rows of the other nodes."""
         with self._committer.begin() as tx:
             return [row for row in replicas.every(tx) if row.node != self.node]
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Those that belong here by what is committed: rows name them, and what they show was not
-        revoked. The link of one that was is there until that is released, and its row stays."""
+        """Nodes of the cluster by committed state: those with a row, and no revoked certificate.
+        The link of a revoked node lasts until the revocation is released; its row stays."""
         with self._committer.begin() as tx:
             rows = [row for row in replicas.every(tx) if not replicas.is_shut_out(tx, row)]
         return frozenset(row.node for row in rows if row.node is not None)
 
     def note_faults(self, faults: tuple[str, ...]) -> None:
-        """See what is known to be wrong with where the nodes agree."""
+        """Store the known faults of etcd."""
         self.agreement_faults = faults
 
     # --- those who follow it ----------------------------------------------------------------------
 
     @property
     def ships_in(self) -> int | None:
-        """The epoch in which others may follow it; None: none may, as while it stops."""
+        """Epoch in which other nodes may follow it; None: none may, as while it stops."""
         if self._committer.follows:
             return None
         if self.life in (Life.ALONE, Life.FOUNDING):
@@ -314,18 +317,18 @@ class Member:
 
     @property
     def beat_seconds(self) -> float:
-        """How often a follower is told something at least, to be heard of in time."""
-        # Who leads goes by a policy before the rows say so, and may amend it under its followers.
+        """Interval of heartbeats to followers (s), short enough to find silent ones in time."""
+        # A leader uses a policy before its commit is visible, and may replace it while it leads.
         policy = self.policy if self.leadership is None else self.leadership.policy
         return BEAT_SECONDS if policy is None else min(BEAT_SECONDS, policy.behind_us / 4_000_000)
 
     def check_copied(self) -> None:
-        """:raises NotWritable: it is not the one to copy the store from"""
+        """Check that the store may be copied from this node. :raises NotWritable: it may not"""
         if self.ships_in is None:
             raise self.not_leading()
 
     def attached(self, node: str, upto: int) -> None:
-        """A follower has come: its log agrees with this one up to here."""
+        """Note that a follower has attached, and up to which frame both logs agree."""
         if self.leadership is not None:
             self.leadership.attached(node, upto)
         else:
@@ -333,7 +336,7 @@ class Member:
             self._changed()
 
     def heard(self, node: str, synced: int, applied: int, heard_us: int) -> None:
-        """A follower says how far it is; see `Leadership.heard`."""
+        """Note a follower's progress report; see `Leadership.heard`."""
         if self.leadership is not None:
             self.leadership.heard(node, synced, applied, heard_us)
         else:
@@ -342,16 +345,16 @@ class Member:
 
     @property
     def round(self) -> int:
-        """The newest number that followers are to say back; 0: none."""
+        """Number of the newest read index round, which followers echo; 0: none."""
         return 0 if self.leadership is None else self.leadership.rounds.number
 
     def said(self, node: str, number: int) -> None:
-        """A follower has said such a number back."""
+        """Note that a follower has echoed a round number."""
         if self.leadership is not None:
             self.leadership.rounds.heard(node, number)
 
     def left(self, node: str) -> None:
-        """A follower is attached no more."""
+        """Note that a follower has detached."""
         if self.leadership is not None:
             self.leadership.left(node)
         else:
@@ -365,17 +368,17 @@ class Member:
     # --- what is asked before something is done ---------------------------------------------------
 
     def check_writable(self) -> None:
-        """Whether this node takes changes: what the committer asks before each.
+        """Check that this node accepts changes; called before each commit.
 
-        :raises NotWritable: its roles say no, or somebody else leads; `leader` has the endpoints of
-            who does, as far as is known
+        :raises NotWritable: its roles forbid it, or another node leads; `leader` has the client
+            endpoints of the leader, if known
         :raises Busy: a policy is coming into force
         """
         role = self._role
         if isinstance(role, Alone):
             self.check_roles()
             if self.kept is not None and not self.commits_policy:
-                # Rule 8: what was restored has its topology, and is no cluster's member.
+                # Rule 8: a restored store has the topology, and is no member of the cluster.
                 raise NotWritable(NOT_IN_FORCE, leader=[])
             return
         if isinstance(role, Founder):
@@ -392,9 +395,9 @@ class Member:
         raise self.not_leading()
 
     def not_leading(self, what: str = "") -> NotWritable:
-        """What whoever asks this node hears of what only a leader does.
+        """Return the refusal of an operation that only the leader may do.
 
-        :param what: that is, where it is no change
+        :param what: the operation, unless it is a change
         """
         if self.is_stranded:
             why = f"another node leads the store. {self.stranded}"
@@ -408,21 +411,21 @@ class Member:
 
     @property
     def stranded(self) -> str:
-        """What is said at a node that is, and what helps."""
+        """Message of a stranded node, with the remedy."""
         found = "" if self.follow_task is None else self.name_of(self.follow_task.node)
         return stranded(found or "whom it followed")
 
     def check_replicated(self) -> None:
-        """Rule 1. :raises NotEnoughReplicas: what is written now could not be released"""
+        """Rule 1. :raises NotEnoughReplicas: too few followers for a new commit to be released"""
         if self.leadership is not None:
             self.leadership.check_replicated()
 
     def check_answering(self, caller: Caller | None) -> None:
-        """Whether this node knows enough of what was released to show it.
+        """Check that this node may answer: it knows enough of the commit index.
 
-        :param caller: None: somebody who need not be a store-wide owner
-        :raises Busy: rule 5: it has just been started; or it has heard nothing for so long that
-            whoever asks may have lost the right to
+        :param caller: None: a caller that need not be a store-wide owner
+        :raises Busy: rule 5: it was just started; or it has heard no leader for so long that the
+            caller may have lost its privileges
         """
         if not self.is_told:
             raise Busy(self.stranded if self.is_stranded else NOT_TOLD)
@@ -438,21 +441,22 @@ class Member:
 
     @property
     def leader_endpoints(self) -> tuple[str, ...]:
-        """Where clients reach who leads; none: nobody does that is known of."""
+        """Client endpoints of the leader; empty: none is known."""
         return () if self.leader is None or self.is_unled else self.endpoints_of(self.leader)
 
     def endpoints_of(self, node: str) -> tuple[str, ...]:
-        """Where clients reach a node; none: no row says so."""
+        """Return the client endpoints of a node; empty: it has no row."""
         row = self.row_of(node)
         return () if row is None else row.endpoints
 
     def check_roles(self) -> None:
-        """:raises NotWritable: this node's roles let it take no changes"""
+        """Check this node's roles. :raises NotWritable: they allow no changes"""
         self._roles.check_writable()
 
     @property
     def leader(self) -> str | None:
-        """The id of who leads, or is copied, or did so last; None: nobody that is known of."""
+        """Id of the leader, or of the node it was copied from, present or last; None: none is
+        known."""
         if self.life is Life.LEADING or self.life is Life.ALONE:
             return self.node
         return self.follow_task.node if self.follow_task is not None else None
@@ -461,15 +465,15 @@ class Member:
 
     @property
     def all_followers(self) -> Followers:
-        """Those who follow it, whether or not a policy stands."""
+        """All followers, whether or not a policy is in force."""
         return self.followers if self.leadership is None else self.leadership.followers
 
     def lag_of(self, synced: int) -> int:
-        """How many commits who has so many on its disk lacks."""
+        """Return the lag, in commits, of a follower that has synced so much."""
         return max(0, self._committer.durable_upto - synced)
 
     def info(self) -> dict[str, Value]:
-        """What INFO FOR NODE says of it."""
+        """Return the cluster fields of INFO FOR NODE."""
         leadership, followers, follow_task = self.leadership, self.all_followers, self.follow_task
         return {
             "life": str(self.life),
@@ -487,7 +491,7 @@ class Member:
 
     @property
     def figures(self) -> Figures | None:
-        """What /metrics shows; None: it is in no cluster, and nobody follows it."""
+        """Values for /metrics; None: it is in no cluster and has no followers."""
         leadership, followers = self.leadership, self.all_followers
         if self.life is Life.ALONE and not followers.by_node:
             return None

@@ -1,7 +1,7 @@
-"""What this node has to remember of its cluster: the file CLUSTER, and what stands in it now.
+"""Durable cluster memory of this node: the file CLUSTER and its present content.
 
-Rule 5: a promise is on the disk before a follower tells its history and before a leader writes its
-first frame. So it counts here from when the file is replaced, and not a moment sooner.
+Rule 5: a promised epoch is on the disk before a follower sends its history, and before a leader
+writes its first frame. So a change counts here once the file is replaced, not before.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from protocol.agreement import Agreed, InSync, Lead
 from storage.cluster_file import Cluster
 
 Save = Callable[[Cluster], Awaitable[None]]
-"""Replaces the file; durable when it is done. :raises DiskFull, OSError:"""
+"""Replaces the file; it is durable on return. :raises DiskFull, OSError:"""
 
 
 class Memory:
     """On the loop only.
 
-    :param cluster: what the file says; None: there is none, for the node is in no cluster
+    :param cluster: content of the file; None: there is none, as the node is in no cluster
     """
 
     def __init__(self, save: Save, cluster: Cluster | None) -> None:
@@ -27,41 +27,41 @@ class Memory:
         self._stands = cluster
         self._revision = 0 if cluster is None else cluster.revision
         self._heard: tuple[Lead | None, InSync | None] = None, None
-        """What was agreed when it was last written down."""
+        """Lead and ISR as last written."""
         self._saving = asyncio.Lock()
 
     @property
     def stands(self) -> Cluster | None:
-        """What is on the disk; None: the node is in no cluster."""
+        """State on the disk; None: the node is in no cluster."""
         return self._stands
 
     @property
     def now(self) -> Cluster:
-        """The same with what was heard since, that nothing was made of."""
+        """State on the disk, with the newest revision seen, which may not be written yet."""
         stands = self._stands or Cluster()
         return stands._replace(revision=max(stands.revision, self._revision))
 
     @property
     def promised(self) -> int:
-        """The highest epoch that was promised: nobody of an older one is listened to."""
+        """Highest promised epoch: older leaders are ignored."""
         return self.now.promised
 
     async def promise(self, epoch: int) -> None:
-        """Listen to nobody of an older epoch; on the disk when this returns.
+        """Promise to ignore leaders of older epochs; durable on return.
 
-        :raises DiskFull, OSError: it is not promised then
+        :raises DiskFull, OSError: nothing was promised
         """
         async with self._saving:
             if epoch > self.promised:
                 await self._keep(self.now._replace(promised=epoch))
 
     def sees(self, agreed: Agreed) -> None:
-        """Hold what is agreed later against this, as long as this node runs."""
+        """Note a revision in memory, to detect a later set-back of etcd."""
         self._revision = max(self._revision, agreed.revision)
 
     async def hears(self, agreed: Agreed) -> None:
-        """Remember what is agreed. The revision grows with everything that anybody writes into the
-        same etcd; it is written down when something of this store has changed.
+        """Remember the state in etcd. It is written only if lead, ISR or cluster id has changed:
+        other clients of the same etcd advance the revision too.
 
         :raises DiskFull, OSError:
         """
@@ -73,12 +73,12 @@ class Memory:
                 self._heard = heard
 
     async def begin(self, cluster: Cluster) -> None:
-        """From now on the node is in a cluster. :raises DiskFull, OSError:"""
+        """Join a cluster. :raises DiskFull, OSError:"""
         async with self._saving:
             await self._keep(cluster)
 
     async def founded(self, agreed: Agreed) -> None:
-        """The set that this node was to found is there. :raises DiskFull, OSError:"""
+        """Note that the ISR of this founder is in etcd. :raises DiskFull, OSError:"""
         async with self._saving:
             self.sees(agreed)
             founding = self.now.founding
@@ -87,7 +87,7 @@ class Memory:
             await self._keep(self.now._replace(agreement=agreed.cluster, founding=founding))
 
     async def shows(self, upto: int) -> None:
-        """The node shows so much: a policy that stands there need not be remembered beside it.
+        """Forget the founding policy once this node shows the commit that holds it.
 
         :raises DiskFull, OSError:
         """
@@ -97,13 +97,13 @@ class Memory:
                 await self._keep(self.now._replace(founding=None))
 
     async def doubts(self) -> None:
-        """The agreement was set back. :raises DiskFull, OSError:"""
+        """Note that etcd was set back. :raises DiskFull, OSError:"""
         async with self._saving:
             if not self.now.doubts:
                 await self._keep(self.now._replace(doubts=True))
 
     async def goes_by(self, agreed: Agreed) -> None:
-        """An operator has named who leads: what was heard before is gone by.
+        """Accept the state in etcd as the reference, after an operator has named a leader.
 
         :raises DiskFull, OSError:
         """
@@ -112,18 +112,19 @@ class Memory:
                 agreement=agreed.cluster, revision=agreed.revision, founding=None, doubts=False
             )
             await self._keep(stands)
-            # Not before: on a full disk the order would be one of before all that was heard.
+            # Not before the save: if the disk is full, the order must still count as newer than
+            # everything seen.
             self._revision = agreed.revision
 
     async def _keep(self, cluster: Cluster) -> None:
-        """Write it down. Who is cancelled meanwhile is so once it is written: what this node goes
-        by is what the file says."""
+        """Write the file. A cancellation is delayed until it is written, so that the memory equals
+        the file."""
         saving = asyncio.ensure_future(self._save_and_go_by(cluster))
         try:
             await asyncio.shield(saving)
         except asyncio.CancelledError:
             await asyncio.wait([saving])
-            saving.exception()  # on a full disk nothing was promised, and nobody asks any more
+            saving.exception()  # retrieved: a full disk fails the save, and the caller is gone
             raise
 
     async def _save_and_go_by(self, cluster: Cluster) -> None:

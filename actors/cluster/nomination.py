@@ -1,5 +1,7 @@
-"""Nomination, DEFINE NODE LEADS STORE: whether a node may be named to lead, and why not.
-Each text says what helps instead."""
+"""Nomination, DEFINE NODE LEADS STORE: checks whether a node may be named leader.
+
+Each refusal says which action helps instead.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from storage.cluster_file import Cluster
 
 
 def has_lead(member: Member, *, force: bool) -> bool:
-    """Whether this node leads, and nothing is to be done. An order to go on alone is answered as
-    done only where nothing waits for others.
+    """True if this node leads already, and nothing is to be done. With FORCE: only if its commits
+    wait for no other node.
 
     :raises NotWritable: it has the lead, and can't use it
     """
@@ -26,7 +28,7 @@ def has_lead(member: Member, *, force: bool) -> bool:
 
 
 def waits_with_lead(member: Member) -> NotWritable:
-    """What who names a node hears that has the lead, and is not there yet."""
+    """Return the refusal of a node that has the lead, but can't use it yet."""
     waits_for = member.waits_for or (
         "those in the set who are not there: DEFINE FAILOVER with fewer ACKS has it go on without"
         " them"
@@ -37,10 +39,11 @@ def waits_with_lead(member: Member) -> NotWritable:
 def check_vacant(
     member: Member, agreed: Agreed, known: Cluster, here: History, *, force: bool
 ) -> None:
-    """:raises NotWritable: another leads, or this node may not
+    """Check that the lead is vacant and this node may take it.
 
-    :param known: what was remembered before what is agreed was asked
-    :param here: of the log here
+    :raises NotWritable: another node leads, or this node may not
+    :param known: this node's memory from before the request to etcd
+    :param here: epoch history of this node's log
     """
     if agreed.lead is not None:
         raise leads_already(member, agreed.lead)
@@ -59,9 +62,9 @@ def check_vacant(
 
 
 def leads_already(member: Member, lead: Lead, when: str = "") -> NotWritable:
-    """What who names a node hears while another leads.
+    """Return the refusal while another node leads.
 
-    :param when: since when it does, in words
+    :param when: since when it leads, as text
     """
     if lead.node == member.node:
         return NotWritable(
