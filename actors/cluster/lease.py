@@ -18,7 +18,7 @@ _SECOND_US: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Lease of the lead. All times are on the boot-time clock, which runs on during a suspension."""
+    """Lease of the lead. Times are on the boot-time clock, which also runs during suspension."""
 
     id: int
     seconds: int

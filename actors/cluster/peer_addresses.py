@@ -1,9 +1,9 @@
-"""The addresses of other nodes, and the certificates that are expected there.
+"""Addresses of other nodes, and the certificates expected there.
 
-By their rows as they stand here, or where one was when the store was copied from it. A node that
-was away may find nobody there: the other has moved, or shows a certificate since that was in no row
-then. So whoever is not found for long is asked for, of others that this node knows. What they say
-is tried beside what stands here, and kept in memory alone: the log has it once it has come.
+They come from the replica rows, or from the time when the store was copied. A node that was away
+may find an outdated address: the other has moved, or shows a certificate that its row did not have
+then. So after a while it asks the other nodes it knows. Their answers are tried beside the known
+addresses, and kept in memory only: the log will bring the same.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from storage.joining import Source
 log = structlog.get_logger("cluster")
 
 LOST_US: Final = 30_000_000
-"""For so long it is looked for where it is known to be, before others are asked."""
+"""Time (µs) that a node is tried at its known addresses before other nodes are asked."""
 
 
 class Place(NamedTuple):
-    """Where a node may be."""
+    """Possible address of a node."""
 
     address: str
     pins: frozenset[str]
-    """Of these it shows one."""
+    """Fingerprints: it has to show one of them."""
 
 
 class PeerAddresses:
@@ -42,19 +42,20 @@ class PeerAddresses:
         self._member = member
         self._peering = peering
         self._lost_us: dict[str, int] = {}
-        """By node, since when it is not found; or when others were last asked for it."""
+        """Monotonic time (µs), by node, since which it is unreachable, or at which others were last
+        asked."""
         self._told: dict[str, Place] = {}
-        """By node, where others have said that it is, and it was."""
+        """Address, by node, at which it was found after another node named it."""
 
     @property
     def leader(self) -> Leads | None:
-        """Where who leads is, for who asks this node; None: it leads itself, or knows of nobody."""
+        """Address of the leader, for nodes that ask; None: this node leads, or knows no leader."""
         leader = self._member.leader
         return None if leader in (None, self._member.node) else self._leads(leader)
 
     @property
     def way(self) -> Way:
-        """What others are told who ask."""
+        """Answer to nodes that ask for the addresses of the leader and of etcd."""
         member = self._member
         leads = self._leads(member.node) if member.ships_in is not None else self.leader
         kept = member.kept if member.policy is not None else None
@@ -73,10 +74,10 @@ class PeerAddresses:
         return Leads(node, row.peer, tuple(self._peering.trust.pins_of(node)))
 
     async def connect(self, node: str, upstream: Upstream | None) -> Link:
-        """A link with a node.
+        """Return a link to a node.
 
-        :param upstream: where it was when the store was copied from it
-        :raises LinkClosed: there is none
+        :param upstream: its address when the store was copied from it
+        :raises LinkClosed: it can't be reached
         """
         links = await self._peering.opened_links()
         places = self._places(node, upstream)
@@ -97,9 +98,9 @@ class PeerAddresses:
         return link
 
     async def source(self, node: str, upstream: Upstream | None) -> Source | None:
-        """A node, for who copies the store from it; None: nobody knows where it is.
+        """Return a node as a source for a copy of the store; None: its address is unknown.
 
-        :param upstream: as of `connect`
+        :param upstream: as in `connect`
         """
         places, links = self._places(node, upstream), self._peering.links
         if not places and links is not None:  # it has no row
@@ -111,7 +112,7 @@ class PeerAddresses:
     # --- how --------------------------------------------------------------------------------------
 
     def _places(self, node: str, upstream: Upstream | None) -> list[Place]:
-        """Where it may be, as far as that is known here."""
+        """Return its possible addresses, as far as known here."""
         row = self._member.row_of(node)
         pins = frozenset(self._peering.trust.pins_of(node))
         addresses = [] if row is None else [row.peer]
@@ -124,12 +125,12 @@ class PeerAddresses:
         return [self._trusted(place) for place in found]
 
     def _trusted(self, place: Place) -> Place:
-        """Expect nothing that was revoked, whoever has named it, and whenever."""
+        """Remove revoked certificates, whatever their source."""
         is_revoked = self._peering.trust.is_revoked
         return place._replace(pins=frozenset(pin for pin in place.pins if not is_revoked(pin)))
 
     async def _linked(self, links: Links, node: str, place: Place) -> Link:
-        """:raises LinkClosed: it is not there"""
+        """Connect to one address. :raises LinkClosed: it is not there"""
         link = await links.connect(place.address, place.pins)
         if link.peer.node != node:
             link.close("another node was meant")
@@ -138,13 +139,14 @@ class PeerAddresses:
         return link
 
     def _is_shut_out(self, node: str) -> bool:
-        """Whether its row here had certificates, and none is trusted: then nobody else is asked for
-        one, who may not have heard of that."""
+        """True if its row here has certificates, and none is trusted. Other nodes are not asked for
+        one then: they may not know of the revocation."""
         row = self._member.row_of(node)
         return bool(row and row.certificates) and not self._peering.trust.pins_of(node)
 
     def _is_lost(self, node: str) -> bool:
-        """Whether it is not found for long, or for as long again since others were asked."""
+        """True if it has been unreachable for `LOST_US`, counted again from the last time others
+        were asked."""
         now_us = self._clock.monotonic_us()
         if now_us - self._lost_us.setdefault(node, now_us) < LOST_US:
             return False
@@ -152,7 +154,7 @@ class PeerAddresses:
         return True
 
     async def _ask(self, links: Links, node: str) -> Place | None:
-        """Where others say that it is, if it leads."""
+        """Ask other nodes for its address; they know it if it leads."""
         others = [row for row in self._member.others if row.node != node]
         found = await ask_around(links, others, self._peering.trust.pins_of, node)
         return None if found is None else self._trusted(Place(found.peer, frozenset(found.pins)))

@@ -1,7 +1,7 @@
-"""What other nodes ask of this one before they follow it, and what this one shows to them.
+"""Peering: requests that other nodes make before they follow, and the certificate shown to them.
 
-A join token that is brought and a certificate that is renewed are commits like others, through the
-one door: so the leader alone can make them, and everybody else refuses with `NotWritable`.
+Redeeming a join token and renewing a certificate are ordinary commits. So only the leader can do
+them; any other node refuses with `NotWritable`.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ __all__ = ["Identity", "Leader", "Peering", "given"]
 log = structlog.get_logger("peers")
 
 PEERS: Final = By("", "peer")
-"""Another node, which is no user."""
+"""Author of commits on behalf of another node, which is no user."""
 _TRIED: Final = "join token"
-"""Under which name guesses are counted: they are one kind, whatever row they name."""
+"""Name under which the throttle counts tries: all tokens count as one, whatever row they name."""
 
 Leader = Callable[[], Leads | None]
-"""Who leads; None: nobody, or this node."""
+"""Returns the leader's address; None: no leader is known, or this node leads."""
 
 
 async def accept_nobody(link: Link) -> None:
-    """What becomes of links where nothing takes them."""
+    """Refuse a link, where this node takes none."""
     await link.receive()
     refusal = NotImplementedHere("this node takes no followers")
     link.send(Refused(refusal.code, refusal.message))
@@ -73,10 +73,10 @@ async def accept_nobody(link: Link) -> None:
 class Peering:
     """On the loop only.
 
-    :param node: the id of this node
-    :param store: the id of the store
-    :param key: what it is sealed with, as `sealing.name_of`
-    :param is_linked: True if the node was told to link with others
+    :param node: id of this node
+    :param store: id of the store
+    :param key: name of the store's key, as `sealing.name_of`
+    :param is_linked: True if the node was configured to link with others
     """
 
     def __init__(
@@ -93,23 +93,23 @@ class Peering:
         self.node = node
         self.trust = Trust(runtime, committer, store)
         self.accept: Accept = accept_nobody
-        """What becomes of links that others make."""
+        """Handles links that other nodes open."""
         self.leader: Leader = lambda: None
         self._links: Links | None = None
         self._is_linked = is_linked
         self._has_links = asyncio.Event()
         self.listens_at: str | None = None
-        """Where it does, as far as it was told."""
+        """Address at which this node listens for others, if known."""
         self.identities: Identities | None = None
-        """What is shown, and what will be next; None: it links with nobody."""
+        """Certificate shown, and the next one; None: it links with no other node."""
         self.is_given = False
-        """Whether that was given, and is not this node's to renew."""
+        """True if an operator supplied it: this node does not renew it."""
         self.on_show: list[Callable[[], None]] = []
-        """Called when another certificate is shown from now on."""
+        """Called when another certificate is shown."""
         self.renew_soon: Callable[[], None] = lambda: None
-        """Have it looked whether another is to be shown."""
+        """Triggers a check for a certificate to show."""
         self.on_look: list[Callable[[], None]] = []
-        """Called now and then: those who hold links look at dates."""
+        """Called periodically: holders of links check expiry dates."""
         self._committer = committer
         self._statements = statements
         self._store = store
@@ -120,8 +120,7 @@ class Peering:
 
     @property
     def links(self) -> Links | None:
-        """The door to other nodes; None: there is none at the moment, as while the node starts and
-        stops, or ever."""
+        """Makes links to other nodes; None: not available, as during start and stop, or ever."""
         return self._links
 
     @links.setter
@@ -133,9 +132,9 @@ class Peering:
             self._has_links.set()
 
     async def opened_links(self) -> Links:
-        """The door to other nodes, once there is one.
+        """Wait for `links` and return it.
 
-        :raises LinkClosed: the node was not told to link with others
+        :raises LinkClosed: the node was not configured to link with others
         """
         while self._links is None:
             if not self._is_linked:
@@ -145,7 +144,7 @@ class Peering:
 
     @property
     def shown(self) -> Identity:
-        """What this node shows to others. Only where it links with them."""
+        """Certificate shown to others; only on a node that links with them."""
         assert self.identities is not None, "it links with others"
         return self.identities.shown
 
@@ -156,26 +155,26 @@ class Peering:
             show()
 
     def will_show(self, given: Identity) -> None:
-        """Another certificate was given: it is shown as soon as this node's row has it."""
+        """Accept a supplied certificate: it is shown once this node's row has it."""
         assert self.is_given, "this node makes its own"
         if given.fingerprint != self.shown.fingerprint:
             self.identities = Identities(self.shown, given)
             self.renew_soon()
 
     def look(self) -> None:
-        """Time has passed."""
+        """Have the holders of links check expiry dates."""
         for look in self.on_look:
             look()
 
     @property
     def hello(self) -> Hello:
-        """What this node says of itself, to those alone that it knows."""
+        """Greeting with the identity of this node, for known nodes only."""
         return Hello(VERSION, self._store, self.node)
 
     def where(self, rows: list[Replica]) -> Where | None:
-        """Where a token of this node has to be brought; None: it listens for nobody.
+        """Return the address for redeeming a token of this node; None: it does not listen.
 
-        :param rows: of the cluster
+        :param rows: replica rows of the cluster
         """
         if self.identities is None or self.listens_at is None:
             return None
@@ -187,16 +186,16 @@ class Peering:
     async def redeem(
         self, asked: Redeem, certificate: str, expires: datetime, address: str
     ) -> Redeemed:
-        """Let the node that brought a token be the one that its row waits for.
+        """Redeem a join token: bind its row to the node that brought it.
 
-        :param certificate: the fingerprint of what it has shown, whose key it has
-        :param address: where it comes from
-        :raises SignInRefused: the token opens nothing
-        :raises TooManyTries: too many were tried from there
+        :param certificate: fingerprint of the certificate that the node has shown; it has the key
+        :param address: network address of the node
+        :raises SignInRefused: the token is invalid
+        :raises TooManyTries: too many tries from that address
         :raises AlreadyExists, BadRequest: as `join_tokens.redeem`
-        :raises WrongKey: the token would open something, but not to who has that key
-        :raises UnknownOutcome: it is not known whether it was used: who asks again is told
-        :raises Refusal: this node commits nothing
+        :raises WrongKey: the token is valid, but the node has another store key
+        :raises UnknownOutcome: the commit may have happened; a repeated request gets the answer
+        :raises Refusal: this node can't commit
         """
         known = await self._redeemed_before(asked.node, certificate)
         if known is not None:
@@ -206,7 +205,7 @@ class Peering:
             row = await self._redeemed(asked, certificate, expires, address)
             attempt.succeeded()
         except NotWritable as refusal:
-            # It has brought a token that opens something: it may hear where.
+            # Its token is valid, so it may learn the leader's address.
             leads = self.leader()
             raise NotWritable(refusal.message, **({} if leads is None else leads.detail)) from None
         except SignInRefused as refusal:
@@ -219,9 +218,11 @@ class Peering:
         return Redeemed(self._store, row, self.node)
 
     async def _redeemed_before(self, node: str, certificate: str) -> str | None:
-        """The row of a node that comes again with what it has shown, once that is released: its
-        answer was lost. Who has the key of what a row names is who used the token. None: there is
-        none."""
+        """Return the row of a node that has redeemed its token already, once that is released; its
+        first answer was lost. None: there is none.
+
+        The node proves itself by the key of the certificate in the row.
+        """
         with self._committer.begin() as tx:
             row = replicas.find(tx, self.trust.row_of(node) or "")
             if row is None or certificate not in replicas.trusted(tx, row):
@@ -235,24 +236,25 @@ class Peering:
         with self._committer.begin() as tx:
             row = join_tokens.redeem(tx, self._store, asked.token, asked.node, certificate, expires)
             if asked.key is not None and asked.key != self._key:
-                # A node that could make nothing of its copy does not use the token up.
+                # The token stays valid: with this key the node could not use its copy.
                 raise WrongKey("the store has another key than that node", key=self._key)
             await self._committed(tx, "redeem join token", address)
         return row.name
 
     async def renew(self, peer: Peer, asked: Renew) -> Renewed:
-        """Trust the next certificate of a row's node, which has asked for it over a link.
+        """Trust the next certificate of a node, requested over its link.
 
         :raises Unknown: the row is gone
-        :raises SignInRefused: it names that node no more by what the node has shown
+        :raises SignInRefused: the row no longer trusts the certificate of this link
         :raises AlreadyExists, BadRequest: as `replicas.renew`
-        :raises Refusal: this node commits nothing
+        :raises Refusal: this node can't commit
         """
         with self._committer.begin() as tx:
             found = replicas.find(tx, peer.row or "")
             if found is None:
                 raise Unknown(f"there is no replica {peer.row}", kind="replica")
-            # A link ends when what says so is released. Until then it is there, and not trusted.
+            # The link of a revoked certificate lasts until the revocation is released: don't rely
+            # on it.
             if peer.fingerprint not in replicas.trusted(tx, found):
                 raise SignInRefused("the certificate of this link is trusted no more")
             replicas.renew(tx, found, asked.certificate, asked.expires)
@@ -265,9 +267,10 @@ class Peering:
         await self._committer.released_in_time(ticket)
 
     def saw(self, peer: Peer, expires: datetime) -> None:
-        """A node has shown a certificate of its row. What that tells is kept, if it is news and
-        this node commits: nobody waits for it, least of all the release of this, which may wait for
-        the very node that has come."""
+        """Record the certificate that a node has shown, if it is new and this node can commit.
+
+        The release is not waited for: it may depend on the very node that has connected.
+        """
         try:
             with self._committer.begin() as tx:
                 found = replicas.find(tx, peer.row or "")
@@ -282,6 +285,6 @@ class Peering:
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """The node stops."""
+        """Stop: no more changes of trust, no more tries."""
         self.trust.close()
         self._throttle.drain()

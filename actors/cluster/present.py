@@ -1,15 +1,16 @@
-"""What a node has to show for a read that is to be of the present.
+"""Linearizable reads: the sequence that a node has to show first (read index, Raft §6.4).
 
-| its role | what it does |
+| its role | read index |
 |---|---|
-| `Alone`, `Founder` before the file CLUSTER stands | answers by itself: no other node releases |
-| `Leader` | asks all of the set whether it still leads (`rounds.py`) |
-| `Follower` | asks its leader, which does that and says what it has released |
-| `Follower` that lost its link, `Waiting`: both just now; `Elected` | waits for a leader |
-| any other | refuses: nobody can say |
+| `Alone`, `Founder` before the file CLUSTER exists | its own commit index: no other node releases |
+| `Leader` | its commit index, after a round to the ISR confirms that it leads (`rounds.py`) |
+| `Follower` | asks its leader, which does the same |
+| `Follower` with a link just lost, `Waiting` since just now, `Elected` | waits for a leader |
+| any other | refuses: no leader is known |
 
-A link ends where a policy comes into force, where another node takes the lead, where a packet is
-lost: the next one is there in a moment, and the client would have nothing to do but to ask again.
+A link ends when a policy comes into force, when another node takes the lead, or when a packet is
+lost. The next link is there within moments, and a client could only repeat its request. So the read
+waits.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from protocol.doors import Clock
 from protocol.errors import Busy
 
 SILENT_SECONDS: Final = 3.0
-"""A node that has heard no leader for so long refuses: another node may know more."""
+"""Time without a leader (s) after which a node refuses: another node may know more."""
 LOOK_SECONDS: Final = 0.02
-"""Seconds between two looks for a leader while a read waits for one."""
+"""Interval of checks for a leader while a read waits (s)."""
 _SILENT_US: Final = int(SILENT_SECONDS * 1_000_000)
 
 
@@ -39,14 +40,13 @@ class PresentReads:
         self._member = member
         self._committer = committer
         self._attaching: asyncio.Task[None] | None = None
-        """Looks whether there is a leader again, for all who wait for that."""
+        """Polls for a leader, for all waiting reads."""
 
     def ask(self) -> int | asyncio.Future[int]:
-        """A sequence, now or in a while: who shows that shows all that was released anywhere when
-        this was called.
+        """Return the read index, or a future of it: a node that shows it shows everything released
+        anywhere before this call.
 
-        :raises Busy: nobody leads, or is attached to, that this node knows of; also what the future
-            is refused with where that comes out later
+        :raises Busy: this node knows or reaches no leader; the future may fail with it too
         """
         role = self._member.role
         if isinstance(role, Leader):
@@ -96,7 +96,7 @@ class PresentReads:
         )
 
     async def _led_again(self) -> None:
-        """Return once there is a leader, or once that is not to be waited for."""
+        """Return once there is a leader, or once waiting is useless."""
         if self._attaching is None or self._attaching.done():
             self._attaching = asyncio.create_task(self._look())
         await asyncio.shield(self._attaching)
@@ -111,5 +111,5 @@ async def _of_leader(leadership: Leadership, committer: Committer) -> int:
     own = leadership.own
     if own is None:
         raise Busy("this node has just taken the lead: it does not know yet what was released")
-    # Rule 7: what was released before it led it knows once its own first frame is.
+    # Rule 7: its first frame comes after everything that earlier leaders have released.
     return max(own, committer.released_upto)

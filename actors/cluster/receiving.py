@@ -1,24 +1,25 @@
-"""A follower and its leader: takes the leader's frames as they are, and shows what it has released.
+"""Replica receiver, the follower's end of a link: writes the leader's frames, shows released ones.
 
-| the leader says | the follower |
+| the leader sends | the follower |
 |---|---|
-| `Attached` | promises the epoch, cuts its log to where both agree, and acknowledges that |
-| `Frames` | writes them, acknowledges once they are synced, shows what is released of them |
-| `Frames` without any, and nothing newly released | acknowledges: it lives |
+| `Attached` | promises the epoch, cuts its log to the last common frame, acknowledges that |
+| `Frames` | writes and syncs them, acknowledges, shows the released ones |
+| `Frames` without frames and with no new commit index | acknowledges: a heartbeat |
 | `Compare` | hashes its state (`comparing.py`) |
-| `CopyNeeded`, `Refused` | gives up; what for is in what `run` raises |
+| `CopyNeeded`, `Refused` | ends; the reason is in the exception of `run` |
 
 Invariants:
 
-- Nothing is acknowledged before the epoch is promised on its disk; nor is its history told, where
-  it is known in which epoch the other leads.
-- Nothing is acknowledged that is not synced. What was synced together goes in one message.
-- Frames are taken only of the epoch that it is attached in, and only while it has promised no later
-  one. What was sent before a promise is not acknowledged behind it.
-- Nothing is shown that the leader has not released.
+- Nothing is acknowledged before the epoch is promised on this disk. If the leader's epoch is known,
+  the epoch history is not sent before that either.
+- Only synced frames are acknowledged. Frames synced together are acknowledged in one message.
+- Frames are taken only in the attached epoch, and only while no later one is promised. Frames sent
+  before a promise are not acknowledged after it.
+- Only frames that the leader has released are shown.
 
-What could not be committed here of statements and sign-ins (`actors/backlog.py`) is carried to the
-leader beside all that, a few at a time: the next ones once it says that the last are kept.
+Statement-log and sign-in entries that can't be committed here (`actors/backlog.py`) are forwarded
+to the leader over the same link. The next batch goes out once the leader has confirmed the last
+one.
 """
 
 from __future__ import annotations
@@ -58,29 +59,30 @@ from storage.frames import FRAME_HEADER_BYTES, Frame
 log = structlog.get_logger("cluster")
 
 LOOKS: Final = 4
-"""It is looked so often in the time of a silence whether there is one."""
+"""Checks for silence per silence timeout."""
 UNSYNCED_BYTES: Final = 2 * limits.SHIP_WINDOW_BYTES
-"""Taken and not synced: beyond it nothing more is read from the link. A leader stays below it."""
+"""Limit of unsynced bytes (backpressure): above it, nothing is read from the link. A leader stays
+below it."""
 
 
 class Epochs(Protocol):
-    """What this node has promised, on its disk."""
+    """Promised epochs of this node, durable."""
 
     @property
     def promised(self) -> int:
-        """Nobody of an older epoch is listened to; on the disk when it stands here."""
+        """Highest promised epoch, already on the disk. Older leaders are ignored."""
 
     async def promise(self, epoch: int) -> None:
-        """Listen to nobody of an older epoch from now on; on the disk when this returns. An epoch
-        that is not later than what was promised changes nothing.
+        """Promise to ignore leaders of older epochs; durable on return. An epoch not above the
+        promised one changes nothing.
 
-        :raises OSError: as the disk says
+        :raises OSError: the disk failed
         :raises DiskFull: no room to write it down
         """
 
 
 class CopyMissing(Exception):
-    """The leader's log begins behind what this node has: it has to be copied."""
+    """The leader's log begins after this node's last frame: the node needs a snapshot copy."""
 
     def __init__(self, begins: int) -> None:
         super().__init__(f"the leader's log begins at {begins}, and this node lacks what is before")
@@ -88,11 +90,11 @@ class CopyMissing(Exception):
 
 
 class Receiving:
-    """One link of a follower's, from attaching to its end. On the loop only.
+    """A follower's link, from attaching to its end. On the loop only.
 
-    :param link: to the leader; closed at the end
-    :param epoch: in which that node is known to lead; None: nobody has agreed on who leads
-    :param backlog: what is carried to the leader; None: nothing is
+    :param link: link to the leader; closed at the end
+    :param epoch: leader epoch in etcd; None: etcd knows of no leader
+    :param backlog: entries to forward to the leader; None: none are
     """
 
     def __init__(
@@ -111,37 +113,37 @@ class Receiving:
         self._link = link
         self._expected = epoch
         self.epoch = 0
-        """In which it is attached; 0: it is not yet."""
+        """Epoch in which it is attached; 0: not yet."""
         self._told_at = 0
-        """The commit up to which this node may have shown frames before it attached."""
+        """Last frame that this node may have shown before it attached."""
         self.released = 0
-        """The last frame that the leader has said to be released."""
+        """The leader's commit index, as last received."""
         self.heard_us = self._monotonic_us()
-        """When the leader was heard last, on the monotonic clock."""
+        """Monotonic time of the leader's last message (µs)."""
         self._lag = Lag(1, 0)
         self._synced = 0
-        """The last frame that may be acknowledged."""
+        """Last frame that may be acknowledged."""
         self._unsynced_bytes = 0
         self._fewer = asyncio.Event()
         self._acknowledges = False
-        """Whether an acknowledgement goes out at the end of this turn."""
+        """True if an acknowledgement is scheduled for the end of this turn of the loop."""
         self._round = 0
-        """The newest number that is to be said back."""
+        """Newest read index round to echo."""
         self._asks = 0
-        """How often it was asked what is present."""
+        """Number of read index requests so far."""
         self._asking: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._backlog = backlog
         self._carries = 0
-        """The newest of what is carried there that is not known to be kept; 0: nothing is."""
+        """Last forwarded entry that the leader has not confirmed; 0: none."""
         self._failed: Exception | None = None
-        """Why the link was ended here."""
+        """Local reason for the end of the link."""
         self._over = False
         self._compared = Compared(runtime, committer, self._show, self._differs)
         self._watch: asyncio.TimerHandle | None = None
 
     @property
     def is_in_sync(self) -> bool:
-        """Whether it has all that was released a moment ago."""
+        """True if it has everything that was released a moment ago."""
         return self.epoch > 0 and not self._lag.is_late(self._monotonic_us())
 
     @property
@@ -150,21 +152,21 @@ class Receiving:
         return self.epoch > 0 and self._committer.released_upto >= self._told_at
 
     async def run(self) -> None:
-        """Follow until the link ends, or until this is cancelled.
+        """Follow until the link ends, or until cancelled.
 
         :raises LinkClosed: it has ended
-        :raises CopyMissing: this node has to be copied first
-        :raises Stranded: it shows what the leader's history does not hold
-        :raises Refusal: the leader refuses it; or its own log, on a full disk; or what the leader
-            sends follows nothing that is here
-        :raises OSError: the promise could not be written down
+        :raises CopyMissing: this node needs a snapshot copy first
+        :raises Stranded: it shows frames that the leader's history does not hold
+        :raises Refusal: the leader refuses it; or its own disk is full; or the leader's frames do
+            not follow its log
+        :raises OSError: the promise could not be written
         """
         self._look_for_silence()
         try:
             await self._attach()
             while True:
                 await self._hear(await self._link.receive())
-                await asyncio.sleep(0)  # what has come already is taken a message in each turn
+                await asyncio.sleep(0)  # one message per turn of the loop, even if more are here
         except LinkClosed:
             if self._failed is not None:
                 raise self._failed from None
@@ -194,8 +196,9 @@ class Receiving:
         if self._expected is not None:
             await self._epochs.promise(self._expected)
         committer, promised = self._committer, self._epochs.promised
-        # What another link has brought may be on its way to the disk yet, and be shown there: it is
-        # a part of what is told. What another link has cut is none, whoever has waited for that.
+        # Frames from an earlier link may still be on their way to the disk, and are shown later:
+        # wait for them, so that the history includes them. It excludes frames that a cut has
+        # removed.
         end = await committer.find_end()
         history: list[Told] = [*committer.history()]
         self._link.send(Attach(history, end, committer.released_upto, promised))
@@ -213,8 +216,8 @@ class Receiving:
         if answer.time:
             committer.follow_time(answer.epoch, answer.time)
         self._synced = answer.agree
-        # Rule 7: a leader knows what was released once a frame of its own epoch is. Before that
-        # all of this log may have been, and have been shown.
+        # Rule 7: a leader knows the commit index once a frame of its own epoch is released. Before
+        # that, every frame of this log may have been released, and shown here.
         at = frame_at(committer.history(), answer.released)
         knows = at is not None and at.epoch == answer.epoch
         self._told_at = answer.released if knows else answer.agree
@@ -224,7 +227,7 @@ class Receiving:
         self._acknowledge_soon()
         self._hear_released(answer.released)
         if answer.keeps and self._backlog is not None:
-            # Behind the acknowledgement, which says that this node is attached.
+            # After the acknowledgement, which makes this node attached: earlier ones are refused.
             self._loop.call_soon(self._begin_to_carry, self._backlog)
 
     # --- what the leader says ---------------------------------------------------------------------
@@ -290,7 +293,7 @@ class Receiving:
     # --- what it says and shows -------------------------------------------------------------------
 
     def _acknowledge_soon(self) -> None:
-        """Acknowledge what is synced, once in this turn of the loop."""
+        """Acknowledge the synced frames, once in this turn of the loop."""
         if not self._acknowledges:
             self._acknowledges = True
             self._loop.call_soon(self._acknowledge)
@@ -308,7 +311,7 @@ class Receiving:
             self._carry()
 
     def _carry(self) -> None:
-        """Say the next of what is to be kept, where the last is."""
+        """Forward the next batch of entries, if the last one is confirmed."""
         if self._over or self._carries or self._backlog is None:
             return
         batch = self._backlog.oldest()
@@ -318,14 +321,15 @@ class Receiving:
             self._link.send(Entries(self.epoch, batch.life, batch.first, entries))
 
     def ask_present(self) -> asyncio.Future[int]:
-        """What who leads has released once all of the set have told it that it still leads.
+        """Ask the leader for its read index: its commit index, once the ISR has confirmed that it
+        still leads.
 
-        :raises Busy: this node is not attached; the future too, when the link ends before that
+        :raises Busy: this node is not attached; the future fails with it if the link ends first
         """
         if self._over or self.epoch == 0:
             raise detached()
         while self._asking and self._asking[0][1].done():
-            self._asking.popleft()  # who has asked has given up
+            self._asking.popleft()  # its caller has given up
         self._asks += 1
         asking: asyncio.Future[int] = self._loop.create_future()
         self._asking.append((self._asks, asking))
@@ -344,8 +348,8 @@ class Receiving:
         self._show()
 
     def _show(self) -> None:
-        """Show what is released, as far as it is synced: the committer sees to that. With a stop
-        where the state is to be kept."""
+        """Show released frames, up to the frame of a state comparison. The committer limits it to
+        synced ones."""
         if not self._over:
             self._committer.show(self._compared.bound(self.released))
 
@@ -357,9 +361,9 @@ class Receiving:
 
 
 def _frames(message: Frames) -> list[Frame]:
-    """The frames of a message. That they follow what was taken before is the committer's to see.
+    """Return the frames of a message. The committer checks that they follow the log.
 
-    :raises LinkClosed: they are of an epoch that this leader can't have led in
+    :raises LinkClosed: their epoch is above that of their leader
     """
     frames = [Frame(*told) for told in message.frames]
     if any(frame.epoch > message.epoch for frame in frames):
@@ -368,7 +372,7 @@ def _frames(message: Frames) -> list[Frame]:
 
 
 def _no(message: object) -> Exception:
-    """What it means that the leader sends no frames."""
+    """Return the exception for a message that is neither frames nor a comparison."""
     if isinstance(message, CopyNeeded):
         return CopyMissing(message.begins)
     if not isinstance(message, Refused):

@@ -1,9 +1,9 @@
-"""The certificate that this node shows to others: made, put into its row, shown, renewed.
+"""Certificate of this node: made, published in its row, shown to other nodes, renewed.
 
-A certificate that the node makes lasts a year. A month before its end the next one is made and put
-into the row beside it; half a month later it is shown, if the row has it. One that was given is
-shown as soon as the row has it. Whoever leads writes its own row; a follower asks the leader for
-that, over a link on which it still shows what is known.
+A certificate made by the node lasts a year. A month before its end the next one is made and put
+into the row beside it. Half a month later it is shown, if the row has it. A supplied certificate is
+shown as soon as the row has it. The leader writes its own row. A follower asks the leader, over a
+link that still shows the known certificate.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ log = structlog.get_logger("peers")
 RENEWAL: Final = timedelta(days=limits.PEER_RENEWAL_DAYS)
 SHOWN: Final = timedelta(days=limits.PEER_SHOWN_DAYS)
 ANSWER_SECONDS: Final = 30.0
-"""For the leader, whose commit may wait for others."""
+"""Timeout of the leader's answer (s); its commit may wait for followers."""
 _REASON: Final = "this node's certificate"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadIdentities(Request[Identities]):
-    """The certificates of this directory; at the first start with peers they are made."""
+    """Load the certificates of this directory; make them at the first start with peers."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareIdentity(Request[Identities]):
-    """Make the next one, beside the one that is shown."""
+    """Make the next certificate, beside the shown one."""
 
     node: str
     shown: Identity
@@ -59,13 +59,13 @@ class PrepareIdentity(Request[Identities]):
 
 @dataclass(frozen=True, slots=True)
 class SaveIdentities(Request[None]):
-    """Make them the ones that the next start finds."""
+    """Save the certificates for the next start."""
 
     identities: Identities
 
 
 class IdentityActor(ThreadActor):
-    """Makes keys and waits for the disk."""
+    """Thread that makes keys and writes the file PEER."""
 
     def __init__(self, runtime: Runtime, directory: StoreDirectory, rng: Rng) -> None:
         super().__init__(runtime)
@@ -74,14 +74,17 @@ class IdentityActor(ThreadActor):
 
     @handles(LoadIdentities)
     def load(self, message: LoadIdentities) -> Identities:
-        """:raises StoreDamaged: the file is not what was written
-        :raises OSError: as the disk says"""
+        """Load the file.
+
+        :raises StoreDamaged: the file is corrupt
+        :raises OSError: the disk failed
+        """
         now = instant(self.runtime.clock.wall_us())
         return peer_identity.of_now(self._directory, message.node, now, self._rng)
 
     @handles(PrepareIdentity)
     def prepare(self, message: PrepareIdentity) -> Identities:
-        """:raises OSError: as the disk says"""
+        """Make and save the next certificate. :raises OSError: the disk failed"""
         now = instant(self.runtime.clock.wall_us())
         made = peer_identity.make(message.node, now, self._rng)
         found = Identities(message.shown, made)
@@ -90,21 +93,24 @@ class IdentityActor(ThreadActor):
 
     @handles(SaveIdentities)
     def save(self, message: SaveIdentities) -> None:
-        """:raises StoreDamaged: the file is not what was written
-        :raises OSError: as the disk says"""
+        """Save the certificates, if they have changed.
+
+        :raises StoreDamaged: the file is corrupt
+        :raises OSError: the disk failed
+        """
         if peer_identity.load(self._directory) != message.identities:
             peer_identity.save(self._directory, message.identities)
 
 
 @dataclass(frozen=True, slots=True)
 class LookAfter:
-    """Said when something may have to be done: it is time, or a declaration has changed."""
+    """Run a check now: the time has come, or a declaration has changed."""
 
 
 class RenewingActor(LoopActor):
-    """Looks now and then, and when it is told to.
+    """Checks this node's certificate periodically and on request.
 
-    :param file: the actor that has the file
+    :param file: actor that owns the file PEER
     """
 
     def __init__(
@@ -122,13 +128,13 @@ class RenewingActor(LoopActor):
         self._looking = self._again = False
 
     def on_start(self) -> None:
-        """Look: another may have failed here."""
+        """Run a check: a predecessor may have failed in the middle of one."""
         tell(self.actor_ref, LookAfter())
 
     @handles(LookAfter)
     async def look(self, _message: LookAfter) -> None:
-        """Do what is to be done. What is said meanwhile is looked at once that is over. A file PEER
-        that is damaged is left alone, for who runs the node: what is shown is in memory."""
+        """Run a check; requests during it cause one more. A damaged file PEER is left for the
+        operator: the shown certificate is in memory."""
         self._again = True
         if self._looking:
             return
@@ -167,8 +173,8 @@ class RenewingActor(LoopActor):
         await self._step(has)
 
     def _come(self, shown: Identity) -> None:
-        """A row that names this node by what it shows learns its id, as another's does when that
-        links. Where another leads, that is the one to see it."""
+        """Put this node's id into the row that names its certificate. If another node leads, the
+        leader does it when this node links."""
         with suppress(NotWritable), self._committer.begin() as tx:
             row = self._row_in(tx) or self._row_by(tx, shown.fingerprint)
             if row is not None and row.node is None:
@@ -177,12 +183,12 @@ class RenewingActor(LoopActor):
                 self._committer.commit(tx, NODE, reason=_REASON)
 
     def _row_by(self, tx: Transaction, fingerprint: str) -> Replica | None:
-        """The row that names this node by what it shows, and no node by its id."""
+        """Return the row that names this certificate and has no node id yet."""
         rows = (row for row in replicas.every(tx) if row.node is None)
         return next((row for row in rows if fingerprint in replicas.trusted(tx, row)), None)
 
     async def _prepare(self, has: Identities) -> None:
-        """Make the next one, a month ahead."""
+        """Make the next certificate a month ahead."""
         ends = has.shown.expires - self._now
         if has.next is None and not self._peering.is_given and ends < RENEWAL:
             asked = PrepareIdentity(self._peering.node, has.shown)
@@ -191,9 +197,11 @@ class RenewingActor(LoopActor):
             log.info("the next certificate is made", fingerprint=made.next.fingerprint)
 
     def _not_in_row(self, has: Identities, row: Replica) -> list[Identity]:
-        """What is to be put into this node's row. Nothing of what this node has made once some of
-        it was revoked: whoever has that has the other's key too, out of the same file. What was
-        given is the word of who has given it."""
+        """Return the certificates to put into this node's row.
+
+        Once one made by this node was revoked, none of its own is added: the keys are in one file,
+        so a thief has both. A supplied certificate is the operator's decision.
+        """
         every = [one for one in (has.shown, has.next) if one is not None]
         left = [one for one in every if not self._is_revoked(one)]
         unknown = [one for one in left if one.fingerprint not in row.certificates]
@@ -210,20 +218,20 @@ class RenewingActor(LoopActor):
         return self._peering.trust.is_revoked(one.fingerprint)
 
     async def _have_known(self, one: Identity, shown: Identity) -> None:
-        """Have a certificate of this node put into its row."""
+        """Put a certificate of this node into its row, or ask the leader to."""
         try:
             with self._committer.begin() as tx:
                 row = self._row_in(tx)
                 if row is None:
                     return
                 if shown.fingerprint in replicas.trusted(tx, row):
-                    # Of three the row would have the first and the last.
+                    # Drop older ones first: a third certificate would displace the shown one.
                     row = replicas.shown(
                         tx, row, self._peering.node, shown.fingerprint, shown.expires
                     )
                 replicas.renew(tx, row, one.fingerprint, one.expires)
                 ticket = self._committer.commit(tx, NODE, reason=_REASON)
-            # In time: what waits behind this ends links that are trusted no more.
+            # With a timeout: later checks close links of certificates that are revoked.
             await self._committer.released_in_time(ticket)
         except NotWritable:
             if one is shown:
@@ -254,7 +262,7 @@ class RenewingActor(LoopActor):
             raise LinkClosed(f"the leader said {type(answer).__name__} to a certificate")
 
     async def _settle(self, has: Identities) -> None:
-        """Keep nothing of before, once others have seen what is shown and know nothing else."""
+        """Drop earlier certificates once the row has only the shown one."""
         row = self._own_row()
         if self._peering.is_given or row is None:
             return
@@ -262,7 +270,7 @@ class RenewingActor(LoopActor):
             await ask(self._file.ref, SaveIdentities(has))
 
     async def _step(self, has: Identities) -> None:
-        """Show the next one, once it is known and it is time."""
+        """Show the next certificate, once the row has it and its time has come."""
         peering, row = self._peering, self._own_row()
         if has.next is None or row is None or has.next.fingerprint not in row.certificates:
             return
@@ -270,12 +278,13 @@ class RenewingActor(LoopActor):
             return
         if not peering.is_given and has.shown.expires - self._now >= SHOWN:
             return
-        # Half a month has gone by in one step, or a clock has: others may know the first one alone.
+        # The clock has jumped, or no check ran for half a month: other nodes may know only the
+        # first certificate, so keep its file.
         is_sudden = not peering.is_given and has.shown.expires <= self._now
         if not peering.is_given and not is_sudden:
             await ask(self._file.ref, SaveIdentities(Identities(has.next)))
         if peering.identities is not has:
-            return  # another was given meanwhile: it is looked at that next
+            return  # another was supplied meanwhile: the next check handles it
         peering.show(Identities(has.next))
         log.info("another certificate is shown to other nodes", fingerprint=has.next.fingerprint)
         if is_sudden:
@@ -306,11 +315,11 @@ async def begin(
     listens_at: str,
     given: Identity | None,
 ) -> list[Supervised[Any]]:
-    """Show a certificate from now on, have it known and renewed; the actors that do it.
+    """Show a certificate, publish and renew it. Return the actors that do it.
 
-    :param listens_at: where this node listens for others
-    :param given: what it is to show; None: what its directory has
-    :raises StoreDamaged, OSError: of the file PEER
+    :param listens_at: address at which this node listens for others
+    :param given: certificate to show; None: the one of its directory
+    :raises StoreDamaged, OSError: reading the file PEER failed
     """
     file = Supervised(
         lambda: IdentityActor.start(runtime, directory, directory.rng), refoldable=True

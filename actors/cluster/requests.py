@@ -1,4 +1,4 @@
-"""Requests to the actor that coordinates: of statements, of the node's start and its end."""
+"""Requests to the coordination actor, from statements and from the node's start and stop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from storage.tickets import CommitTicket
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Said when something has changed that it may be waiting for."""
+    """Run an iteration now: a condition that it may wait for has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found(Request[CommitTicket | None]):
-    """DEFINE FAILOVER: put a policy into force, or another in place of the one that is. Answered
-    with the commit that has to be released before it is; None: it is in force."""
+    """DEFINE FAILOVER: put a policy into force, or replace the present one.
+
+    Answered with the commit whose release puts it into force; None: it is in force.
+    """
 
     policy: Policy
     who: Who
@@ -34,21 +36,22 @@ class Unfound(Request[CommitTicket | None]):
 
 @dataclass(frozen=True, slots=True)
 class TakeLead(Request[None]):
-    """DEFINE NODE LEADS STORE: take the lead, which nobody has."""
+    """DEFINE NODE LEADS STORE: take the vacant lead."""
 
     force: bool = False
-    """Begin a new lineage: whoever held everything is gone for good."""
+    """True to begin a new lineage: all other members of the ISR are gone for good."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOut(Request[None]):
-    """Rule 2: nodes are going to be let go, and leave the set before."""
+    """Rule 2: take nodes out of the ISR, before a statement shuts them out."""
 
     nodes: frozenset[str]
     is_over: Callable[[], bool]
-    """Whether what lets them go has ended, one way or the other."""
+    """Returns True when that statement has ended, committed or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUpLead(Request[None]):
-    """The node stops: another may lead at once, and not only when the lease has lapsed."""
+    """Give up the lead since the node stops: another node may lead at once, before the lease
+    lapses."""

@@ -1,14 +1,15 @@
-"""The role of this node in its cluster, as one value: with a role come the leadership or the task
-that it consists of, so neither is ever there without the other.
+"""Role of this node in its cluster, one value that includes its leadership or its follow task.
 
-| role | life | what it is |
+So neither exists without the role.
+
+| role | life | meaning |
 |---|---|---|
-| `Alone` | alone | in no cluster, or copied by others as long as no failover policy stands |
-| `Founder` | founding | its policy is being put into force: nothing is committed meanwhile |
-| `Waiting` | waiting | in a cluster, and follows nobody |
-| `Elected` | waiting | it has the lead, and its first frame is not written yet |
-| `Leader` | leading | it has the lead, or may not know yet that it has lost it |
-| `Follower` | following | another node leads, or is copied: it takes that node's frames |
+| `Alone` | alone | in no cluster; or copied by other nodes while no policy is in force |
+| `Founder` | founding | its first failover policy is coming into force: commits are refused |
+| `Waiting` | waiting | in a cluster, with no leader to follow |
+| `Elected` | waiting | has the lead, and has not written its first frame yet |
+| `Leader` | leading | has the lead, or has lost it and may not know yet |
+| `Follower` | following | receives the frames of a leader, or of the node it was copied from |
 
 `coordination.py` moves the node from one to the next.
 """
@@ -23,7 +24,7 @@ from actors.cluster.leadership import Leadership
 
 
 class Life(StrEnum):
-    """The word for a role in INFO FOR NODE."""
+    """Name of a role in INFO FOR NODE."""
 
     ALONE = "alone"
     FOUNDING = "founding"
@@ -34,7 +35,7 @@ class Life(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """See the head of the file, as of all of these."""
+    """In no cluster, or copied by other nodes while no failover policy is in force."""
 
     life = Life.ALONE
     leadership = follow_task = None
@@ -42,8 +43,8 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Founder:
-    """Etcd may have been asked to found the set once the file CLUSTER stands: from then on another
-    node may lead."""
+    """Puts the first policy into force. Once the file CLUSTER exists, etcd may hold the ISR, and
+    another node may lead."""
 
     life = Life.FOUNDING
     leadership = follow_task = None
@@ -51,7 +52,7 @@ class Founder:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """It follows nobody, and nobody follows it."""
+    """Follows no node, and has no followers."""
 
     life = Life.WAITING
     leadership = follow_task = None
@@ -59,7 +60,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """It releases nothing yet."""
+    """Has the lead, and releases nothing yet."""
 
     leadership: Leadership
     life = Life.WAITING
@@ -68,7 +69,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The leadership decides up to which commit it releases."""
+    """Has the lead; its leadership decides the commit index."""
 
     leadership: Leadership
     life = Life.LEADING
@@ -77,7 +78,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """Its task may have ended: it is stranded then, or has to be copied."""
+    """Follows a leader. A task that has ended means that the node is stranded or needs a copy."""
 
     follow_task: FollowTask
     life = Life.FOLLOWING

@@ -1,16 +1,16 @@
-"""Whether a node still leads, asked of all who may have taken over: for reads that have to be of
-the present whatever clocks do.
+"""Read index rounds (Raft §6.4): a leader confirms that it still leads, for linearizable reads.
 
-    begin → its number goes out with what each follower is told next → each says it back → done
+They do not depend on clocks.
 
-A follower says a number back only while it has promised no later epoch, and whoever leads in one
-has promised it before it releases anything. The next leader comes from the set. So once all of the
-set have said a number back, nothing was released anywhere, when that round began, that is not
-released here.
+    begin → its number goes to each follower with the next message → each echoes it → done
 
-- A round serves those who came before it began, and nobody who came later: those of one turn of the
-  loop share one.
-- While a change of the set is not answered both sets are asked.
+A follower echoes a number only while it has promised no later epoch. A new leader comes from the
+ISR, and has promised its epoch before it releases anything. So once the whole ISR has echoed a
+number, this leader's commit index was the newest anywhere when the round began.
+
+- A round serves requests made before it began, and none after. The requests of one turn of the loop
+  share a round.
+- While an ISR change is unanswered, both sets are asked.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from protocol.errors import Refusal
 
 
 class Rounds:
-    """Those of one leadership; on the loop only.
+    """Rounds of one leadership; on the loop only.
 
-    :param asked: who has to say a number back: all of the set but this node
+    :param asked: returns the nodes that have to echo: the ISR without this node
     """
 
     def __init__(self, asked: Callable[[], frozenset[str]]) -> None:
         self._asked: Final = asked
         self.number = 0
-        """The newest; it goes out with everything that is said to a follower."""
+        """Newest round; sent with every message to a follower."""
         self.say: Callable[[], None] = _nobody
-        """Has something said to each follower soon."""
+        """Sends a message to each follower soon."""
         self._heard: dict[str, int] = {}
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._begins = False
         self._ended: Refusal | None = None
 
     def begin(self) -> asyncio.Future[None]:
-        """Done once all have answered a round that begins behind this. Raises what it was ended
-        with: this node leads no more."""
+        """Return a future that is done once all have echoed a round begun after this call. It fails
+        with the reason of `end` if this node no longer leads."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         if self._ended is not None:
             done.set_exception(self._ended.also())
             return done
         while self._waiting and self._waiting[0][1].done():
-            self._waiting.popleft()  # who waited for it has given up
+            self._waiting.popleft()  # its caller has given up
         if not self._begins:
             self._begins = True
             self.number += 1
@@ -64,14 +64,17 @@ class Rounds:
             self.look()
 
     def heard(self, node: str, number: int) -> None:
-        """A follower has said a number back."""
+        """Note that a follower has echoed a number."""
         if number > self._heard.get(node, 0):
             self._heard[node] = number
             self.look()
 
     def look(self) -> None:
-        """See who has been answered; also when the set has changed. One that a change has taken out
-        is asked no more: that it was written shows as well that this node led."""
+        """Complete the answered rounds; called when the ISR has changed too.
+
+        A removed member is no longer asked: the write that removed it also proves that this node
+        led.
+        """
         if not self._waiting or self._begins:
             return
         heard = self._heard
@@ -82,7 +85,7 @@ class Rounds:
                 done.set_result(None)
 
     def end(self, why: Refusal) -> None:
-        """This node leads no more: nobody is told that it does."""
+        """Fail all rounds: this node no longer leads."""
         self._ended = why
         while self._waiting:
             _, done = self._waiting.popleft()
@@ -91,4 +94,4 @@ class Rounds:
 
 
 def _nobody() -> None:
-    """There is nobody to say anything to."""
+    """Send nothing: there are no followers yet."""

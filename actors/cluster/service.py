@@ -1,4 +1,4 @@
-"""The cluster as statements see it: what this node is at, and what it is asked to do."""
+"""Cluster service: the interface of the cluster for statements and the node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from storage.tickets import CommitTicket
 class ClusterService:
     """On the loop only.
 
-    :param place: who coordinates
+    :param place: supervisor of the coordination actor
     """
 
     def __init__(
@@ -47,44 +47,48 @@ class ClusterService:
         self._shippings.copies = copies
 
     def info(self) -> dict[str, Value]:
-        """What INFO FOR NODE says of it."""
+        """Return the cluster fields of INFO FOR NODE."""
         about = downstream(self._member, self._shippings, self._clock)
         return {**self._member.info(), "downstream": about}
 
     def present(self) -> int | asyncio.Future[int]:
-        """A sequence that shows all that was released anywhere. :raises Busy: see `present.py`"""
+        """Return the read index, or a future of it. :raises Busy: see `present.py`"""
         return self._present.ask()
 
     def in_force(self, kept: Kept) -> bool:
-        """Whether this node goes by a policy that is kept."""
+        """True if a stored policy is in force on this node."""
         return self._member.is_in_force(kept)
 
     def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[CommitTicket | None]:
-        """Done once this node leads by it, or once it is committed.
+        """Return a future that is done once this node leads by the policy, or has committed it.
 
         :raises: as `CoordinationActor.found`
         """
         return ask(self._place.ref, Found(policy, who))
 
     def drop_failover(self, who: Who) -> asyncio.Future[CommitTicket | None]:
-        """Done once that is committed. :raises: as `CoordinationActor.unfound`"""
+        """Return a future that is done once the removal is committed. :raises: as
+        `CoordinationActor.unfound`"""
         return ask(self._place.ref, Unfound(who))
 
     def lead(self, *, force: bool) -> asyncio.Future[None]:
-        """Done once this node leads. :raises: as `CoordinationActor.take_lead`"""
+        """Return a future that is done once this node leads. :raises: as
+        `CoordinationActor.take_lead`"""
         return ask(self._place.ref, TakeLead(force))
 
     @property
     def epoch(self) -> int | None:
-        """Of the lead that this node has: what was taken out, was out of that one's set."""
+        """Epoch of the present lead, to which a removal from the ISR applies; None: this node does
+        not lead."""
         leadership = self._member.leadership
         return None if leadership is None else leadership.leading.epoch
 
     def take_out(
         self, nodes: Collection[str], is_over: Callable[[], bool]
     ) -> asyncio.Future[None] | None:
-        """Done once nothing waits for any of some nodes; None: nothing does. Until what drops their
-        rows has ended nothing will.
+        """Take nodes out of the ISR, until the statement that drops their rows has ended.
+
+        Return a future that is done once no release waits for them; None: none does.
 
         :raises BadRequest, NotEnoughReplicas, NotWritable: as `CoordinationActor.take_out`
         """
@@ -97,14 +101,14 @@ class ClusterService:
         return ask(self._place.ref, TakeOut(gone, is_over))
 
     async def stop(self) -> None:
-        """Coordinate no more: this node stays what it is."""
+        """Stop the coordination actor. The role of this node stays."""
         await stop(self._place.ref)
 
     async def give_up_lead(self) -> None:
-        """The node stops: another may lead at once."""
-        with suppress(Draining):  # nobody coordinates any more
+        """Give up the lead since the node stops, so that another may lead at once."""
+        with suppress(Draining):  # the actor has stopped
             await ask(self._place.ref, GiveUpLead())
 
     def look_again(self) -> None:
-        """The roles of this node have changed."""
+        """Trigger an iteration: the roles of this node have changed."""
         tell(self._place.ref, LookAgain())
