@@ -1,23 +1,23 @@
-"""A leader and one follower: brings the follower's log to where its own is, and keeps it there.
+"""Replica sender, the leader's end of a link: log replication to one follower.
 
-| the follower says | the leader answers |
+| the follower sends | the leader answers |
 |---|---|
-| `Attach` | `Attached`, and frames from behind where both logs agree |
-| | `CopyNeeded`: that part of the log is gone; or `Refused` |
-| `Acknowledge` | nothing: it makes room for more |
-| `Entries` | nothing: each message says up to which of them are kept (`entry_forwarding.py`) |
-| `Refused` | nothing: the follower takes no more, and has said why |
+| `Attach` | `Attached`, then the frames after the last common one |
+| | `CopyNeeded`: that part of the log is pruned; or `Refused` |
+| `Acknowledge` | nothing: it opens the window for more frames |
+| `Entries` | nothing: each message says which ones are committed (`entry_forwarding.py`) |
+| `Refused` | nothing: the follower stops, and has given the reason |
 
 Invariants:
 
-- Frames go in order and without a gap from behind where both logs agree, none before it is durable
-  here, and none of an epoch later than the one that this leader leads in.
-- What was sent and not acknowledged is at most `limits.SHIP_WINDOW_BYTES` and one batch. What else
-  a follower lacks is in the tail, which everybody shares, or read from the log when its turn comes.
-- Each message says what is released. When that grows and there is no frame to send, it is said
-  alone, in the next turn of the loop.
-- A follower counts as having what it acknowledges, never what it was sent: also where both logs
-  agree counts only once the follower has said so, behind its promise and its cut.
+- Frames are sent in order and without a gap, from the last common frame on. None is sent before it
+  is durable here, and none of a later epoch than this leader's.
+- Sent and unacknowledged bytes are at most `limits.SHIP_WINDOW_BYTES` and one batch (flow control).
+  Other missing frames are in the tail, which all followers share, or are read from the log in turn.
+- Each message carries the commit index. If it advances with no frame to send, it is sent alone, in
+  the next turn of the loop.
+- Only acknowledged frames count as held by a follower, never sent ones. Even the common frames
+  count only after the follower has promised the epoch, cut its log, and acknowledged.
 """
 
 from __future__ import annotations
@@ -68,21 +68,21 @@ from storage.replicas import is_id
 log = structlog.get_logger("cluster")
 
 Heard = Callable[[str, int], None]
-"""Told the id of a follower, and the last frame on its disk."""
+"""Called with the id of a follower and the last frame on its disk."""
 Keep = Callable[[str, Entries], Awaitable[None]]
-"""Has what a follower brings kept: see `Carrying.keep`."""
+"""Commits the forwarded entries of a follower: see `EntryForwarding.keep`."""
 
 
 class Shipping:
-    """One link of a follower's, from its `Attach` to its end. On the loop only.
+    """A follower's link, from its `Attach` to its end. On the loop only.
 
-    :param epoch: in which this node leads; whoever ends that ends the task of `run`
-    :param attached: told once, when the follower has cut its log to where both agree
-    :param heard: told of each acknowledgement after that
-    :param beat_seconds: how often something is said at least, by the policy of the moment
-    :param round: the number that is to be said back
-    :param present: what is present, as its future or at once; see `present.py`
-    :param keep: what becomes of the follower's entries; None: it may say none
+    :param epoch: leader epoch of this node; the task of `run` has to be cancelled when it ends
+    :param attached: called once, when the follower has cut its log to the last common frame
+    :param heard: called for each acknowledgement after that
+    :param beat_seconds: returns the heartbeat interval of the present policy
+    :param round: returns the read index round to echo
+    :param present: returns the read index, or a future of it; see `present.py`
+    :param keep: commits the follower's entries; None: it may send none
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Shipping:
         self._reads = reads
         self._link = link
         self.node = link.peer.node
-        """The follower's id."""
+        """Id of the follower."""
         self.epoch = epoch
         self._attached = attached
         self._heard = heard
@@ -114,36 +114,36 @@ class Shipping:
         self._present = present
         self._keep = keep
         self._keeping: asyncio.Future[None] | None = None
-        """Runs while some of the follower's entries are on their way to the trail."""
+        """Runs while a batch of the follower's entries is being committed."""
         self._kept = 0
-        """The newest of them that are there."""
+        """Last of its entries that is committed."""
         self.said = 0
-        """The newest number that the follower has said back."""
+        """Newest round that the follower has echoed."""
         self._asked = 0
-        """Its newest question what is present …"""
+        """Its newest read index request …"""
         self._answered = 0
-        """… and the newest that was answered."""
+        """… and the newest one answered."""
         self._found: deque[tuple[int, int]] = deque()
-        """Questions that can be answered once something is released: who has just taken the lead
-        knows what is present before it may show that. Each with its sequence, oldest first."""
+        """Read index requests that wait for a release, each with its sequence, oldest first. A new
+        leader knows the read index before it may show that frame."""
         self._asking: set[asyncio.Future[int]] = set()
         self.reason = ""
-        """Why it is stranded or has to be copied, or why the link has ended."""
+        """Reason why it is stranded or needs a copy, or why the link ended."""
         self.synced = 0
-        """The last frame that the follower has acknowledged; before that, where both agree."""
+        """Last frame that the follower has acknowledged; before that, the last common frame."""
         self.applied = 0
-        """The last one that it shows, as it said."""
+        """Last frame that it shows, by its own report."""
         self.window = Window(limits.SHIP_WINDOW_BYTES)
         self.is_attached = False
-        """Whether the follower has said that its log is cut to where both agree."""
+        """True once the follower has acknowledged that its log is cut to the last common frame."""
         self._failed: SyncStatus | None = None
         self._lag = Lag(1, 0)
         self._position = 0
-        """The last frame that was sent."""
+        """Last frame sent."""
         self._told = 0
-        """What it was last told to be released."""
+        """Commit index that was sent last."""
         self._tail: Follower | None = None
-        """None: what comes next has to be read from the log."""
+        """Position in the tail; None: the next frames have to be read from the log."""
         self._pin: Pin | None = None
         self._pinned_us = 0
         self._woken = asyncio.Event()
@@ -155,12 +155,12 @@ class Shipping:
 
     @property
     def lag(self) -> int:
-        """Frames that are on the disk here and, as far as is known, not on the follower's."""
+        """Frames on this disk that are, as far as known, not on the follower's."""
         return max(self._committer.durable_upto - self.synced, 0)
 
     @property
     def standing(self) -> SyncStatus:
-        """How it stands, as far as is known here."""
+        """Sync status of the follower, as far as known here."""
         if self._failed is not None:
             return self._failed
         is_late = self._lag.is_late(self._monotonic_us())
@@ -169,10 +169,10 @@ class Shipping:
     # --- the link ---------------------------------------------------------------------------------
 
     async def run(self, asked: Attach) -> None:
-        """Ship until the link ends, or until this is cancelled. Raises bugs, and what those raise
-        who hear of acknowledgements.
+        """Send frames until the link ends, or until cancelled. Raises bugs, and exceptions of the
+        acknowledgement callbacks.
 
-        :param asked: what the follower began with
+        :param asked: the follower's first message
         """
         hearing: asyncio.Task[None] | None = None
         try:
@@ -195,12 +195,12 @@ class Shipping:
             await self._leave(hearing)
 
     def compare(self, sequence: int, digest: bytes) -> None:
-        """Have the follower compare its state; see `comparing.py`."""
+        """Send a state comparison to the follower; see `comparing.py`."""
         self._link.send(Compare(sequence, digest))
 
     def hurry(self) -> None:
-        """Say something soon, though there may be nothing else to say; and from then on as often
-        as the policy of the moment has it."""
+        """Send a message soon, even without news; then at the heartbeat interval of the present
+        policy."""
         if self._beat is not None:
             self._beat.cancel()
             self._tick()
@@ -246,10 +246,11 @@ class Shipping:
     # --- attaching --------------------------------------------------------------------------------
 
     def _attach(self, asked: Attach) -> None:
-        """Find out where both logs agree.
+        """Find the last common frame and answer `Attached`.
 
-        :raises LogPruned: what the follower lacks is gone
-        :raises Refusal: it is told so; `Stranded`: it shows what is not in this history
+        :raises LogPruned: frames that the follower lacks are gone
+        :raises Refusal: sent to the follower. `Stranded`: it shows frames that are not in this
+            history
         """
         if asked.promised > self.epoch:
             raise NotWritable(
@@ -278,8 +279,10 @@ class Shipping:
     # --- what the follower says -------------------------------------------------------------------
 
     async def _hear(self) -> None:
-        """:raises LinkClosed:
-        :raises BadRequest: it says what no follower says
+        """Handle the messages of the follower.
+
+        :raises LinkClosed:
+        :raises BadRequest: it sends a message that no follower sends
         """
         while True:
             message = await self._link.receive()
@@ -316,8 +319,8 @@ class Shipping:
         self._woken.set()
 
     def _look_for(self, question: int) -> None:
-        """Find out what is present, and tell the follower. Where nobody can say it is told nothing:
-        it waits as long as it has time, or for another leader."""
+        """Find the read index and answer the follower. If it is unknown, there is no answer: the
+        follower waits until its own timeout, or for another leader."""
         try:
             found = self._present()
         except Refusal:
@@ -335,19 +338,19 @@ class Shipping:
             if error is None:
                 self._answer(question, done.result())
             elif not isinstance(error, Refusal):
-                raise error  # a bug: the loop tells of it
+                raise error  # a bug: asyncio logs it
 
         found.add_done_callback(told)
 
     def _answer(self, question: int, present: int) -> None:
-        """Tell what is present with the next message that says it to be released."""
-        if self._found and self._found[-1][1] == present:  # as long as its lead is not settled
+        """Answer with the next message whose commit index covers the read index."""
+        if self._found and self._found[-1][1] == present:  # new lead, not settled
             question = max(question, self._found.pop()[0])
         self._found.append((question, present))
         self.hurry()
 
     def _have_kept(self, said: Entries) -> None:
-        """:raises BadRequest: nobody may say that now"""
+        """Start to commit entries of the follower. :raises BadRequest: it may send none now"""
         if self._keep is None or not self.is_attached or said.epoch != self.epoch:
             raise BadRequest(f"entries for the leader of epoch {said.epoch}, and none are taken")
         if not is_id(self.node):
@@ -361,7 +364,7 @@ class Shipping:
             if done.cancelled():
                 return
             self._keeping = None
-            done.result()  # what it raises is a bug: the loop tells of it
+            done.result()  # an exception is a bug: asyncio logs it
             self._kept = upto
             self.hurry()
 
@@ -370,13 +373,13 @@ class Shipping:
     # --- what it is sent --------------------------------------------------------------------------
 
     async def _step(self) -> None:
-        """Send what may be sent now, or wait until there is something."""
+        """Send frames or a heartbeat, or wait until there is something to send."""
         self._woken.clear()
         frames = await self._more() if self.window.is_open else []
         if frames or self._beat_due or self._committer.released_upto > self._told:
             self._send(frames)
             await self._link.drained()
-            await asyncio.sleep(0)  # a link that takes everything at once is no turn for others
+            await asyncio.sleep(0)  # a fast link never blocks: yield to others
         else:
             await self._woken.wait()
 
@@ -389,9 +392,9 @@ class Shipping:
             self._position = frames[-1].sequence
             self.window.sent(self._position, size, now_us)
         elif released == self._told:
-            self.window.asked(now_us)  # who is told nothing new answers
-        # Of what is on the disk here, as `lag` counts it: nothing may be released for as long as
-        # this follower is waited for.
+            self.window.asked(now_us)  # a follower answers a message without news
+        # Counts frames on this disk, as `lag` does, not released ones: the commit index may stand
+        # still just because this follower is waited for.
         self._lag.ends(self._committer.durable_upto, self.synced, now_us)
         self._told, self._beat_due = released, False
         while self._found and self._found[0][1] <= released:
@@ -405,7 +408,7 @@ class Shipping:
         return NotWritable(f"this node leads in epoch {self.epoch} no more")
 
     def _tick(self) -> None:
-        """Time for a sign of life."""
+        """Heartbeat timer: close a silent link, and have a message sent."""
         silent_us = self._monotonic_us() - self._heard_us
         if silent_us > limits.SHIP_SILENT_SECONDS * 1_000_000:
             self._link.close(f"it has said nothing for {limits.SHIP_SILENT_SECONDS} s")
@@ -416,12 +419,12 @@ class Shipping:
     # --- where the frames come from ---------------------------------------------------------------
 
     async def _more(self) -> list[Frame]:
-        """The next batch; none: there is nothing more.
+        """Return the next batch of frames; empty: there are no more.
 
-        :raises NotWritable: what this node has not released it has taken back
-        :raises LogPruned: it is gone
-        :raises LogDamaged: it can't be read
-        :raises Busy: too many wait for the log to be read
+        :raises NotWritable: this node has stopped leading, and rolled back its unreleased frames
+        :raises LogPruned: the frames are gone
+        :raises LogDamaged: they can't be read
+        :raises Busy: too many log reads are waiting
         """
         if self._committer.follows:
             raise self._leads_no_more()
@@ -437,7 +440,7 @@ class Shipping:
         return await self._reads.frames(self._position, upto, limits.SHIP_BATCH_BYTES)
 
     def _follow(self) -> None:
-        """Go over to the tail, if it reaches back so far."""
+        """Switch to the tail, if it reaches back far enough."""
         with suppress(FellBehind):
             self._tail = self._committer.tail.follow(
                 self._position, self._woken.set, unreleased=True
@@ -445,10 +448,10 @@ class Shipping:
             self._let_go()
 
     def _hold(self, sequence: int) -> None:
-        """Keep the log from a frame on. A follower that goes on keeps it for as long as it takes,
-        one that stands still no longer than a pin lasts.
+        """Pin the log from a frame on. A follower that advances keeps its pin; one that stands
+        still loses it after `limits.LOG_PIN_SECONDS`.
 
-        :raises LogPruned: it begins later
+        :raises LogPruned: the log begins later
         """
         now_us = self._monotonic_us()
         if self._pin is not None:

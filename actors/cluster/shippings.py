@@ -1,4 +1,4 @@
-"""Those who follow this node: their links, what becomes of each, and how far they are."""
+"""Replica senders: the links of all followers of this node, and their progress."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger("cluster")
 
 BEAT_SECONDS = 1.0
-"""How often something is said to a follower, at least, where no policy says how long it may be
-silent."""
+"""Heartbeat interval (s), where no policy limits the silence of a follower."""
 
 
 class Ships(Protocol):
-    """One follower's link: `shipping.py`."""
+    """Replica sender of a follower: `shipping.py`."""
 
     epoch: int
     synced: int
@@ -35,58 +34,58 @@ class Ships(Protocol):
 
     @property
     def standing(self) -> SyncStatus:
-        """How the follower stands to this node."""
+        """Sync status of the follower."""
 
     @property
     def said(self) -> int:
-        """The newest number that the follower has said back; see `rounds.py`."""
+        """Newest round that the follower has echoed; see `rounds.py`."""
 
     def hurry(self) -> None:
-        """Say something soon."""
+        """Send a message soon."""
 
     def compare(self, sequence: int, digest: bytes) -> None:
-        """Say which digest the state has here at a frame."""
+        """Send the digest of the state at a frame."""
 
     def run(self, asked: Attach) -> Awaitable[None]:
-        """Ship until the link ends. Raises nothing but bugs."""
+        """Send frames until the link ends. Raises only bugs."""
 
 
 class Unsynced(NamedTuple):
-    """What a follower was sent over a link that has ended, and does not have on its disk."""
+    """Frames that a follower was sent over an ended link, and has not synced."""
 
     epoch: int
-    """Of who sent it: what another leader's log lacks is never waited for."""
+    """Leader epoch of the sender; another leader never waits for these frames."""
     since_us: int
-    """On the monotonic clock."""
+    """Monotonic time of sending (µs)."""
     after: int
-    """The last frame that it has."""
+    """Last frame that it has synced."""
 
 
 class Copies(Protocol):
-    """What a node is given that holds nothing yet: `copying.py`."""
+    """Snapshot copies for empty nodes: `copying.py`."""
 
     @property
     def given(self) -> Collection[str]:
-        """The ids of those that are being given one, or were and have not attached yet."""
+        """Ids of the nodes that are sent a copy, or were, and have not attached yet."""
 
     def serve(self, link: Link, asked: Copy) -> Awaitable[None]:
-        """Answer all of one request."""
+        """Serve a request to its end."""
 
     def attached(self, node: str) -> None:
-        """That node goes on by itself from here."""
+        """Drop the copy of a node: it has attached."""
 
 
 Heard = Callable[[str, int], None]
 Begin = Callable[[Link, int, Heard, Heard, Callable[[], float]], Ships]
-"""Begins to ship: over a link, in an epoch, telling of who attached and of who was heard, with a
-word after so many seconds at least."""
+"""Makes a replica sender from a link, an epoch, the callbacks for attaching and acknowledgements,
+and the heartbeat interval (s)."""
 
 
 class Shippings:
     """On the loop only.
 
-    :param begin: makes one for a link
-    :param way: what others are told who ask where they are to turn to
+    :param begin: makes the replica sender of a link
+    :param way: returns the answer to nodes that ask for the addresses of the leader and of etcd
     """
 
     def __init__(
@@ -101,36 +100,36 @@ class Shippings:
         self._begin = begin
         self._way = way
         self.copies: Copies | None = None
-        """What gives nodes a copy of the store that hold nothing yet; None: nothing does."""
+        """Gives copies of the store to empty nodes; None: none are given."""
         self._by_node: dict[str, tuple[Ships, asyncio.Task[None]]] = {}
         self._unsynced: dict[str, Unsynced] = {}
-        """By node. Who comes back again and again and brings nothing to its disk, since that is
-        full, is as good as silent all the time."""
+        """Unsynced frames by node. A follower that reconnects again and again, but syncs nothing
+        since its disk is full, counts as silent all the time."""
 
     def __iter__(self) -> Iterator[Ships]:
-        """Those that there are at the moment."""
+        """Iterate over the present replica senders."""
         return iter([ships for ships, _ in self._by_node.values()])
 
     @property
     def by_node(self) -> Mapping[str, Ships]:
-        """Those that there are, by the ids of the followers."""
+        """Present replica senders, by node id."""
         return {node: ships for node, (ships, _) in self._by_node.items()}
 
     @property
     def copied(self) -> frozenset[str]:
-        """The nodes that are given a copy of the store."""
+        """Nodes that are given a copy of the store."""
         return frozenset() if self.copies is None else frozenset(self.copies.given)
 
     @property
     def in_sync(self) -> frozenset[str]:
-        """The nodes that hold all that this one had on its disk a second ago."""
+        """Nodes that hold everything that was on this disk a second ago."""
         return frozenset(
             node for node, (ships, _) in self._by_node.items()
             if ships.standing is SyncStatus.IN_SYNC
         )  # fmt: skip
 
     async def accept(self, link: Link) -> None:
-        """What becomes of a link that another node has made; it is closed when this returns."""
+        """Serve a link that another node has opened; the caller closes it afterwards."""
         try:
             asked = await link.receive()
             if isinstance(asked, Attach):
@@ -152,13 +151,16 @@ class Shippings:
             log.debug("a node has gone", node=link.peer.node, why=str(closed))
 
     async def _ship(self, link: Link, asked: Attach) -> None:
-        """:raises NotWritable: this node leads nobody"""
+        """Replicate to a follower until its link ends.
+
+        :raises NotWritable: this node does not lead
+        """
         node = link.peer.node
-        while node in self._by_node:  # its link is dead, and nobody has noticed yet
+        while node in self._by_node:  # its earlier link is dead, and not yet timed out
             gone, before = self._by_node.pop(node)
             self._remember(node, gone)
             await end(before)
-        epoch = self._member.ships_in  # not before: the lead may have been lost meanwhile
+        epoch = self._member.ships_in  # after the await: the lead may be lost since
         if epoch is None:
             raise NotWritable("this node leads nobody: it follows another, or waits for one")
         ships = self._begin(
@@ -179,7 +181,7 @@ class Shippings:
                 self._member.left(node)
 
     def _is_current(self, node: str, ships: Ships) -> bool:
-        """True if a link counts: another one may have replaced it, or its epoch may be over."""
+        """True if a link counts: it has not been replaced, and its epoch is the present one."""
         found = self._by_node.get(node)
         return found is not None and found[0] is ships and ships.epoch == self._member.ships_in
 
@@ -200,14 +202,14 @@ class Shippings:
         if unsynced is not None and (unsynced.epoch, unsynced.after) == (ships.epoch, upto):
             owed_us = unsynced.since_us
         elif unsynced is not None and (unsynced.epoch != ships.epoch or unsynced.after < upto):
-            del self._unsynced[node]  # it has brought something to its disk since
+            del self._unsynced[node]  # it has synced something since
         heard_us = self._clock.monotonic_us() if owed_us is None else owed_us
         self._member.heard(node, upto, ships.applied, heard_us)
         if ships.said:
             self._member.said(node, ships.said)
 
     def hurry(self) -> None:
-        """Say something to each follower soon."""
+        """Send a message to each follower soon."""
         for ships in self:
             ships.hurry()
 
@@ -215,11 +217,12 @@ class Shippings:
         since_us, before = ships.window.unsynced_since_us, self._unsynced.get(node)
         at = ships.epoch, ships.synced
         for other in [each for each, one in self._unsynced.items() if one.epoch != ships.epoch]:
-            del self._unsynced[other]  # of a lead that is over
+            del self._unsynced[other]  # sent in an epoch that is over
         if since_us is not None and (before is None or (before.epoch, before.after) != at):
             self._unsynced[node] = Unsynced(ships.epoch, since_us, ships.synced)
 
     def end_all(self) -> None:
-        """Nobody follows this node any more: who did, attaches to another, or again."""
+        """End all links: this node no longer leads. Its followers attach to another leader, or
+        again."""
         for _, task in self._by_node.values():
             task.cancel()

@@ -1,10 +1,10 @@
-"""What a leader waits for that releases nothing for now, in words that say what helps.
+"""Stalls: why a leader's commit index does not advance, as text with the remedy.
 
-| held up by | what it is |
+| held up by | meaning |
 |---|---|
-| followers | fewer are heard of than ACKS wants: writes are refused |
-| etcd | one of the set is silent, and etcd does not answer, which has to take it out |
-| leader | nobody leads that this node knows of |
+| followers | fewer than ACKS followers are recent: writes are refused |
+| etcd | an ISR member is silent, and etcd, which has to remove it, does not answer |
+| leader | this node knows of no leader |
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from protocol.requests import HeldUp
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Nothing is released."""
+    """Cause of a stall: nothing is released."""
 
     held_up: HeldUp
     why: str
-    """What it waits for, and what helps."""
+    """Text: the condition it waits for, and the remedy."""
     followers: int
-    """That are in the set, and are heard of."""
+    """Number of recent followers in the ISR."""
     acks: int
 
     def refusal(self) -> NotEnoughReplicas:
-        """What those hear who would have to wait for what is on its way."""
+        """Return the refusal of requests that would have to wait for pending commits."""
         return NotEnoughReplicas(
             f"what this rests on is not released: this node waits for {self.why}. Nothing was"
             " written",
@@ -48,13 +48,13 @@ def stall(
     *,
     is_late: bool,
 ) -> Stalled | None:
-    """Why nothing is released; None: all goes on, or will in a moment.
+    """Return the cause of a stall; None: the commit index advances, or will within moments.
 
-    :param recent: who was heard of within BEHIND
-    :param trusted: nodes that belong here: those outside of the set may come back into it
-    :param name: what to call a node by its id
-    :param is_late: whether something has been on the disk here for so long that it should have been
-        released: who is silent should have left the set by then
+    :param recent: nodes with a message within BEHIND
+    :param trusted: nodes of the cluster: those outside the ISR may rejoin it
+    :param name: returns the display name of a node id
+    :param is_late: True if frames have been on this disk, unreleased, for longer than removing a
+        silent member takes
     """
     others = leading.waited_for - {leading.node}
     silent, heard = others - recent, len((leading.members & recent) - {leading.node})

@@ -1,4 +1,4 @@
-"""How the parts of this room are put together."""
+"""Wiring of the cluster package."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from storage.joining import Source
 log = structlog.get_logger("cluster")
 
 Agree = Callable[[Sequence[str], str], Agreement]
-"""The door to what is agreed: from addresses, for a store by its id."""
+"""Makes an etcd client from addresses and the id of a store."""
 Supervise = Callable[..., Supervised[Any]]
 
 
@@ -52,8 +52,8 @@ def begin_member(
     supervise: Supervise,
     only_looks: bool,
 ) -> Member:
-    """What this node is to its cluster, before anybody coordinates: it takes changes as long as it
-    is in none."""
+    """Make this node a cluster member, before coordination starts. In no cluster, it accepts
+    changes at once."""
     place = supervise(lambda: ClusterFileActor.start(runtime, directory), refoldable=True)
 
     async def save(changed: Cluster) -> None:
@@ -82,10 +82,10 @@ def begin_coordination(
     leads: Callable[[bool], Awaitable[None]],
     supervise: Supervise,
 ) -> ClusterService:
-    """Who coordinates, from now on.
+    """Start coordination.
 
-    :param backlog: what is carried to who leads while another does
-    :param leads: told whether this node leads, when that changes
+    :param backlog: entries to forward to the leader, while another node leads
+    :param leads: called with True or False when this node starts or stops to lead
     """
 
     forwarding = EntryForwarding(runtime, committer)

@@ -1,9 +1,9 @@
-"""Succession: who of the set goes first where nobody has the lead.
+"""Succession: which ISR member goes first when the lead is vacant.
 
-Who has shown something since it was started holds what was released then. A node that was just
-started may have an older copy of its directory, by less than what was told in etcd since
-(`docs/decisions/older-copies.md`): it leaves the lead to the others for a moment, and they take it
-as soon as they hear of it.
+A member that has shown something since its start holds everything released by then. A node that was
+just started may have an older copy of its directory: frames after the last published commit index
+may be missing (`docs/decisions/older-copies.md`). So it leaves the lead to the others for a moment;
+they take it as soon as they learn of the vacancy.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from actors.cluster.member import Member
 from protocol.doors import Clock
 
 LEFT_SECONDS: Final = 2.0
-"""For so long to others of the set."""
+"""Time after a start for which a node leaves the lead to other ISR members (s)."""
 JUST_STARTED: Final = "this node has just been started: others of the set take the lead before it"
 
 
 class Succession:
-    """As this node has seen it. On the loop only."""
+    """Present vacancy, as this node has seen it. On the loop only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since_us: int | None = None
 
     def ends(self) -> None:
-        """Somebody leads."""
+        """Note that there is a leader."""
         self._since_us = None
 
     def is_left(self, member: Member, members: frozenset[str]) -> bool:
-        """Whether this node leaves the lead to others.
+        """True if this node leaves the vacant lead to others.
 
-        :param members: those of the set
+        :param members: members of the ISR
         """
         if member.is_told or members <= {member.node}:
             return False

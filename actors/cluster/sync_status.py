@@ -1,4 +1,4 @@
-"""Whether a follower is in sync with who leads, as both of them say it."""
+"""Sync status of a follower, as the follower and its leader report it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import StrEnum
 
 
 def stranded(leader: str) -> str:
-    """What is said at a node that is.
+    """Return the message of a stranded node.
 
-    :param leader: whom it followed, as it is called
+    :param leader: display name of the leader it followed
     """
     return (
         f"this node is stranded: it shows what {leader} does not have, and follows nobody. Where"
@@ -18,17 +18,18 @@ def stranded(leader: str) -> str:
 
 
 class SyncStatus(StrEnum):
-    """One word, which INFO FOR NODE shows."""
+    """Status word in INFO FOR NODE."""
 
     COPYING = "copying"
     """Its directory is being filled with a copy of the store."""
     CATCHING_UP = "catching up"
-    """It has a log, and lacks some of what it could have."""
+    """It has a log, and lacks frames that it could have."""
     IN_SYNC = "in sync"
-    """All that it could have a second ago is on its disk: by its leader's word what that one had on
-    its own, by its own word what it had heard to be released."""
+    """Everything that it could have had a second ago is on its disk. The leader's report counts all
+    frames on its own disk, the follower's report the commit index it has received."""
     COPY_FAILED = "copy failed"
-    """It has to be copied, and was not: the leader's log no longer holds what it lacks, say."""
+    """It needs a copy and has none, because, say, the leader's log no longer has frames that it
+    lacks."""
     STRANDED = "stranded"
-    """It shows what its leader's history does not hold. Nothing was taken back: an operator has to
-    find out why, and to have the one or the other made anew."""
+    """It shows frames that are not in its leader's history. Nothing was rolled back: an operator
+    has to find the cause, and rebuild one of the two nodes."""

@@ -1,13 +1,13 @@
-"""Takeover of a lead that nobody has: by who held everything, by who founds, by an order.
+"""Takeover: takes a vacant lead in etcd, as an ISR member, as founder, or by an operator's order.
 
-| who | takes it where |
+| node | condition |
 |---|---|
-| a member of the set | the set is still the one that it was found in, and it holds what was told |
-| who was to found | there is no set yet; it writes the first one behind it |
-| who was named by an operator | nobody leads, whatever the set is; the set is itself alone then |
+| an ISR member | the ISR is unchanged, and this log holds the published commit index |
+| the founder | etcd holds no ISR yet; the founder writes the first one next |
+| a node named by an operator | the lead is vacant; the new ISR is this node alone |
 
-What etcd does not answer may have been done, or may be still. So the lease that the lead was asked
-for with is given back, which takes along whatever was taken with it, and all of it is begun again.
+An unanswered request may have taken effect, or may do so later. So its lease is revoked, which
+undoes all that was taken with it, and the takeover starts over.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ from storage.cluster_file import Founding
 log = structlog.get_logger("cluster")
 
 NO_SET: Final = 0
-"""The revision of a set that was never written."""
+"""Revision of an ISR that was never written."""
 BEYOND: Final = 1_000
-"""An etcd that knows less than this node is brought so far beyond it: others may know more."""
+"""Margin (revisions) by which an outdated etcd is raised above this node's knowledge: other nodes
+may know later revisions."""
 GROWN_BY: Final = 1_000
-"""How much of that is asked for at a time."""
+"""Revisions added in one request."""
 
 
 class Taken(NamedTuple):
     """A lead that was taken."""
 
     policy: Policy
-    """By which it is led."""
+    """Policy to lead by."""
     lease: Lease
     agreed: Agreed
-    """What was agreed then."""
+    """State in etcd after it was taken."""
     by_order: bool = False
-    """Whether a new lineage begins with it."""
+    """True if it begins a new lineage."""
 
 
 class Takeover:
-    """On the loop only. Each way answers None where nothing came of it: it is looked again then.
+    """On the loop only. Each attempt returns None if it took nothing; the next iteration retries
+    then.
 
-    :param wait: told why it was not taken
+    :param wait: called with the reason why nothing was taken
     """
 
     def __init__(
@@ -67,9 +69,9 @@ class Takeover:
         self._wait = wait
 
     async def vacant(self, agreement: Agreement, policy: Policy, insync: InSync) -> Taken | None:
-        """Take it as a member of the set.
+        """Take the lead as an ISR member.
 
-        :raises NotAnswered: nothing came of it
+        :raises NotAnswered: nothing was taken
         """
         lease, answer = await self._ask(agreement, policy, insync.revision)
         if answer is None or answer.agreed.lead is None:
@@ -79,7 +81,7 @@ class Takeover:
             await self.give_back(agreement, lease)
             self._wait(Wait(f"{why}; {NAME_ONE}", doubt=True))
             return None
-        # Rule 9, again: another may have led since it was looked at, and have told of more.
+        # Rule 9, again: another node may have led meanwhile, and published a higher commit index.
         why = lack(self._committer.history(), answer.agreed)
         if why is not None:
             await self.give_back(agreement, lease)
@@ -88,8 +90,8 @@ class Takeover:
         return self._completed(Taken(policy, lease, answer.agreed))
 
     def _completed(self, taken: Taken) -> Taken:
-        """A lineage whose first leader was stopped before it had said that nothing waits for others
-        is gone on with: the set is as it was begun with."""
+        """Complete a lineage whose first leader stopped before it committed its policy without
+        ACKS. The ISR is still that of its beginning: this node alone."""
         insync, lineage = taken.agreed.insync, taken.agreed.lineage
         assert insync is not None, "it was taken as a member of it"
         if lineage and insync.epoch == lineage and insync.members == {self._member.node}:
@@ -97,10 +99,10 @@ class Takeover:
         return taken
 
     async def first(self, agreement: Agreement, founding: Founding, agreed: Agreed) -> Taken | None:
-        """Found the set, or hear that it was: by a request that was answered to nobody.
+        """Write the first ISR, or find that an earlier, unanswered request has written it.
 
-        :raises NotAnswered: as `vacant`
-        :raises DiskFull: it can't be noted that it was; it is heard of again
+        :raises NotAnswered: as in `vacant`
+        :raises DiskFull: the success can't be saved; the next iteration finds it in etcd
         """
         why = doubt(self._memory.now, agreed)
         if why is not None:
@@ -110,7 +112,7 @@ class Takeover:
             await self._memory.founded(agreed)
             return None
         if agreed.lead is not None:
-            # An epoch belongs to one run of one process: what another had is let lapse.
+            # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
             self._wait(Wait("the lead was taken before this: its lease has not lapsed yet"))
             return None
         await self._bring_beyond(agreement, agreed, self._newest_promised)
@@ -133,18 +135,18 @@ class Takeover:
         return Taken(founding.policy, lease, answer.agreed)
 
     async def by_order(self, agreement: Agreement, policy: Policy, agreed: Agreed) -> Taken | None:
-        """Begin a new lineage, as an operator has said: the set is this node alone, and nothing
-        waits for others until another policy says so. What comes back of the old one and shows what
-        is not here is stranded.
+        """Begin a new lineage by an operator's order: the ISR is this node alone, and nothing waits
+        for other nodes until another policy demands it. A node of the old lineage that shows other
+        frames is stranded when it returns.
 
-        :raises NotAnswered: as `vacant`
-        :raises DiskFull: it was begun, and is heard of again
+        :raises NotAnswered: as in `vacant`
+        :raises DiskFull: the lineage was begun; the next iteration finds it in etcd
         """
         known = self._memory.now
         taken = await self._alone(agreement, policy, agreed)
         if taken is not None and agreed.revision < max(self._newest_promised, known.revision):
-            # Who has heard of more would not go by what it says. It is raised while the set is this
-            # node alone: by an older one somebody might lead as soon as the revision is high again.
+            # Nodes that have seen a higher revision would distrust etcd. Raise it while the ISR is
+            # this node alone: with an older ISR another node might lead once the revision is high.
             await self._bring_beyond(agreement, agreed, max(self._newest_promised, known.revision))
             await self.give_back(agreement, taken.lease)
             taken = await self._alone(agreement, policy, await agreement.look())
@@ -160,7 +162,7 @@ class Takeover:
         return taken
 
     async def _alone(self, agreement: Agreement, policy: Policy, agreed: Agreed) -> Taken | None:
-        """The lead, a set of this node alone, and that a lineage begins with it."""
+        """Take the lead with an ISR of this node alone, and record the start of a lineage."""
         insync = NO_SET if agreed.insync is None else agreed.insync.revision
         lease, answer = await self._ask(agreement, policy, insync)
         if answer is None or answer.agreed.lead is None:
@@ -177,7 +179,7 @@ class Takeover:
         return Taken(policy._replace(acks=0), lease, answer.agreed, by_order=True)
 
     async def give_up(self, agreement: Agreement, leadership: Leadership) -> None:
-        """Have a lead end that was led by; what is released is told before."""
+        """Give up the lead; publish the commit index before."""
         released = leadership.untold(self._committer.history())
         with suppress(NotAnswered):
             if released is not None:
@@ -186,8 +188,8 @@ class Takeover:
         await self.give_back(agreement, leadership.lease)
 
     async def give_back(self, agreement: Agreement, lease: Lease) -> None:
-        """Have a lease end, and what was taken with it."""
-        with suppress(NotAnswered):  # then it lapses by itself
+        """Revoke a lease; all that was taken with it ends."""
+        with suppress(NotAnswered):  # then the lease lapses by itself
             await agreement.revoke(lease.id)
 
     # --- how --------------------------------------------------------------------------------------
@@ -195,21 +197,22 @@ class Takeover:
     async def _ask(
         self, agreement: Agreement, policy: Policy, insync: int
     ) -> tuple[Lease, Answered | None]:
-        """None: it was not vacant, or the set was another one.
+        """Grant a lease and take the lead with it. None: the lead was not vacant, or the ISR has
+        changed.
 
-        :param insync: the revision of the set that this node was found in
+        :param insync: revision of the ISR that has this node
         """
         sent_us, seconds = self._clock.boottime_us(), policy.lease_seconds
         lease = Lease(await agreement.grant(seconds), seconds, sent_us)
         try:
-            # Rule 3: one transaction, which also compares the set that this node was found in.
+            # Rule 3: one transaction, which also compares the ISR that has this node.
             answer = await agreement.take_lead(self._member.node, lease.id, insync)
         except NotAnswered:
-            # It may have been done. Who leads then is this node, without knowing: the lease goes.
+            # It may have succeeded, and this node would lead without knowing: revoke the lease.
             log.warning("the lead may have been taken, or not")
             await self.give_back(agreement, lease)
             raise
-        except LeaseLapsed:  # and with it what it was taken for
+        except LeaseLapsed:  # and the lead with it
             return lease, None
         if not answer.done:
             await self.give_back(agreement, lease)
@@ -217,9 +220,10 @@ class Takeover:
         return lease, answer
 
     async def _bring_beyond(self, agreement: Agreement, agreed: Agreed, known: int) -> None:
-        """Rule 3: an epoch is above all that were, also in an etcd that was made anew.
+        """Rule 3: raise the revision of an outdated etcd, so that a new epoch is above all earlier
+        ones.
 
-        :param known: what it has to be above
+        :param known: highest revision or epoch to exceed
         """
         wanted = known + BEYOND if agreed.revision < known else 0
         while agreed.revision < wanted:
@@ -234,5 +238,5 @@ class Takeover:
 
     @property
     def _newest_promised(self) -> int:
-        """The highest epoch that this node knows of."""
+        """Highest epoch that this node knows."""
         return max(self._newest_epoch, self._memory.promised)

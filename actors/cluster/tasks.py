@@ -1,4 +1,4 @@
-"""Ending what runs beside."""
+"""Cancelling of background tasks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 async def end(*tasks: asyncio.Future[Any]) -> None:
-    """Nothing of theirs is on its way once this has returned. A fault that one of them ended of is
-    not heard here: asyncio logs it, unless somebody has looked at it."""
+    """Cancel tasks and wait for their ends. Their exceptions are not raised here: asyncio logs
+    them, unless they are retrieved elsewhere."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)

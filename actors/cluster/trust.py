@@ -1,12 +1,12 @@
-"""Whom this node trusts: who shows a certificate that a row of the cluster names and that nobody
-has revoked.
+"""Trust in peer certificates, from the replica rows and the revocations.
 
-It is made of the rows as they stand, anew whenever a declaration has changed, and those who hold
-links are told then: whoever was trusted by a row that is gone is let go at once. Who is declared is
-trusted once that is released.
+A certificate is trusted if a row of the cluster names it and it is not revoked.
+The trusted set is rebuilt from the rows after each change of declarations, and holders of links are
+notified: links trusted by a dropped row end at once. A new row gives trust once its commit is
+released.
 
-A node whose own rows are older than a token, or are not there yet, trusts what that token names, by
-its fingerprint, as long as it has not heard that it was revoked.
+A joining node, whose rows are missing or older than its token, trusts the certificate in the token
+by its fingerprint, unless it knows of a revocation.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from storage.replicas import Replica
 from storage.transactions import Transaction
 
 AGAIN_SECONDS: Final = 5.0
-"""When those who hold links are told again, where what is declared could not be read."""
+"""Delay before link holders are notified again, after the declarations could not be read (s)."""
 
 
 class Pinned(NamedTuple):
-    """Who shows a certificate that is trusted."""
+    """Owner of a trusted certificate."""
 
     row: str
-    """Its name."""
+    """Name of the row."""
     node: str | None
-    """The id of its node; None: nobody has come with the certificate yet."""
+    """Id of its node; None: no node has shown the certificate yet."""
     expires: datetime | None
-    """As far as it is known here."""
+    """Expiry date, if known here."""
 
 
 class Trust:
     """On the loop only.
 
-    :param store: the store's id
+    :param store: id of the store
     """
 
     def __init__(self, runtime: Runtime, committer: Committer, store: str) -> None:
@@ -50,51 +50,52 @@ class Trust:
         self._committer = committer
         self._store = store
         self._version = (0, -1, -1)
-        """Of the declarations as they were last read here, and up to where they were released."""
+        """Version of the declarations that were read last, and up to which sequence they were
+        released."""
         self._told = (0, -1)
-        """The version that was last told of."""
+        """Version of the last notification."""
         self._pinned: dict[str, Pinned] = {}
         self._rows: dict[str, str] = {}
-        """By the id of a node, the name of its row."""
+        """Names of rows by node id."""
         self._revoked: frozenset[str] = frozenset()
         self._follower: Follower | None = None
         self._look: asyncio.Handle | None = None
         self._unread: tuple[int, int] | None = None
-        """The version of declarations of which not everybody could be told."""
+        """Version of the declarations for which some holders of links could not be notified."""
         self._again: asyncio.Handle | None = None
         self.on_change: list[Callable[[], None]] = []
-        """Called when a declaration has changed, one of the cluster perhaps."""
+        """Called when a declaration has changed, perhaps one of the cluster."""
 
     # --- what is asked ----------------------------------------------------------------------------
 
     @property
     def now(self) -> datetime:
-        """By which it is judged whether a certificate is valid."""
+        """Time for checking the validity of certificates."""
         return instant(self._runtime.clock.wall_us())
 
     def of(self, fingerprint: str) -> Pinned | None:
-        """Who shows that certificate; None: nobody who is trusted."""
+        """Return the owner of a certificate; None: it is not trusted."""
         self._refresh()
         return self._pinned.get(fingerprint)
 
     def is_revoked(self, fingerprint: str) -> bool:
-        """Whether nobody who shows it is trusted, whatever else names it."""
+        """True if a certificate is revoked, whatever else names it."""
         self._refresh()
         return fingerprint in self._revoked
 
     def pins_of(self, node: str) -> frozenset[str]:
-        """The certificates that a node may show; none: it has no row, or no certificate in it."""
+        """Return the trusted certificates of a node; empty: it has no row, or none in it."""
         self._refresh()
         return frozenset(one for one, pinned in self._pinned.items() if pinned.node == node)
 
     def row_of(self, node: str) -> str | None:
-        """The name of the row that names a node by its id, whatever certificate it has."""
+        """Return the name of a node's row, whatever its certificate."""
         self._refresh()
         return self._rows.get(node)
 
     def awaits_unknown(self) -> bool:
-        """Whether somebody may come whom nobody knows: there is a join token that can be used, or
-        whose use is not released. Who has used it may come again."""
+        """True if an unknown node may connect: a join token is usable, or its use is not released
+        yet. A node that has used it may come again."""
         with self._committer.begin() as tx:
             usable = join_tokens.any_usable(tx, self._store)
         if usable or self._committer.ledger.catalog_version <= self._committer.released_upto:
@@ -105,12 +106,12 @@ class Trust:
     # --- what changes -----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Tell `on_change` of changes from now on, until `close`."""
+        """Call `on_change` at each change from now on, until `close`."""
         self._told = self._declared
         self._follow()
 
     def close(self) -> None:
-        """Tell nobody any more."""
+        """Stop the notifications."""
         if self._follower is not None:
             self._follower.leave()
             self._follower = None
@@ -125,8 +126,7 @@ class Trust:
         self._drain(self._follower)
 
     def _wake(self) -> None:
-        """Something was released. What it was is looked at in a turn of its own: this is called in
-        the middle of releasing it."""
+        """Schedule a check in a turn of its own: this is called in the middle of a release."""
         if self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._looked)
 
@@ -135,7 +135,8 @@ class Trust:
         if self._follower is None:
             return
         self._drain(self._follower)
-        # Not what was last read: between its commit and its release somebody may have asked.
+        # Compare with the last notification, not with the last read: `_refresh` may have read
+        # the change between its commit and its release.
         if (version := self._declared) not in (self._told, self._unread):
             self._tell(version)
 
@@ -149,7 +150,7 @@ class Trust:
                 self._unread = version
         if self._unread is None:
             self._told = version
-        else:  # links of who is trusted no more may stand yet: all are told again, and soon
+        else:  # links without trust may still be open: notify all again soon
             self._again = self._runtime.loop.call_later(AGAIN_SECONDS, self._tell_again)
 
     def _tell_again(self) -> None:
@@ -162,7 +163,7 @@ class Trust:
             self._again = None
 
     def _drain(self, follower: Follower) -> None:
-        """Take what there is: that there is something is all that matters of it."""
+        """Read the tail to its end; only the fact of news matters."""
         try:
             while follower.take(1 << 62):
                 pass
@@ -171,12 +172,13 @@ class Trust:
 
     @property
     def _declared(self) -> tuple[int, int]:
-        """The version of all declarations: a sequence that was taken back is given again."""
+        """Version of all declarations. Includes the generation, because a rolled-back sequence is
+        reused."""
         return self._committer.generation, self._committer.ledger.catalog_version
 
     def _refresh(self) -> None:
-        """Read the declarations, if they are others than were read last. What is on its way to be
-        released takes trust at once, and gives none before it is: it may be taken back."""
+        """Read the declarations, if they have changed. An unreleased commit revokes trust at once,
+        but gives none: it may be rolled back."""
         generation, declared = self._declared
         released = min(declared, self._committer.released_upto)
         if self._version == (version := (generation, declared, released)):
@@ -194,7 +196,7 @@ class Trust:
 
 
 def _pinned(rows: Sequence[Replica], revoked: frozenset[str]) -> dict[str, Pinned]:
-    """Who is trusted by some rows, by fingerprint."""
+    """Return the trusted certificates of the given rows, by fingerprint."""
     return {
         fingerprint: Pinned(row.name, row.node, expires)
         for row in rows

@@ -1,7 +1,7 @@
-"""What is on its way to a follower: sent, and not acknowledged yet.
+"""Flow control window of a follower: batches sent and not acknowledged yet.
 
-Several batches may be, so that the time which a link takes bounds nobody's writing. How many bytes
-they are is bounded, so that a follower that takes nothing costs nobody much either.
+Several batches may be on their way, so that the latency of the link does not limit throughput.
+Their bytes are bounded, so that a stalled follower costs little memory.
 """
 
 from __future__ import annotations
@@ -10,53 +10,55 @@ from collections import deque
 from typing import Final
 
 BATCH_BYTES: Final = 200
-"""What is remembered of a batch, about; it counts as if it were sent."""
+"""Memory of a batch beside its frames, about (bytes); counted as sent."""
 
 
 class Window:
-    """:param bytes_max: with as many on their way nothing more is sent"""
+    """Flow control window.
+
+    :param bytes_max: with this many bytes on their way, nothing more is sent
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._sent: deque[tuple[int, int, int]] = deque()
-        """Of each batch its last frame, its bytes, and when it was sent."""
+        """Last frame, bytes and sending time (µs) of each batch."""
         self._asked_us: int | None = None
-        """When a sign of life was asked for that has not come."""
+        """Time of the oldest unanswered heartbeat (µs)."""
         self.bytes = 0
-        """Of all that is on its way."""
+        """Bytes on their way."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a batch may be sent, however large it is."""
+        """True if another batch may be sent, of any size."""
         return self.bytes < self._bytes_max
 
     def sent(self, upto: int, size: int, now_us: int) -> None:
-        """A batch was sent, up to a frame."""
+        """Note that a batch was sent, up to a frame."""
         self._sent.append((upto, size + BATCH_BYTES, now_us))
         self.bytes += size + BATCH_BYTES
 
     def asked(self, now_us: int) -> None:
-        """A sign of life was asked for."""
+        """Note that a heartbeat was sent."""
         if self._asked_us is None:
             self._asked_us = now_us
 
     def acknowledged(self, upto: int) -> None:
-        """The follower has all up to a frame on its disk."""
+        """Note that the follower has synced all frames up to one."""
         self._asked_us = None
         while self._sent and self._sent[0][0] <= upto:
             self.bytes -= self._sent.popleft()[1]
 
     @property
     def unsynced_since_us(self) -> int | None:
-        """Since when something that was sent is not on the follower's disk, on the monotonic clock;
-        None: all of it is."""
+        """Monotonic time (µs) of the oldest batch that the follower has not synced; None: there is
+        none."""
         return self._sent[0][2] if self._sent else None
 
     @property
     def owed_since_us(self) -> int | None:
-        """Since when the follower has not answered for something, on the monotonic clock; None: it
-        has answered for all. Who answers signs of life, and brings nothing to its disk, owes that.
-        """
+        """Monotonic time (µs) of the oldest message that the follower has not answered; None: there
+        is none. A follower that answers heartbeats but syncs nothing still owes its batches."""
         owed = [self._sent[0][2]] if self._sent else []
         if self._asked_us is not None:
             owed.append(self._asked_us)
