@@ -42,7 +42,7 @@ a member of the ISR takes a vacant lead in one etcd transaction.
 | `service.py`, `starting.py` | the interface for statements; wiring |
 
 The first five files are pure values without clock, disk or network: each event returns a new value.
-`tests/actors/cluster/test_every_history.py` tries every order of events on them.
+So every order of events can be tried on them.
 
 Invariant: **each member of the ISR in etcd holds, synced, every frame ever released.**
 

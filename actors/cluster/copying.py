@@ -112,7 +112,8 @@ class Giving:
 
 
 def _close_file(taking: asyncio.Task[Taken]) -> None:
-    """Close the file of an abandoned snapshot; retrieve its exception, else asyncio logs it."""
+    """Close the file of a dropped copy; retrieve the exception of a failed one, else asyncio logs
+    it."""
     if not taking.cancelled() and taking.exception() is None:
         taking.result().file.close()
 

@@ -24,7 +24,7 @@ class Follower:
 
 
 ATTACHES_US: Final = 500_000
-"""Time (µs) that the previous leader has to attach to this one, however long it has been silent: it
+"""Time (µs) that the previous leader has to attach to this one, however long it has been silent. It
 may have given up its lead, and then had no link here."""
 _NOBODY: Final = Follower(0, 0, 0, linked=False)
 

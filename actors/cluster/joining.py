@@ -120,8 +120,8 @@ async def join(
 ) -> Copied:
     """Make a directory a copy of the store of other nodes, from any stage of a join.
 
-    :param token: reads the join token; None: there is none. Called only while no token was
-        redeemed: a resumed join needs none, and the token may be gone
+    :param token: reads the join token, or returns None. Called only while no token was redeemed: a
+        resumed join needs none, and the token may be gone
     :param key: key that the store is sealed with; None: it is not sealed
     :param links_of: makes the links of a node, from its id and the certificate it shows
     :param given: certificate to show; None: the node makes its own

@@ -133,7 +133,10 @@ class Leadership:
     def look_for_stall(
         self, trusted: frozenset[str], name: Callable[[str], str], *, is_late: bool
     ) -> Stalled | None:
-        """Update and return `stalled`. :param trusted, name, is_late: as for `stalls.stall`"""
+        """Update and return `stalled`.
+
+        :param trusted, name, is_late: as for `stalls.stall`
+        """
         recent = self.followers.recent(self._clock.monotonic_us(), self.policy.behind_us)
         self.stalled = stall(self._leading, self.policy, recent, trusted, name, is_late=is_late)
         return self.stalled

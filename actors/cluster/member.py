@@ -416,7 +416,7 @@ class Member:
         return stranded(found or "whom it followed")
 
     def check_replicated(self) -> None:
-        """Rule 1. :raises NotEnoughReplicas: too few followers for a new commit to be released"""
+        """Check rule 1. :raises NotEnoughReplicas: too few recent followers to release a commit"""
         if self.leadership is not None:
             self.leadership.check_replicated()
 

@@ -148,7 +148,7 @@ class Receiving:
 
     @property
     def is_told(self) -> bool:
-        """True if this node shows all that it may have shown before it attached."""
+        """True if this node shows every frame that it may have shown before it attached."""
         return self.epoch > 0 and self._committer.released_upto >= self._told_at
 
     async def run(self) -> None:

@@ -67,13 +67,17 @@ class ClusterService:
         return ask(self._place.ref, Found(policy, who))
 
     def drop_failover(self, who: Who) -> asyncio.Future[CommitTicket | None]:
-        """Return a future that is done once the removal is committed. :raises: as
-        `CoordinationActor.unfound`"""
+        """Return a future that is done once the removal is committed.
+
+        :raises: as `CoordinationActor.unfound`
+        """
         return ask(self._place.ref, Unfound(who))
 
     def lead(self, *, force: bool) -> asyncio.Future[None]:
-        """Return a future that is done once this node leads. :raises: as
-        `CoordinationActor.take_lead`"""
+        """Return a future that is done once this node leads.
+
+        :raises: as `CoordinationActor.take_lead`
+        """
         return ask(self._place.ref, TakeLead(force))
 
     @property

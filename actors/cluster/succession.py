@@ -14,7 +14,7 @@ from actors.cluster.member import Member
 from protocol.doors import Clock
 
 LEFT_SECONDS: Final = 2.0
-"""Time after a start for which a node leaves the lead to other ISR members (s)."""
+"""Time for which a node that was just started leaves a vacant lead to other ISR members (s)."""
 JUST_STARTED: Final = "this node has just been started: others of the set take the lead before it"
 
 
