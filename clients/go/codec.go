@@ -24,9 +24,10 @@ const (
 const (
 	// depthMost bounds how deep a value nests.
 	depthMost = 64
-	// frameDepth bounds how deep a frame of the node nests: a value, and around it the frame, its body,
-	// the results or messages of that, one of these, and its rows.
-	frameDepth = depthMost + 5
+	// frameDepth bounds how deep a frame of the node nests: a value, and its envelope around it, which is
+	// deepest for a change of a history: frame, body, results, one of these, its value, its entries, one
+	// of these, its changes, one of these.
+	frameDepth = depthMost + 16
 	// roomMost are the items that room is made for because a length says so: the rest as they come.
 	roomMost = 1024
 )

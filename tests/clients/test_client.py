@@ -682,4 +682,12 @@ async def test_a_name_that_is_none_is_refused_before_anything_is_asked() -> None
             names[at] = "no name"
             with pytest.raises(ValueError, match="'no name' is not a name"):
                 made(*names)
+    for place in (("no name", "db"), ("ns", "no name")):
+        with pytest.raises(ValueError, match="'no name' is not a name"):
+            client.use(*place)
+        with pytest.raises(ValueError, match="'no name' is not a name"):
+            AsyncClient("127.0.0.1:1", ns=place[0], db=place[1])
+        with pytest.raises(ValueError, match="'no name' is not a name"):
+            await client.run("RETURN 1", ns=place[0], db=place[1])
+    client.use(None)
     await client.close()

@@ -75,6 +75,22 @@ async def test_every_type_comes_back_from_a_record_as_it_went(client: AsyncClien
     assert await client.query("RETURN $v", {"v": NONE}) is NONE
 
 
+async def test_the_deepest_value_comes_back_wherever_it_stands(client: AsyncClient) -> None:
+    """In messages, histories and differences there is more around it than in a row."""
+    deep: Any = 1
+    for _ in range(64):
+        deep = [deep]
+    record = {"v": deep[0]}
+    await client.run("DEFINE TOPIC q; PUBLISH INTO q VALUE $v", {"v": deep})
+    assert (await client.query("READ FROM q AFTER 0"))[0]["value"] == deep
+    topic = client.topic("shop", "main", "q")
+    assert [message.value for message in await topic.read(after=0)] == [deep]
+    await client.run("CREATE item:1 CONTENT $v; UPDATE item:1 SET n = 1", {"v": record})
+    changed = await client.query("UPDATE item:1 SET w = $v RETURN DIFF", record)
+    assert repr(deep[0]) in repr(changed)
+    assert repr(deep[0]) in repr(await client.query("INFO FOR HISTORY OF item:1"))
+
+
 async def test_a_refusal_inside_a_script(client: AsyncClient) -> None:
     with pytest.raises(errors.AlreadyExists) as refused:
         await client.run("CREATE item:1 SET a = 1; CREATE item:1 SET a = 2; RETURN 3")

@@ -41,7 +41,7 @@ from storeclient.exchange import (
 )  # fmt: skip
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
-from storeclient.names import check_names
+from storeclient.names import check_names, check_place
 from storeclient.nodes import Node, Nodes
 from storeclient.rows import Place
 from storeclient.seen import Mark, Seen, seems_to_read
@@ -101,6 +101,7 @@ class AsyncClient:
         if reads not in get_args(Reads):
             raise ValueError(f"reads is one of {', '.join(get_args(Reads))}, not {reads!r}")
         settings = make_settings(address, user, password, token, tls, connect_timeout)
+        check_place(ns, db)
         self._user = user
         self._nodes = Nodes(settings, on_connection)
         self._reads = reads
@@ -119,7 +120,11 @@ class AsyncClient:
         return AsyncDatabase(self, ns, db)
 
     def use(self, ns: str | None, db: str | None = None) -> None:
-        """Where scripts start from now on; those under way are not moved."""
+        """Set the place that scripts start in from now on; scripts under way are not moved.
+
+        :raises ValueError: a name that is none
+        """
+        check_place(ns, db)
         self.ns, self.db = ns, db
 
     async def run(
@@ -164,6 +169,7 @@ class AsyncClient:
         :raises TypeError, ValueError: a parameter is not a value of the language
         """
         limit = self._timeout if timeout is None else duration(timeout)
+        check_place(ns, db)
         place = (self.ns, self.db) if ns is None and db is None else (ns or self.ns, db)
         reads = {
             "moment": moment,

@@ -97,7 +97,10 @@ class Client:
         return Database(self._twin.database(ns, db), self._submit)
 
     def use(self, ns: str | None, db: str | None = None) -> None:
-        """Where scripts start from now on, those of every thread."""
+        """Set the place that scripts of every thread start in from now on.
+
+        :raises ValueError: a name that is none
+        """
         self._twin.use(ns, db)
 
     def run(

@@ -14,9 +14,10 @@ from storeclient.values import pack, unpack
 PREFIX_BYTES: Final = 4
 FRAME_BYTES: Final = 16 * 1024 * 1024
 """The longest frame that either side takes."""
-DEPTH: Final = 64 + 5
-"""Arrays and maps one inside another in a frame of the node: those of a value, and around it the
-frame, its body, the results or messages of that, one of these, and its rows."""
+DEPTH: Final = 64 + 16
+"""Deepest nesting of a frame of the node: 64 levels of a value, and the envelope around it. That of
+a change in a history has nine: frame, body, results, one of these, its value, its entries, one of
+these, its changes, one of these."""
 
 
 class Kind(IntEnum):

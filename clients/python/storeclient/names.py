@@ -14,6 +14,11 @@ def check_names(*names: str) -> None:
         quote_name(name)
 
 
+def check_place(ns: str | None, db: str | None) -> None:
+    """:raises ValueError: a namespace or database that is given is no name"""
+    check_names(*(name for name in (ns, db) if name is not None))
+
+
 def quote_name(name: str) -> str:
     """A name of a namespace, table, field and the like, as a statement may hold it.
 
