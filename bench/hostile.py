@@ -34,8 +34,10 @@ from bench.nodes import NAMESPACE, NodeProcess, define_place
 from bench.watched import HELD, STACK, STACKS_SECONDS
 from language.patterns import PATTERNS_KNOWN
 from protocol import limits
+from protocol.frames import Kind, encode
 from storeclient import AsyncClient, AsyncDatabase
 from storeclient.errors import Refused, StoreError
+from surfaces.wire.connection import READ_BYTES
 
 TOP: Final = Path(__file__).parents[1]
 EVERY_SECONDS: Final = 0.01
@@ -87,6 +89,17 @@ class Guest:
         client = await self.connected()
         yield ""
         yield await outcome(client.run(script, params))
+
+    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that has signed in, without a client."""
+        host, port = self._wire.rsplit(":", 1)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        said = {"magic": "STORE", "major": 1, "minor": [0, 10], "client": "hostile",
+                "user": "guest", "password": PASSWORD}  # fmt: skip
+        writer.write(encode(Kind.HELLO, 0, said))
+        size = int.from_bytes(await reader.readexactly(4))
+        await reader.readexactly(size)
+        return reader, writer
 
     def post(self, body: bytes) -> str:
         """A body of /script, as it is. Answers the code of its refusal."""
@@ -273,6 +286,30 @@ async def running(guest: Guest) -> AsyncIterator[str]:
         outcome(client.run(text, timeout=guest.seconds)) for _ in range(30) for client in clients
     ]
     yield counted(await asyncio.gather(*runs))
+
+
+def flood(title: str, frame: Callable[[int], bytes]) -> None:
+    """A row: as many small frames as one read takes, of 60 connections at once."""
+    text = b"".join(frame(id) for id in range(1, READ_BYTES // len(frame(10_000))))
+
+    async def flooding(guest: Guest) -> AsyncIterator[str]:
+        peers = [await guest.raw() for _ in range(60)]
+        yield ""
+
+        async def drowns(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(text + encode(Kind.BYE, 0))
+            while await reader.read(READ_BYTES):
+                pass
+            writer.close()
+
+        yield counted(await asyncio.gather(*(outcome(drowns(*peer)) for peer in peers)))
+
+    hostile(title)(flooding)
+
+
+flood("60 floods of PING", lambda id: encode(Kind.PING, id))
+flood("60 floods of refused keys", lambda id: encode(Kind.KV, id, {}))
+flood("60 floods of RETURN 1", lambda id: encode(Kind.RUN, id, {"script": "1"}))
 
 
 @hostile("10 000 tables defined")

@@ -24,6 +24,9 @@ class Deferred:
     :param full: whether there is no room
     """
 
+    turn_seconds = 0.002
+    """Longest judging in one turn of the loop: each connection goes on with its next frames."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, full: Callable[[], bool]) -> None:
         self._loop = loop
         self._full = full
@@ -40,6 +43,7 @@ class Deferred:
 
     def _next_turn(self) -> None:
         self._turn += 1
+        ends = self._loop.time() + self.turn_seconds
         try:
             for _ in range(len(self._put_off)):
                 until, again = self._put_off[0]
@@ -47,6 +51,8 @@ class Deferred:
                     break
                 self._put_off.popleft()
                 again()
+                if self._loop.time() >= ends:
+                    break
         finally:  # one that raises is the loop's to report, and ends nothing for those behind it
             self._scheduled = bool(self._put_off)
             if self._scheduled:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 from actors.scripts.turns import Turn
@@ -36,6 +36,32 @@ class _LoopClock:
         raise NotImplementedError
 
 
+PACE_SECONDS: Final = 0.016
+"""What connections may take together of one turn of the loop: eight slices."""
+
+
+class Pace:
+    """Time of a turn of the loop that many connections share. Each is short; a thousand that are
+    ready at once are not, and the loop serves all of them before anything else."""
+
+    def __init__(self) -> None:
+        self.is_spent = False
+        self._seconds = 0.0
+        self._renews = False
+
+    def spend(self, seconds: float) -> None:
+        """Count time, until the next turn of the loop."""
+        self._seconds += seconds
+        if self._seconds > PACE_SECONDS / 4 and not self._renews:
+            self._renews = True  # not for each: that costs as much as a GET
+            asyncio.get_running_loop().call_soon(self._renew)
+        self.is_spent = self._seconds >= PACE_SECONDS
+
+    def _renew(self) -> None:
+        self.is_spent = self._renews = False
+        self._seconds = 0.0
+
+
 class LongWork:
     """Runs it on one loop; the pieces of several wait for each other in a queue."""
 
@@ -51,6 +77,10 @@ class LongWork:
         if found is None:
             found = self._reading[user] = asyncio.Lock()
         return found
+
+    def later(self, user: str, call: Callable[[], None]) -> None:
+        """Make a short call in its turn. :param user: whose work it is"""
+        self._turns.queue(call, user)
 
     async def run(self, user: str, work: Callable[[Callable[[], None]], Found]) -> Found:
         """What `work(tick)` answers or raises. Whoever waits may be cancelled: the work then ends

@@ -1,10 +1,10 @@
 """One wire connection: bytes to requests, answers to bytes.
 
-All frames of a read are decoded at once and started at once; all answers of one turn of the loop
-leave in one write (`surfaces/outbox.py`). What a peer makes the node hold is bounded, also by what
-one read brings: the frames of open requests (`Conversation.asked`) and the answers it has not taken
-(`Outgoing.unsent`) count for its user among what the surface holds, and past the bounds of the
-connection nothing more is acted on, then read.
+The frames of a read are decoded and started together, up to TURN_FRAMES of them; all answers of one
+turn of the loop leave in one write (`surfaces/outbox.py`). The node's memory for a peer is bounded,
+also that for one read. Frames of open requests (`Conversation.asked`) and answers that the peer has
+not taken (`Outgoing.unsent`) count for its user among all that the surface holds. Past the bounds
+of the connection no further frame is acted on, then none is read.
 
 Its life, from the first byte to the last (`Life`; who may say what in it is the table of
 `protocol/conversation.py`):
@@ -28,6 +28,7 @@ While it is TALKING it may wait, for one reason or several (`surfaces/wire/link.
 | OVER: all peers of its user together don't | there is room among what they hold |
 | CROWDED: its open requests hold too much | some are answered |
 | KEYS, MESSAGES: there is no room for what some ask for | the peer has taken what there was |
+| PACED: the frames of this turn of the loop are used up, its own or all | its turn, by user |
 | DECODING: a long frame is being decoded | it is |
 | PUT_OFF: a script is to be judged later | it is judged |
 | the conversation signs somebody in | that is answered |
@@ -51,7 +52,7 @@ from surfaces.held_bytes import NOBODY, Account
 from surfaces.sockets import half_close, read_at_most
 from surfaces.wire import bodies
 from surfaces.wire.keys import Keys
-from surfaces.wire.link import CHOKED, CROWDED, DECODING, OVER
+from surfaces.wire.link import CHOKED, CROWDED, DECODING, OVER, PACED
 from surfaces.wire.messages import Messages
 from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.scripts import Scripts
@@ -65,6 +66,10 @@ from surfaces.wire.watches import Watches
 READ_BYTES: Final = 256 * limits.KIB
 """What one read of a signed-in peer brings at most; before that HELLO_BYTES, for what it brings
 waits in memory while the node judges the credential in front of it."""
+
+TURN_FRAMES: Final = 256
+"""Frames of a connection acted on in one turn of the loop. A read may bring tens of thousands, each
+of 5 µs (refused) to some 60 (a script)."""
 
 GOODBYE_SECONDS: Final = 2
 """How long a peer has to answer the node's BYE with its own. What it sends until then is refused
@@ -166,7 +171,12 @@ class WireConnection(asyncio.Protocol):
         self._read_at = self._loop.time()
         try:
             self.talk.receive(data)
-            self.advance()
+            if not self.wire.pace.is_spent:
+                self.advance()
+            else:
+                self._stand_in_line()
+                self._count()
+                self._steer()
         except Exception as error:
             self.wire.broken(self, error)
 
@@ -235,11 +245,23 @@ class WireConnection(asyncio.Protocol):
 
         :param message: one that has been taken already
         """
+        began = self._loop.time()
         self._act_on_all(message)
         self.wire.gate.turn_ends()
+        self.wire.pace.spend(self._loop.time() - began)
+
+    def _stand_in_line(self) -> None:
+        """Act on more in a later turn of the loop, in turns with other users' connections."""
+        if not self._waits & PACED:
+            self.hold(PACED)
+            self.wire.long_work.later(self.user, self._turn_has_come)
+
+    def _turn_has_come(self) -> None:
+        self.release(PACED)
+        self._advance_later()
 
     def _act_on_all(self, message: Message | None) -> None:
-        talk = self.talk
+        talk, left = self.talk, TURN_FRAMES
         try:
             if message is not None:
                 self._act(message)
@@ -247,7 +269,12 @@ class WireConnection(asyncio.Protocol):
             while not self._waits:
                 if much and talk.ahead > LONG:
                     self._take_long()
+                elif not left:
+                    if talk.unread:
+                        self._stand_in_line()
+                    break
                 elif (message := talk.next()) is not None:
+                    left -= 1
                     self._act(message)
                     if message.size > limits.UNCOUNTED_BYTES:
                         talk.weigh(message.id, weigh(message.body))

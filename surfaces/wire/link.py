@@ -27,6 +27,8 @@ OVER: Final = 32
 
 MESSAGES: Final = 64
 """Messages have been asked for that there is no room to answer yet."""
+PACED: Final = 128
+"""The connection has had its frames of this turn of the loop; the rest waits in line, by user."""
 
 
 class Link(Protocol):

@@ -13,7 +13,7 @@ from surfaces.counters import WireCounters
 from surfaces.held_bytes import HeldBytes
 from surfaces.logs import RefusalLog
 from surfaces.outbox import Outbox
-from surfaces.turns import LongWork
+from surfaces.turns import LongWork, Pace
 from surfaces.wire.gate import Gate
 
 LOOK_SECONDS: Final = 0.25
@@ -56,6 +56,8 @@ class Wire:
         self.background = BackgroundTasks(self.limited_log, self.look)
         self._none_left = asyncio.Event()
         self._long_work: LongWork | None = None
+        self.pace = Pace()
+        """Time of a turn of the loop that its connections may take together."""
         self.outbox: Outbox[Connected] = Outbox(self.broken)
         gate.when_told(self.outbox.say)
         self._slow: set[Connected] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from surfaces.deferred import TURNS, Deferred
 
@@ -14,6 +15,7 @@ class Room:
         self.room = room
         self.judged: list[tuple[int, bool]] = []
         self.later = Deferred(asyncio.get_running_loop(), lambda: not self.room)
+        self.later.turn_seconds = math.inf
 
     def ask(self, name: int) -> None:
         """Put one off; when it is judged it takes its room, if there is any."""
@@ -43,6 +45,17 @@ async def test_first_come_first_judged_as_soon_as_there_is_room() -> None:
     here.room = 3
     await turns(2)
     assert here.judged[2:] == [(2, True), (3, True), (4, True)]
+
+
+async def test_a_turn_of_the_loop_is_not_filled_with_them() -> None:
+    here = Room(2)
+    here.later.turn_seconds = 0.0
+    here.ask(0)
+    here.ask(1)
+    await turns(1)
+    assert here.judged == [(0, True)]
+    await turns(1)
+    assert here.judged == [(0, True), (1, True)]
 
 
 async def test_when_the_time_is_over_it_is_judged_without_room() -> None:

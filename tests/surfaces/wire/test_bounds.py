@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from protocol import limits
-from protocol.frames import Kind, encode
+from protocol.frames import Kind, Message, encode
 from surfaces.wire import WireSurface
-from surfaces.wire.connection import WireConnection
+from surfaces.wire.connection import TURN_FRAMES, WireConnection
 from surfaces.wire.link import DECODING
 from tests.surfaces.wire.peers import OTHER, PASSWORD, USER, FakeNode, Peer, connected, until
 from tests.surfaces.wire.test_surface import assert_error
@@ -58,6 +58,47 @@ async def settled(count: Any) -> int:
         now: int = count()
         before, still = now, still + 1 if now == before else 0
     return before
+
+
+class TestTurns:
+    """However many frames one write brings, others have their turn between some and the next."""
+
+    FLOOD = b"".join(encode(Kind.PING, id) for id in range(1, 4 * TURN_FRAMES + 1))
+
+    async def test_a_flood_is_acted_on_in_parts(
+        self, surface: WireSurface, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        turns, act, loop = [0], WireConnection._act, asyncio.get_running_loop()
+
+        def acts(connection: WireConnection, message: Message) -> None:
+            turns[-1] += 1
+            act(connection, message)
+
+        def turn() -> None:
+            turns.append(0)
+            if sum(turns) < 4 * TURN_FRAMES:
+                loop.call_soon(turn)
+
+        monkeypatch.setattr(WireConnection, "_act", acts)
+        loop.call_soon(turn)
+        peer.writer.write(self.FLOOD)
+        for id in range(1, 4 * TURN_FRAMES + 1):
+            await peer.must_hear(Kind.PONG, id)
+        assert max(turns) <= TURN_FRAMES
+
+    async def test_floods_of_many_share_a_turn(
+        self, surface: WireSurface, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What a turn has for all of them is used up by the first, and they are answered all the
+        same, in order."""
+        monkeypatch.setattr("surfaces.turns.PACE_SECONDS", 0.0)
+        async with connected(surface) as other:
+            await other.sign_in(OTHER)
+            for each in (peer, other):
+                each.writer.write(self.FLOOD)
+            for each in (peer, other):
+                for id in range(1, 4 * TURN_FRAMES + 1):
+                    await each.must_hear(Kind.PONG, id)
 
 
 class TestKeys:
