@@ -97,6 +97,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@$(FOR_TESTS)
 	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl
+	@command -v go >/dev/null || .ci/packages golang-go
 	$(PYTEST) -m hard --timeout 1800 --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1

@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// Result is what one statement answered.
+// Result is the result of one statement.
 type Result struct {
 	Value any
 	Kind  string // rows, value, none or info
-	Rows  int    // how many rows Value holds
+	Rows  int    // number of rows in Value
 	Took  time.Duration
-	// Changed is how many records the statement has written. A node before minor 10 does not say.
+	// Changed is the number of records written; 0 of nodes before minor 10, which do not tell.
 	Changed int
 }
 
-// Answer is what a script answered: one result for each statement, in their order.
+// Answer is the result of a script: one [Result] for each statement, in order.
 type Answer struct {
 	Results []Result
-	// Seq is the committed sequence after the script's last write, or the one it read at.
+	// Seq is the sequence of the script's last commit, or the one that it read at.
 	Seq int64
-	// Store and Epoch name the history that Seq is of.
+	// Store and Epoch identify the history of Seq.
 	Store string
 	Epoch int64
 	// moment is that of the store which it read, if the node keeps it.
 	moment string
 }
 
-// Value returns that of the last statement; nil of a script that has none.
+// Value returns the value of the last statement, or nil of an empty script.
 func (a *Answer) Value() any {
 	if len(a.Results) == 0 {
 		return nil
@@ -35,10 +35,10 @@ func (a *Answer) Value() any {
 	return a.Results[len(a.Results)-1].Value
 }
 
-// Decode stores the value of the last statement in what into points to; see [Decode].
+// Decode stores the value of the last statement in the value that into points to; see [Decode].
 func (a *Answer) Decode(into any) error { return Decode(a.Value(), into) }
 
-// Position returns where to follow tables from: what comes behind this answer, of this history.
+// Position returns the position behind this answer, for [From].
 func (a *Answer) Position() Position { return Position{a.Seq, a.Store, a.Epoch} }
 
 func readResults(found any) ([]Result, error) {

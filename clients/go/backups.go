@@ -13,7 +13,7 @@ import (
 // partsMost are the parts of a backup that are held; a part has at most 1 MiB. Past them nothing is read.
 const partsMost = 8
 
-// BackupOption is one of a backup.
+// BackupOption configures [Client.Backup] and [Client.BackupFile].
 type BackupOption func(*backupOptions)
 
 type backupOptions struct {
@@ -21,10 +21,10 @@ type backupOptions struct {
 	progress       func(done, total int64)
 }
 
-// Of backs up one namespace alone; with a db that database.
+// Of limits the backup to a namespace, or with a db to one database.
 func Of(ns, db string) BackupOption { return func(o *backupOptions) { o.ns, o.db = ns, db } }
 
-// Progress is called after each part, with the bytes written and those there are in all.
+// Progress calls a function after each part with the bytes written and the bytes in total.
 func Progress(call func(done, total int64)) BackupOption {
 	return func(o *backupOptions) { o.progress = call }
 }
@@ -32,12 +32,12 @@ func Progress(call func(done, total int64)) BackupOption {
 // BackupReason is kept with the statement in the statement log.
 func BackupReason(reason string) BackupOption { return func(o *backupOptions) { o.reason = reason } }
 
-// Backup is a snapshot that was taken.
+// Backup describes a snapshot that was taken.
 type Backup struct {
 	Bytes   int64
 	Form    string // snapshot
-	Records int64  // of tables, in it
-	Version string // of the node that it was taken of
+	Records int64  // records of tables
+	Version string // version of the node
 }
 
 // parts are those of one snapshot, as they come.
@@ -77,8 +77,8 @@ func (p *parts) next() Object {
 	}
 }
 
-// Backup writes a snapshot of the node, while it serves, as it comes: on a connection of its own, and no
-// faster than w takes it. It is whole only where this returns no error.
+// Backup writes a snapshot of the node to w while the node serves. It uses a connection of its own, no
+// faster than w takes the data. The snapshot is complete only if the error is nil.
 func (c *Client) Backup(ctx context.Context, w io.Writer, opts ...BackupOption) (Backup, error) {
 	o := gather(opts)
 	script, err := backupStatement(o)
@@ -159,8 +159,8 @@ func (p *parts) write(w io.Writer, progress func(done, total int64)) (Backup, er
 	return found, nil
 }
 
-// BackupFile takes a snapshot into a new file of this machine. The file has its name once all of it is
-// written and synced; until then it has another. One that is there already is not replaced: [fs.ErrExist].
+// BackupFile writes a snapshot to a new local file. The file gets its name once it is complete and
+// synced; an existing file is not replaced but refused with [fs.ErrExist].
 func (c *Client) BackupFile(ctx context.Context, path string, opts ...BackupOption) (found Backup, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return Backup{}, &fs.PathError{Op: "backup", Path: path, Err: fs.ErrExist}

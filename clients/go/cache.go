@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// Forever is what [Cache.TTL] answers of a key that never expires.
+	// Forever is the [Cache.TTL] of a key that does not expire.
 	Forever = time.Duration(math.MaxInt64)
 	// keysMost are the keys in one listing.
 	keysMost = 1000
@@ -20,15 +20,15 @@ const (
 	renewals = 3
 )
 
-// Cache is the keys of one cache space. Each call is one message; calls that are made at one time
-// travel together, and share a commit.
+// Cache is a handle on the keys of one cache space. Each call is one message; concurrent calls travel
+// together and share a commit.
 type Cache struct {
 	client *Client
 	place  []field
 	err    error
 }
 
-// Cache returns a handle on the keys of a cache space. Nothing is asked before its first call.
+// Cache returns a handle on the keys of a cache space. It sends nothing.
 func (d *Database) Cache(space string) *Cache {
 	place := []field{{"ns", d.ns}, {"db", d.db}, {"space", space}}
 	return &Cache{d.client, place, errors.Join(d.err, checkNames(space))}
@@ -70,7 +70,7 @@ func (c *Cache) tells(ctx context.Context, what, op string, fields ...field) (bo
 	return needed[bool](found, what)
 }
 
-// SetOption is one of the calls that set a key.
+// SetOption configures [Cache.Set], [Cache.SetIfAbsent], [Cache.SetIfPresent] and [Cache.CompareAndSet].
 type SetOption func(*setOptions)
 
 type setOptions struct {
@@ -78,11 +78,11 @@ type setOptions struct {
 	keepTTL bool
 }
 
-// TTL lets a key expire: longer than nothing, else it is refused with [ExpireRefused]. Without it a key
-// stays, or gets what the space was declared with.
+// TTL sets an expiry. Zero or less is refused with [ExpireRefused]. Without it a key does not expire, or
+// gets the default of its space.
 func TTL(ttl time.Duration) SetOption { return func(o *setOptions) { o.ttl = &ttl } }
 
-// KeepTTL leaves a key the expiry that it has; [Cache.Set] clears it otherwise.
+// KeepTTL keeps the key's expiry, which [Cache.Set] clears otherwise.
 func KeepTTL() SetOption { return func(o *setOptions) { o.keepTTL = true } }
 
 func (o setOptions) fields(fields ...field) []field {
@@ -95,7 +95,7 @@ func (o setOptions) fields(fields ...field) []field {
 	return fields
 }
 
-// Get returns the value of a key, and whether there is one.
+// Get returns the value of a key. ok is false if there is none.
 func (c *Cache) Get(ctx context.Context, key string) (value any, ok bool, err error) {
 	found, err := c.read(ctx, "get", field{"key", key})
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Cache) Get(ctx context.Context, key string) (value any, ok bool, err er
 	return value, ok, nil
 }
 
-// Get returns the value of a key, decoded as [Decode] does, and whether there is one.
+// Get returns the value of a key, decoded as by [Decode]. ok is false if there is none.
 func Get[T any](ctx context.Context, from *Cache, key string) (value T, ok bool, err error) {
 	found, ok, err := from.Get(ctx, key)
 	if err != nil || !ok {
@@ -121,31 +121,31 @@ func (c *Cache) Set(ctx context.Context, key string, value any, opts ...SetOptio
 	return err
 }
 
-// SetIfAbsent sets a key if there is none, and reports whether it was set.
+// SetIfAbsent sets a key that does not exist, and reports whether it was set.
 func (c *Cache) SetIfAbsent(ctx context.Context, key string, value any, opts ...SetOption) (bool, error) {
 	fields := gather(opts).fields(field{"key", key}, field{"value", value}, field{"if", "absent"})
 	return c.tells(ctx, "written", "set", fields...)
 }
 
-// SetIfPresent sets a key if there is one, and reports whether it was set.
+// SetIfPresent sets a key that exists, and reports whether it was set.
 func (c *Cache) SetIfPresent(ctx context.Context, key string, value any, opts ...SetOption) (bool, error) {
 	fields := gather(opts).fields(field{"key", key}, field{"value", value}, field{"if", "present"})
 	return c.tells(ctx, "written", "set", fields...)
 }
 
-// CompareAndSet sets a key if it holds expect, in type and value, and reports whether it was set. An
-// expect of [None] means that there is no such key.
+// CompareAndSet sets a key that holds expect, in type and value, and reports whether it was set. An
+// expect of [None] means that the key does not exist.
 func (c *Cache) CompareAndSet(ctx context.Context, key string, expect, value any, opts ...SetOption) (bool, error) {
 	fields := gather(opts).fields(field{"key", key}, field{"expect", expect}, field{"value", value})
 	return c.tells(ctx, "written", "swap", fields...)
 }
 
-// Delete deletes a key, and reports whether there was one.
+// Delete deletes a key, and reports whether it existed.
 func (c *Cache) Delete(ctx context.Context, key string) (bool, error) {
 	return c.tells(ctx, "deleted", "delete", field{"key", key})
 }
 
-// Incr adds to a counter, from 0 where there is none, and returns the new value.
+// Incr adds to a counter, which starts at 0, and returns the new value.
 func (c *Cache) Incr(ctx context.Context, key string, by int64) (int64, error) {
 	found, err := c.write(ctx, "incr", field{"key", key}, field{"by", by})
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *Cache) Incr(ctx context.Context, key string, by int64) (int64, error) {
 	return needed[int64](found, "value")
 }
 
-// TTL returns how long a key has yet to live, or [Forever], and whether there is such a key.
+// TTL returns the time to live of a key, or [Forever]. ok is false if there is no such key.
 func (c *Cache) TTL(ctx context.Context, key string) (left time.Duration, ok bool, err error) {
 	found, err := c.read(ctx, "get", field{"key", key})
 	if _, ok = found["value"]; err != nil || !ok {
@@ -166,17 +166,18 @@ func (c *Cache) TTL(ctx context.Context, key string) (left time.Duration, ok boo
 	return Forever, true, nil
 }
 
-// Expire lets a key expire, and reports whether there is one.
+// Expire sets the expiry of a key, and reports whether it exists.
 func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool, error) {
 	return c.tells(ctx, "found", "expire", field{"key", key}, field{"expire", ttl})
 }
 
-// Persist lets a key stay, and reports whether there is one.
+// Persist removes the expiry of a key, and reports whether it exists.
 func (c *Cache) Persist(ctx context.Context, key string) (bool, error) {
 	return c.tells(ctx, "found", "persist", field{"key", key})
 }
 
-// Keys returns keys in the order of their bytes, those behind after, at most 1000.
+// Keys returns up to limit keys with a prefix that sort after a key, in the order of their bytes. limit
+// is at most 1000.
 func (c *Cache) Keys(ctx context.Context, prefix, after string, limit int) ([]string, error) {
 	found, err := c.read(ctx, "keys", field{"prefix", prefix}, field{"after", after}, field{"limit", limit})
 	if err != nil {
@@ -185,7 +186,7 @@ func (c *Cache) Keys(ctx context.Context, prefix, after string, limit int) ([]st
 	return as[[]string](found["keys"])
 }
 
-// AllKeys iterates over the keys with a prefix in the order of their bytes. An error is the last that comes.
+// AllKeys iterates over the keys with a prefix in the order of their bytes. An error ends the iteration.
 func (c *Cache) AllKeys(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		after := ""
@@ -208,9 +209,9 @@ func (c *Cache) AllKeys(ctx context.Context, prefix string) iter.Seq2[string, er
 	}
 }
 
-// GetOrSet returns the value of a key, decoded as [Decode] does, or what load makes and stores when
-// there is none. Callers that race each run their load; the first to store wins, and all return what
-// it stored. ttl is as [TTL]; 0: as the space was declared.
+// GetOrSet returns the value of a key, decoded as by [Decode]. If there is none it calls load and stores
+// the result. Concurrent callers each call load; the first to store wins, and all return its value. ttl
+// is as of [TTL]; 0 means the default of the space.
 func GetOrSet[T any](ctx context.Context, in *Cache, key string, ttl time.Duration, load func(context.Context) (T, error)) (T, error) {
 	found, ok, err := Get[T](ctx, in, key)
 	if err != nil || ok {
@@ -237,7 +238,7 @@ func GetOrSet[T any](ctx context.Context, in *Cache, key string, ttl time.Durati
 
 // --- locks ---------------------------------------------------------------------------------------
 
-// LockOption is one of [Cache.Lock].
+// LockOption configures [Cache.Lock].
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
@@ -245,15 +246,16 @@ type lockOptions struct {
 	renew  bool
 }
 
-// Holder names who asks: the same one asking again extends its lease. By default nobody else is.
+// Holder names the holder of a lock. The same holder extends its lease by locking again. The default is
+// a random name.
 func Holder(name string) LockOption { return func(o *lockOptions) { o.holder = name } }
 
-// Renew has the lease extended by itself, again and again, until it is released or lost.
+// Renew extends the lease periodically until it is released or lost.
 func Renew() LockOption { return func(o *lockOptions) { o.renew = true } }
 
-// Lease is a lock that is held: until it is released, or its time is over. It is a lease, not a mutex:
-// hand Fence to what it protects. It is known by that, not by its holder's name: once it is lost,
-// neither Extend nor Release touches the lock of whoever holds the key then.
+// Lease is a lock that is held until it is released or expires. It is a lease, not a mutex: pass Fence
+// to the resource that it protects. A lease is identified by its fence: once it is lost, neither Extend
+// nor Release touches the lock of a later holder.
 type Lease struct {
 	cache  *Cache
 	key    string
@@ -269,7 +271,7 @@ type Lease struct {
 	over  bool
 }
 
-// Lock returns a lease on a key; ok is false when another holds it.
+// Lock acquires a lease on a key. ok is false if another holder has it.
 func (c *Cache) Lock(ctx context.Context, key string, ttl time.Duration, opts ...LockOption) (lease *Lease, ok bool, err error) {
 	o := gather(opts)
 	if o.holder == "" {
@@ -300,17 +302,18 @@ func (c *Cache) Lock(ctx context.Context, key string, ttl time.Duration, opts ..
 	return lease, true, nil
 }
 
-// Fence grows for ever, from one holder of a key to the next.
+// Fence returns the fencing token: it grows with each holder of the key.
 func (l *Lease) Fence() int64 { return l.fence }
 
-// Until returns when the lease ends, by the node's clock.
+// Until returns the time at which the lease ends, by the node's clock.
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until
 }
 
-// Lost is closed once the lease is known to be over: it was released, or an extension found that it had ended.
+// Lost returns a channel that is closed once the lease is known to be over: it was released, or an
+// extension found that it had expired.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
 func (l *Lease) end() {
@@ -322,8 +325,8 @@ func (l *Lease) end() {
 	}
 }
 
-// Extend lets the lease last ttl from now on, and reports whether it is held; 0: as long as at first.
-// One that had ended meanwhile is not taken back.
+// Extend makes the lease last ttl from now, and reports whether it is held. A ttl of 0 means that of
+// [Cache.Lock]. An expired lease is not acquired again.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) (bool, error) {
 	if isDone(l.lost) {
 		return false, nil
@@ -366,7 +369,7 @@ func (l *Lease) renew(ctx context.Context) {
 	}
 }
 
-// Release gives the lease up, and reports whether it was still held.
+// Release releases the lease, and reports whether it was still held.
 func (l *Lease) Release(ctx context.Context) (bool, error) {
 	l.stop()
 	l.work.Wait()

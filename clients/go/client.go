@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Client is a handle on a store, for any number of goroutines.
+// Client is a handle on a store. It is safe for concurrent use by any number of goroutines.
 type Client struct {
 	options options
 	nodes   *nodes
@@ -28,8 +28,8 @@ type maker struct {
 
 const makersKept = 1024
 
-// Open makes a client. Nothing is connected before its first call, or before [Client.Connect]. Of
-// several nodes of one store the addresses are given with commas between.
+// Open returns a client of the node at address, or of the nodes of one store at comma-separated
+// addresses. It does not connect: the first call does, or [Client.Connect].
 func Open(address string, opts ...Option) (*Client, error) {
 	given := options{connectTimeout: 10 * time.Second, pulse: usualPulse}
 	for _, one := range opts {
@@ -51,13 +51,13 @@ func Open(address string, opts ...Option) (*Client, error) {
 	return &Client{options: given, nodes: found}, nil
 }
 
-// String names the client, without what it signs in with.
+// String returns the addresses of the client, without its credentials.
 func (c *Client) String() string { return "storeclient to " + c.nodes.where() }
 
-// GoString is as String.
+// GoString returns the same as [Client.String].
 func (c *Client) GoString() string { return c.String() }
 
-// Connect connects if that has not been done, and returns what the node says of itself.
+// Connect connects if the client is not connected yet, and returns the node's welcome.
 func (c *Client) Connect(ctx context.Context) (Welcome, error) {
 	_, conn, err := c.nodes.findHome(ctx)
 	if err != nil {
@@ -66,21 +66,22 @@ func (c *Client) Connect(ctx context.Context) (Welcome, error) {
 	return conn.welcome, nil
 }
 
-// Ping goes to the node and back.
+// Ping sends a round trip to the node.
 func (c *Client) Ping(ctx context.Context) error {
 	_, err := c.ask(ctx, request{kind: kindPing, timeout: c.nodes.connectTimeout}, asking{repeatable: true})
 	return err
 }
 
-// Close waits for what is under way, backups too, then ends the connections. What only waits for messages
-// or changes is ended, with [ErrClosed], and so is all that is asked for later. Closing twice does nothing.
-// It returns nil.
+// Close waits for the calls in flight, backups included, and closes the connections. Calls that only
+// wait for messages or changes end with [ErrClosed], and so does every later call. Closing twice is
+// safe. Close always returns nil.
 func (c *Client) Close() error {
 	c.nodes.close()
 	return nil
 }
 
-// Run runs a script and answers all its results. A script that is one BEGIN … COMMIT is a transaction.
+// Run runs a script and returns the results of all its statements. A script that is one BEGIN … COMMIT
+// is a transaction.
 func (c *Client) Run(ctx context.Context, script string, params Params, opts ...RunOption) (*Answer, error) {
 	return c.run(ctx, script, params, gather(opts))
 }
@@ -296,15 +297,15 @@ func (c *connection) needs(minor int, what string) error {
 
 // --- one database --------------------------------------------------------------------------------
 
-// Database is one database of a client: ns and db are said once.
+// Database is a handle on one database of a [Client], so that namespace and database are named once.
 type Database struct {
 	client *Client
 	ns, db string
 	err    error
 }
 
-// Database returns a handle on a database. Nothing is asked before its first call; what is wrong with
-// a name is told by that.
+// Database returns a handle on a database. It sends nothing; an invalid name is the error of the first
+// call.
 func (c *Client) Database(ns, db string) *Database {
 	return &Database{c, ns, db, checkNames(ns, db)}
 }
@@ -322,12 +323,12 @@ func (d *Database) run(ctx context.Context, script string, params Params, o runO
 	return d.client.run(ctx, script, params, o)
 }
 
-// Runner runs scripts: a [*Client], a [*Database] or a [*Moment].
+// Runner is the interface of [*Client], [*Database] and [*Moment] for running scripts.
 type Runner interface {
 	Run(ctx context.Context, script string, params Params, opts ...RunOption) (*Answer, error)
 }
 
-// Query runs a script and returns the value of its last statement, decoded as [Decode] does.
+// Query runs a script and returns the value of its last statement, decoded as by [Decode].
 func Query[T any](ctx context.Context, on Runner, script string, params Params, opts ...RunOption) (T, error) {
 	answer, err := on.Run(ctx, script, params, opts...)
 	if err != nil {
@@ -337,10 +338,10 @@ func Query[T any](ctx context.Context, on Runner, script string, params Params, 
 	return as[T](answer.Value())
 }
 
-// Rows iterates over the rows of a SELECT from one table, however many, in the order of their ids. They
-// are asked for page by page: `id` is among the fields, and the text has no VALUE, SPLIT, GROUP,
-// ORDER, LIMIT, START, FETCH or TIMEOUT. Each page shows what is committed when it is read; on a
-// [*Moment] all of them are of one. An error is the last that comes.
+// Rows iterates over the rows of a SELECT from one table in the order of their ids, reading page by
+// page. The fields must include id, and the text must not have VALUE, SPLIT, GROUP, ORDER, LIMIT, START,
+// FETCH or TIMEOUT. Each page shows what is committed when it is read; on a [*Moment] all pages are of
+// that moment. An error ends the iteration.
 func Rows[T any](ctx context.Context, on Runner, selects string, params Params, opts ...RowsOption) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -370,10 +371,10 @@ func Rows[T any](ctx context.Context, on Runner, selects string, params Params, 
 	}
 }
 
-// RowsOption is one of [Rows].
+// RowsOption configures [Rows].
 type RowsOption func(*rowsOptions)
 
 type rowsOptions struct{ page int }
 
-// Page is the number of rows in one request: 1000 by default.
+// Page sets the number of rows in one request. The default is 1000.
 func Page(rows int) RowsOption { return func(o *rowsOptions) { o.page = rows } }

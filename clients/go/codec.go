@@ -32,9 +32,9 @@ const (
 	roomMost = 1024
 )
 
-// ValueError tells that something is no value of the language, before anything was sent.
+// ValueError reports an argument that is no value of the language. Nothing was sent.
 type ValueError struct {
-	Path   string // where it stands, such as $item.sizes[2]
+	Path   string // location of the value, such as $item.sizes[2]
 	Reason string
 }
 

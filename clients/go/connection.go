@@ -50,18 +50,17 @@ var keepAlive = net.KeepAliveConfig{
 	Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
 }
 
-// Welcome is what a node has said of itself, and of who is signed in.
+// Welcome is what a node reports of itself and of the signed-in user.
 type Welcome struct {
 	Version string
 	Node    string
 	Minor   int
 	Limits  Object
-	// User has name, role and space; nil when nobody is signed in.
+	// User has name, role and space; nil without a sign-in.
 	User Object
-	// Writable reports whether the node takes changes. One before minor 7 does not say, and counts
-	// as one that does.
+	// Writable is true if the node accepts writes, and of nodes before minor 7, which do not tell.
 	Writable bool
-	// Leader has addresses of the node that takes them in its place, as far as it knows.
+	// Leader has the known addresses of the node that accepts writes if this one does not.
 	Leader []string
 }
 

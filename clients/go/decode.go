@@ -66,9 +66,9 @@ func lowerFirst(name string) string {
 	return string(letters)
 }
 
-// DecodeError tells that a value does not fit what it was to be decoded into.
+// DecodeError reports a value that does not fit the Go type it is decoded into.
 type DecodeError struct {
-	Path   string // where it stands in the value, such as [3].price
+	Path   string // location in the value, such as [3].price
 	Reason string
 }
 
@@ -79,9 +79,10 @@ func (e *DecodeError) Error() string {
 	return "storeclient: " + strings.TrimPrefix(e.Path, ".") + ": " + e.Reason
 }
 
-// Decode stores a value in what into points to: objects in structs and maps, arrays in slices. A
-// field that the object lacks keeps what it has; null and [None] go into pointers, slices, maps and any alone.
-// A number goes into any type of numbers that holds it exactly, and a duration into a [time.Duration].
+// Decode stores value in the value that into points to: objects in structs and maps, arrays in slices. A
+// field that the object lacks is left as it is; null and [None] fit pointers, slices, maps and any. A
+// number fits any numeric type that holds it exactly, and a duration fits [time.Duration]. An error is a
+// [*DecodeError].
 func Decode(value any, into any) error {
 	target := reflect.ValueOf(into)
 	if target.Kind() != reflect.Pointer || target.IsNil() {

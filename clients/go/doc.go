@@ -1,8 +1,8 @@
-// Package storeclient is the Go client of storenode, over its wire protocol.
+// Package storeclient is the Go client of storenode. It speaks the wire protocol and needs the standard
+// library alone.
 //
-// A [Client] is one handle for a whole program: any number of goroutines use it at once, and their
-// requests travel beside each other on one connection to each node. It connects when it is first
-// used, and again whenever a connection breaks.
+// A [Client] serves a whole program: it is safe for concurrent use, and multiplexes the requests of all
+// goroutines on one connection to each node. It connects on first use and reconnects by itself.
 //
 //	client, err := storeclient.Open("127.0.0.1:8001", storeclient.WithUser("root", password))
 //	db := client.Database("shop", "main")
@@ -10,25 +10,34 @@
 //
 // # Errors
 //
-// A refusal of the node is an [*Error]; its code is asked for with [errors.Is]:
+// A refusal of the node is an [*Error]. Its code is a target of [errors.Is]:
 //
 //	if errors.Is(err, storeclient.AlreadyExists) { … }
 //
-// Beside refusals there are [ErrOutcomeUnknown] (a request was sent and its answer will not come: it
-// may have been done), [ErrUnreachable] (no connection in time: nothing was sent),
-// [ErrProtocolBroken] and [ErrClosed]. Nothing that may have been done is ever sent again by the
-// client itself, unless it is [Repeatable].
+// Other errors are [ErrOutcomeUnknown] (the request was sent and its answer will not come: it may have
+// been done), [ErrUnreachable] (no connection in time: nothing was sent), [ErrProtocolBroken] and
+// [ErrClosed]. The client never sends a request again that may have been done, unless it only reads or is
+// [Repeatable].
 //
 // # Contexts
 //
-// A context that ends takes its call back at once: the node is asked to end the request, and the
-// connection goes on. The error of a call that may have changed something is [ErrOutcomeUnknown]
-// and the context's own then.
+// A call returns as soon as its context ends. The node is asked to cancel the request, and the connection
+// stays open. If the call may have changed something, its error matches both [ErrOutcomeUnknown] and the
+// context's error.
 //
 // # Values
 //
-// null is nil, and none is [None]. bool, int64, float64, string, []byte, []any and map[string]any
-// are what they are; [Decimal], [time.Time], [Duration], [UUID] and [RecordID] are exact in both
-// directions. Structs go out as objects and come back by [Decode], [Query] and [Rows]: a field is
-// named as it is with its first letters in lower case, or by its tag `store:"name,omitempty"`.
+// The types of the language are, in Go:
+//
+//	none, null                              None, nil
+//	bool, int, float, string, bytes         bool, int64, float64, string, []byte
+//	decimal, datetime, duration             Decimal, time.Time (UTC), Duration
+//	uuid, record                            UUID, RecordID
+//	array, object                           []any, map[string]any
+//
+// Arguments may also be structs, named types, pointers, slices and maps with string keys, and a
+// [time.Duration]. [Decode], [Query], [Rows] and [Get] store values in them. The name of a struct field
+// starts in lower case (id of ID, createdAt of CreatedAt), or is that of its tag `store:"name,omitempty"`.
+// A value that does not fit is reported with its path, such as [3].price, by a [*DecodeError] or, before
+// anything is sent, a [*ValueError].
 package storeclient

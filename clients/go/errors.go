@@ -5,42 +5,42 @@ import (
 	"fmt"
 )
 
-// What can go wrong beside refusals; asked for with [errors.Is].
+// Errors other than a refusal of the node, for [errors.Is].
 var (
-	// ErrOutcomeUnknown: a request was sent and its answer will not come. It may have been done, in
-	// part or whole, or not. The node's own code UnknownOutcome is one of these too.
+	// ErrOutcomeUnknown means that a request was sent and its answer will not come. The request may have
+	// been done in full, in part or not at all. The node's code [UnknownOutcome] matches it too.
 	ErrOutcomeUnknown = errors.New("storeclient: outcome unknown")
-	// ErrUnreachable: no connection could be made in time. Nothing was sent.
+	// ErrUnreachable means that no connection could be made in time. Nothing was sent.
 	ErrUnreachable = errors.New("storeclient: unreachable")
-	// ErrProtocolBroken: what came over the connection is not the wire protocol.
+	// ErrProtocolBroken means that the peer does not speak the wire protocol.
 	ErrProtocolBroken = errors.New("storeclient: protocol broken")
-	// ErrClosed: the client has been closed.
+	// ErrClosed means that the client was closed.
 	ErrClosed = errors.New("storeclient: the client has been closed")
 )
 
-// Code is the stable name of a refusal. It is an error to ask for with [errors.Is]:
+// Code is the stable name of a refusal. It is a target of [errors.Is]:
 //
 //	if errors.Is(err, storeclient.AlreadyExists) { … }
 type Code string
 
-// Error returns the name.
+// Error returns the code's name.
 func (c Code) Error() string { return string(c) }
 
 // Error is a refusal of the node.
 type Error struct {
 	Code    Code
 	Message string
-	// Status is what the same error has over HTTP.
+	// Status is the HTTP status of the same error.
 	Status int
-	// Retry: the same request may succeed when it is sent again unchanged.
+	// Retry is true if the same request may succeed later.
 	Retry bool
-	// Detail is for programs: its keys are stable for a code.
+	// Detail has keys that are stable for a code.
 	Detail Object
 	// Request names the request in the node's log.
 	Request string
-	// Statement, from 1, Line and Column are where a script was refused; 0: at no place.
+	// Statement, Line and Column locate the refusal in the script, from 1; 0 means nowhere.
 	Statement, Line, Column int
-	// Results are those of what ran before the refusal.
+	// Results are those of the statements before the refused one.
 	Results []Result
 }
 
@@ -62,7 +62,7 @@ func firstLine(text string) string {
 	return text
 }
 
-// Is reports whether target is the refusal's code; ErrOutcomeUnknown is that of UnknownOutcome too.
+// Is reports whether target is the code of e. [ErrOutcomeUnknown] matches [UnknownOutcome] too.
 func (e *Error) Is(target error) bool {
 	if code, ok := target.(Code); ok {
 		return e.Code == code
@@ -70,8 +70,8 @@ func (e *Error) Is(target error) bool {
 	return target == ErrOutcomeUnknown && e.Code == UnknownOutcome
 }
 
-// Committed returns the newest sequence that the script had committed before it was refused; 0: it
-// has changed nothing, and may be sent again as a whole.
+// Committed returns the newest sequence that the script committed before it was refused. 0 means that it
+// changed nothing and can be sent again as a whole.
 func (e *Error) Committed() int64 {
 	seq, _ := e.Detail["committed"].(int64)
 	return seq

@@ -166,32 +166,32 @@ func reach(ctx context.Context, conn *connection, seq int64, isHome bool) error 
 
 // --- what a feed tells ---------------------------------------------------------------------------
 
-// Change is what a commit has made of one record.
+// Change is the change of one record by a commit.
 type Change struct {
 	Seq    int64     // of the commit
 	At     time.Time // when it was committed, by the node's log time
-	By     string    // who did it; "" to whom may not have INFO of the table
+	By     string    // user; "" if the reader has no INFO right on the table
 	Reason string
 	Action string // create, update or delete
 	ID     RecordID
-	Value  Object // the record after the commit; nil: it is gone
-	Before Object // as it was; nil: that was not asked for, it was not there, or it is Missing
-	// Missing says why Before is not shown: pruned (the log no longer has it) or omitted (too large).
+	Value  Object // the record after the commit; nil if it was deleted
+	Before Object // the record before the commit; nil without WithBefore, if it did not exist, or if Missing
+	// Missing is why Before is absent: pruned (no longer in the log) or omitted (too large).
 	Missing string
-	Last    bool // of its commit
+	Last    bool // true of the last change of its commit
 }
 
-// Decode stores the record after the commit in what into points to; see [Decode].
+// Decode stores the record after the commit in the value that into points to; see [Decode].
 func (c *Change) Decode(into any) error { return Decode(c.Value, into) }
 
-// Commit is what one commit has changed of a table, whole.
+// Commit is all that one commit changed in a table.
 type Commit struct {
 	Seq     int64
 	At      time.Time
 	By      string
 	Reason  string
 	Changes []Change
-	// Position is where a reader has come to that has dealt with it: to be kept with what came of it.
+	// Position is the position behind the commit. Store it together with the effect of the commit.
 	Position Position
 }
 

@@ -27,10 +27,10 @@ const (
 	givenBack   = "given back: its consumer stopped before it was worked on"
 )
 
-// Group is one group: its members share a topic's messages between them. A message is handed out to one,
-// who has until its deadline to acknowledge it; otherwise it is handed out again. So work is done at
-// least once. Where its effect must not be had twice, [Group.Done] writes it and the acknowledgement in
-// one transaction.
+// Group is a handle on a consumer group: its members share the messages of a topic. A message is
+// delivered to one member, which has until the deadline to acknowledge it; otherwise it is delivered
+// again, so that work is done at least once. [Group.Done] writes the effect of a message and its
+// acknowledgement in one transaction: exactly once.
 type Group struct {
 	topic  *Topic
 	name   string
@@ -38,28 +38,28 @@ type Group struct {
 	err    error
 }
 
-// Group returns a handle on a group of the topic.
+// Group returns a handle on a group of the topic. It sends nothing.
 func (t *Topic) Group(name string) *Group {
 	quoted, err := QuoteName(name)
 	return &Group{t, name, quoted, errors.Join(t.err, err)}
 }
 
-// Settled is what became of receipts.
+// Settled is the result of acknowledging, returning, extending or giving up messages by their receipts.
 type Settled struct {
-	// Done are acknowledged, given back, extended or given up, as was asked.
+	// Done is the number of messages that were settled.
 	Done int
-	// Stale were too late: their messages were handed out again, acknowledged before, trimmed, or the
-	// group was moved. StaleReceipts says which those are.
+	// Stale is the number of receipts that came too late: the message was delivered again, settled
+	// before or trimmed, or the group was moved. StaleReceipts names them.
 	Stale         int
 	StaleReceipts []string
 }
 
-// Delivery is a message that was handed out, until it is settled.
+// Delivery is a message that was delivered to a member of a group and is not settled yet.
 type Delivery struct {
 	Message
 	Receipt  string
-	Attempt  int       // how often it has been handed out, this time included
-	Deadline time.Time // when it may be handed out to another, by the node's log time
+	Attempt  int       // number of deliveries, this one included
+	Deadline time.Time // ack deadline, by the node's log time
 	Member   string
 	owner    owner
 }
@@ -71,48 +71,48 @@ type owner interface {
 	settle(context.Context, *Delivery, string, string, ...field) (bool, error)
 }
 
-// Ack says that a message is done, durably so when this returns; false: too late, and another may do it
-// too. Of a consumer, acknowledgements made at one time travel together, and are sent again after an
-// outage. [ErrOutcomeUnknown]: the connection broke under it, and the node has it no longer: that was this
-// acknowledgement, or its deadline.
+// Ack acknowledges the message. The acknowledgement is durable when Ack returns; false means that it
+// came too late, and another member may have the message. Concurrent acknowledgements of a [Consumer]
+// travel together, and are sent again after an outage. [ErrOutcomeUnknown] means that the connection
+// broke and the message is settled: by this acknowledgement, or by its deadline.
 func (d *Delivery) Ack(ctx context.Context) (bool, error) { return d.owner.ack(ctx, d) }
 
-// Done is the effect of a message and its acknowledgement in one transaction; see [Group.Done].
+// Done runs a script and acknowledges the message in one transaction; see [Group.Done].
 func (d *Delivery) Done(ctx context.Context, script string, params Params) (answer *Answer, ok bool, err error) {
 	return d.owner.done(ctx, d, script, params)
 }
 
-// SettleOption is one of a message that is not done.
+// SettleOption configures [Delivery.Nack] and [Delivery.GiveUp], and those of a [Group].
 type SettleOption func(*settleOptions)
 
 type settleOptions struct{ fields []field }
 
-// RetryAfter hands a message out again only after that, in place of the group's backoff.
+// RetryAfter sets the delay of the next delivery, in place of the group's backoff.
 func RetryAfter(delay time.Duration) SettleOption {
 	return func(o *settleOptions) { o.fields = append(o.fields, field{"delay", delay}) }
 }
 
-// Because is kept with a message, and in a dead letter's headers.
+// Because sets the error that is kept with the message, and in the headers of its dead letter.
 func Because(text string) SettleOption {
 	return func(o *settleOptions) { o.fields = append(o.fields, field{"error", text}) }
 }
 
-// Nack hands a message out again; false: it was too late.
+// Nack returns the message to the group. False means that it came too late.
 func (d *Delivery) Nack(ctx context.Context, opts ...SettleOption) (bool, error) {
 	return d.owner.settle(ctx, d, "nack", "nacked", gather(opts).fields...)
 }
 
-// Extend lets the deadline be so long from now; false: it was too late.
+// Extend sets the ack deadline to that long from now. False means that it came too late.
 func (d *Delivery) Extend(ctx context.Context, by time.Duration) (bool, error) {
 	return d.owner.settle(ctx, d, "extend", "extended", field{"by", by})
 }
 
-// GiveUp makes a message a dead letter at once; false: it was too late.
+// GiveUp makes the message a dead letter. False means that it came too late.
 func (d *Delivery) GiveUp(ctx context.Context, opts ...SettleOption) (bool, error) {
 	return d.owner.settle(ctx, d, "give_up", "given_up", gather(opts).fields...)
 }
 
-// TakeOption is one of [Group.Take] and [Group.Messages].
+// TakeOption configures [Group.Take] and [Group.Messages].
 type TakeOption func(*takeOptions)
 
 type takeOptions struct {
@@ -122,20 +122,21 @@ type takeOptions struct {
 	extend   bool
 }
 
-// Member names who takes, for people to see.
+// Member names the consumer in INFO FOR GROUP.
 func Member(name string) TakeOption { return func(o *takeOptions) { o.member = name } }
 
-// Wait is how long [Group.Take] waits for the first message when there is none, at most five minutes.
+// Wait makes [Group.Take] wait for the first message, at most five minutes.
 func Wait(wait time.Duration) TakeOption { return func(o *takeOptions) { o.wait = wait } }
 
-// Prefetch are messages that a consumer takes ahead, 32 by default; each has its deadline from then on.
+// Prefetch sets how many messages a consumer takes ahead, 32 by default. The ack deadline of a message
+// starts when it is taken.
 func Prefetch(count int) TakeOption { return func(o *takeOptions) { o.prefetch = count } }
 
-// Extending has a consumer extend the deadlines of all that it holds, again and again, until they are
-// settled: for work that takes longer than the group's deadline.
+// Extending makes a consumer extend the ack deadlines of its messages until they are settled, for work
+// that takes longer than the group's deadline.
 func Extending() TakeOption { return func(o *takeOptions) { o.extend = true } }
 
-// Take returns up to count messages, 1 to 1000, for this caller to work on.
+// Take returns up to count messages, 1 to 1000.
 func (g *Group) Take(ctx context.Context, count int, opts ...TakeOption) ([]*Delivery, error) {
 	o := gather(opts)
 	return g.take(ctx, count, o.member, o.wait, nil, single{g})
@@ -205,31 +206,30 @@ func (g *Group) settle(ctx context.Context, op, done string, receipts []string, 
 	return Settled{int(count), int(stale), which}, err
 }
 
-// Ack says that messages are done, by their receipts.
+// Ack acknowledges messages by their receipts.
 func (g *Group) Ack(ctx context.Context, receipts ...string) (Settled, error) {
 	return g.settle(ctx, "ack", "acked", receipts)
 }
 
-// Nack hands messages out again.
+// Nack returns messages to the group by their receipts.
 func (g *Group) Nack(ctx context.Context, receipts []string, opts ...SettleOption) (Settled, error) {
 	return g.settle(ctx, "nack", "nacked", receipts, gather(opts).fields...)
 }
 
-// Extend lets deadlines be so long from now.
+// Extend sets the ack deadlines of messages to that long from now.
 func (g *Group) Extend(ctx context.Context, receipts []string, by time.Duration) (Settled, error) {
 	return g.settle(ctx, "extend", "extended", receipts, field{"by", by})
 }
 
-// GiveUp makes messages dead letters at once.
+// GiveUp makes messages dead letters.
 func (g *Group) GiveUp(ctx context.Context, receipts []string, opts ...SettleOption) (Settled, error) {
 	return g.settle(ctx, "give_up", "given_up", receipts, gather(opts).fields...)
 }
 
-// Done runs a script and acknowledges a message, in one transaction: the effect of a message is had
-// exactly once, whatever breaks, however often it is handed out. The script is any statements but
-// BEGIN, COMMIT and CANCEL. It is sent again by itself when the connection breaks under it: a second
-// time it finds a stale receipt and changes nothing. ok is false then, and when another has the
-// message or is done with it.
+// Done runs a script and acknowledges a message in one transaction: the message takes effect exactly
+// once, however often it is delivered. The script is any statements but BEGIN, COMMIT and CANCEL. Done
+// is sent again after a broken connection; a second run finds a stale receipt and changes nothing. ok is
+// false then, and if another member has or has settled the message.
 func (g *Group) Done(ctx context.Context, message *Delivery, script string, params Params) (answer *Answer, ok bool, err error) {
 	return message.owner.done(ctx, message, script, params)
 }
@@ -267,7 +267,7 @@ func (g *Group) done(ctx context.Context, message *Delivery, script string, para
 	return answer, true, nil
 }
 
-// Info returns what INFO FOR GROUP answers.
+// Info returns the answer of INFO FOR GROUP.
 func (g *Group) Info(ctx context.Context) (Object, error) {
 	if g.err != nil {
 		return nil, g.err
@@ -298,13 +298,14 @@ func (s single) settle(ctx context.Context, d *Delivery, op, done string, fields
 
 // --- consumers -----------------------------------------------------------------------------------
 
-// Consumer has messages of a group as they come. It takes ahead, and goes on by itself after a broken
-// connection, with a node that comes back, is busy, has no room or only reads for a time: what was
-// handed out in an answer that got lost comes again after its deadline. Acknowledgements and extensions
-// do so too, until it is stopped. Other errors end it, as does a node that can't be reached in the first place.
+// Consumer iterates over the messages of a group as they arrive. It prefetches, and survives broken
+// connections and nodes that restart, are busy, are full or are read-only for a time: a message whose
+// delivery was lost is delivered again after its deadline. Acknowledgements and extensions are retried
+// likewise until the consumer is stopped. Any other error ends it, and so does a node that cannot be
+// reached in the first place.
 //
-// Stop gives back what was taken and not yet given out. That counts as an attempt of those messages,
-// as each hand-out does: let the consumers of a group whose DELIVERIES is 1 prefetch 1.
+// [Consumer.Stop] returns prefetched messages to the group. That counts as an attempt of those messages,
+// as each delivery does: the consumers of a group whose DELIVERIES is 1 should prefetch 1.
 type Consumer struct {
 	group    *Group
 	single   single
@@ -338,7 +339,8 @@ type ackOutcome struct {
 	err error
 }
 
-// Messages returns a consumer. Nothing is taken before its first message is asked for. Stop it.
+// Messages returns a consumer, which the caller stops. It takes nothing before its first message is
+// asked for.
 //
 //	messages := group.Messages(storeclient.Prefetch(100))
 //	defer messages.Stop(ctx)
@@ -354,14 +356,14 @@ func (g *Group) Messages(opts ...TakeOption) *Consumer {
 	}
 }
 
-// Stale returns how many acknowledgements came too late.
+// Stale returns the number of acknowledgements that came too late.
 func (c *Consumer) Stale() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stale
 }
 
-// All iterates over messages, for ever. It ends when the consumer is stopped, or behind an error.
+// All iterates over messages until the consumer is stopped. An error ends the iteration.
 func (c *Consumer) All(ctx context.Context) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
 		for {
@@ -373,7 +375,7 @@ func (c *Consumer) All(ctx context.Context) iter.Seq2[*Delivery, error] {
 	}
 }
 
-// Next waits for a message. Once the consumer is stopped it returns [io.EOF].
+// Next waits for the next message. It returns [io.EOF] once the consumer is stopped.
 func (c *Consumer) Next(ctx context.Context) (*Delivery, error) {
 	c.begin.Do(func() {
 		c.start(c.takeAhead)
@@ -666,8 +668,8 @@ func (c *Consumer) extendedByHand(receipt string, until time.Time) {
 	}
 }
 
-// Stop takes nothing more, waits for the acknowledgements under way, and gives back what was not given
-// out. Who iterates comes to the end. Stopping twice does nothing.
+// Stop stops taking messages, waits for the acknowledgements in flight, and returns prefetched messages
+// to the group. Iterations end. Stopping twice is safe.
 func (c *Consumer) Stop(ctx context.Context) error {
 	c.begin.Do(func() {}) // nothing is begun any more
 	c.mu.Lock()

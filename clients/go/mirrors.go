@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// Copied tells that a mirror has been read whole.
+// Copied reports that a mirror was read in full.
 type Copied struct {
-	Seq  int64 // the commit that it shows
+	Seq  int64 // sequence that the mirror shows
 	Rows int
-	Why  error // what made that needed; nil: it was the first time
+	Why  error // cause of reading again; nil for the first time
 }
 
-// Mirror is a copy of a table, or of what meets a condition, kept in step with it. It is read whole in
-// one moment of the store and followed from there: nothing lies between. Where what follows can't be told
-// any more it is read anew by itself; until that is done, and while the node is away, it shows what it
-// showed last. It changes by whole commits.
+// Mirror is a copy of a table, or of the records that meet a condition, kept in step with it. It is read
+// in full at one moment of the store and followed from there. Where the log no longer holds what
+// follows, the mirror reads the table again by itself; until that is done, and while the node is away,
+// it shows the last state. It changes by whole commits.
 type Mirror struct {
 	db      *Database
 	table   string
@@ -32,14 +32,14 @@ type Mirror struct {
 	changed  chan struct{}
 }
 
-// OnCopy is called each time that a mirror was read whole, by the goroutine that keeps it in step.
+// OnCopy calls a function each time the mirror was read in full, in the goroutine that keeps it in step.
 func OnCopy(call func(Copied)) WatchOption { return func(o *watchOptions) { o.onCopy = call } }
 
-// CopyPage is the number of rows in one request while a mirror is read whole: 1000 by default.
+// CopyPage sets the number of rows in one request while a mirror is read in full. The default is 1000.
 func CopyPage(rows int) WatchOption { return func(o *watchOptions) { o.page = rows } }
 
-// Mirror returns a copy of a table that is there whole, and is kept in step until it is closed. Of the
-// options it takes [Where], [OnCopy] and [CopyPage].
+// Mirror reads a table in full and returns a copy that is kept in step until it is closed. It takes the
+// options [Where], [OnCopy] and [CopyPage].
 func (d *Database) Mirror(ctx context.Context, table string, opts ...WatchOption) (*Mirror, error) {
 	quoted, err := QuoteName(table)
 	if err != nil {
@@ -163,20 +163,21 @@ func (m *Mirror) state() (Position, error) {
 	return m.position, m.failure
 }
 
-// Seq returns the commit that the mirror shows. It moves on with what is committed elsewhere too, every 15 seconds.
+// Seq returns the sequence that the mirror shows. It advances with commits elsewhere too, every 15
+// seconds.
 func (m *Mirror) Seq() int64 {
 	at, _ := m.state()
 	return at.Seq
 }
 
-// Err returns why the mirror can't go on: the table is no more, it may not be read, the client or the
-// mirror was closed. nil: it does.
+// Err returns the error that ended the mirror (the table was dropped, reads were revoked, the client or
+// the mirror was closed), or nil.
 func (m *Mirror) Err() error {
 	_, err := m.state()
 	return err
 }
 
-// Get returns a record, and whether it is there. What it returns is not to be changed.
+// Get returns a record, which must not be modified. ok is false if there is none.
 func (m *Mirror) Get(id RecordID) (row Object, ok bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -184,14 +185,14 @@ func (m *Mirror) Get(id RecordID) (row Object, ok bool) {
 	return row, ok
 }
 
-// Len returns how many records there are.
+// Len returns the number of records.
 func (m *Mirror) Len() int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return len(m.rows)
 }
 
-// Snapshot returns all records, of one commit, in no order. They are not to be changed.
+// Snapshot returns all records of one commit in no order. They must not be modified.
 func (m *Mirror) Snapshot() []Object {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -202,13 +203,13 @@ func (m *Mirror) Snapshot() []Object {
 	return rows
 }
 
-// Changed waits until the mirror shows something else.
+// Changed waits for the next change of the mirror.
 func (m *Mirror) Changed(ctx context.Context) error {
 	return m.until(ctx, func(first bool) bool { return !first })
 }
 
-// Reached waits until the mirror shows a commit, such as the Seq of an answer of one's own. One that
-// changes nothing of what it shows is known of within 15 seconds.
+// Reached waits until the mirror shows sequence seq, such as the Seq of an answer. It takes up to 15
+// seconds for a commit that changes no record of the mirror.
 func (m *Mirror) Reached(ctx context.Context, seq int64) error {
 	return m.until(ctx, func(bool) bool { return m.position.Seq >= seq })
 }
@@ -230,7 +231,7 @@ func (m *Mirror) until(ctx context.Context, met func(first bool) bool) error {
 	}
 }
 
-// Close ends it. What it shows stays as it is.
+// Close stops following the table. The rows of the mirror stay.
 func (m *Mirror) Close() {
 	m.stop()
 	m.work.Wait()

@@ -9,10 +9,9 @@ import (
 // keepTime is how long a moment is kept behind a request that reads in it, where nothing else is said.
 const keepTime = time.Minute
 
-// Moment is one moment of the store, to read in as often as needed: everything read there is as it was
-// when it was taken, whatever is committed meanwhile. It is the user's, not the connection's. Once the
-// node has started anew, a user or grant has changed, or nobody has read for as long as it is kept,
-// reading is refused with [Unknown].
+// Moment is a snapshot of the store to read in: every read sees the store as it was when the moment was
+// taken. It belongs to the user, not to the connection. Reads are refused with [Unknown] once the node
+// has restarted, a user or grant has changed, or nothing has read for as long as the moment is kept.
 type Moment struct {
 	db   *Database
 	name string
@@ -20,8 +19,8 @@ type Moment struct {
 	at   Position
 }
 
-// Moment takes one. keep is how long the node keeps it for the next request, ten minutes at most; 0: a
-// minute. An hour after it was taken it ends in any case. Close it.
+// Moment takes a snapshot to read in. keep is how long the node keeps it after a read, at most ten
+// minutes; 0 means one minute. A moment ends after an hour in any case. The caller closes it.
 func (d *Database) Moment(ctx context.Context, keep time.Duration) (*Moment, error) {
 	if keep == 0 {
 		keep = keepTime
@@ -37,7 +36,7 @@ func (d *Database) Moment(ctx context.Context, keep time.Duration) (*Moment, err
 	return &Moment{d, answer.moment, kept, answer.Position()}, nil
 }
 
-// Position returns the sequence that is read, with its history: where to follow tables from.
+// Position returns the position of the moment, for [From].
 func (m *Moment) Position() Position { return m.at }
 
 // Run runs a script that only reads; see [Client.Run].
@@ -47,7 +46,7 @@ func (m *Moment) Run(ctx context.Context, script string, params Params, opts ...
 	return m.db.run(ctx, script, params, o)
 }
 
-// Close lets the node forget the moment. It ends by itself where the node can't be told.
+// Close ends the moment. Where the node cannot be reached it ends by itself.
 func (m *Moment) Close(ctx context.Context) error {
 	none := Duration(0)
 	_, err := m.db.run(ctx, "", nil, runOptions{moment: m.name, keep: &none, repeatable: true})

@@ -55,22 +55,22 @@ func (b *backoff) wait(ctx context.Context, stop <-chan struct{}) error {
 	return nil
 }
 
-// ConnectionChange is what became of a connection.
+// ConnectionChange is the kind of a [ConnectionEvent].
 type ConnectionChange string
 
-// Changes of a connection.
+// Kinds of connection events.
 const (
 	Connected   ConnectionChange = "connected"
 	Reconnected ConnectionChange = "reconnected"
 	Lost        ConnectionChange = "lost"
 )
 
-// ConnectionEvent tells that a connection stands, for the first time or again, or is lost.
+// ConnectionEvent reports that a connection was made, made again, or lost.
 type ConnectionEvent struct {
 	Change  ConnectionChange
 	Address string
 	Version string // of the node, once connected
-	Err     error  // what it was lost by; nil: the node or this client ended it
+	Err     error  // cause of the loss; nil if the node or this client closed it
 }
 
 // node is one of a store: its address, and the connection to it.

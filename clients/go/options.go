@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Option is one of a client.
+// Option configures a [Client].
 type Option func(*options)
 
 type options struct {
@@ -27,11 +27,11 @@ func WithUser(user, password string) Option {
 	return func(o *options) { o.credential.user, o.credential.password = user, password }
 }
 
-// WithToken signs in with a token of POST /session, which is of one node.
+// WithToken signs in with a token of POST /session. A token is valid at the node that issued it.
 func WithToken(token string) Option { return func(o *options) { o.credential.token = token } }
 
-// WithTLS has connections secured. The host of the address is the name that the certificate must have,
-// unless the configuration names another. nil: a certificate that the system trusts.
+// WithTLS secures the connections. The certificate must be of the host of the address, unless config
+// names another. A nil config trusts the certificate authorities of the system.
 func WithTLS(config *tls.Config) Option {
 	if config == nil {
 		config = &tls.Config{}
@@ -39,36 +39,36 @@ func WithTLS(config *tls.Config) Option {
 	return func(o *options) { o.tls = config }
 }
 
-// WithTimeout bounds each script and operation at the node. Without it the script itself says, and
-// the context of a call.
+// WithTimeout limits the time of each script and operation at the node. Without it only the script's own
+// TIMEOUT and the context of a call do.
 func WithTimeout(timeout time.Duration) Option { return func(o *options) { o.timeout = timeout } }
 
-// WithConnectTimeout is the time in which a connection must stand, all attempts together: 10 s by default.
+// WithConnectTimeout limits the time of making a connection, all attempts together. The default is 10 s.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(o *options) { o.connectTimeout = timeout }
 }
 
-// WithReadsAnywhere has what only reads asked of all nodes in turn, each of which first waits until
-// it shows all that this client has seen or done.
+// WithReadsAnywhere spreads scripts that only read over all nodes. A node answers once it shows
+// everything that this client has read or written.
 func WithReadsAnywhere() Option { return func(o *options) { o.readsAny = true } }
 
-// OnConnection is called when a connection has come to stand, again too, or is lost: in order, and in
-// a goroutine of its own.
+// OnConnection calls a function when a connection is made, made again or lost: in order, in a goroutine
+// of its own.
 func OnConnection(call func(ConnectionEvent)) Option {
 	return func(o *options) { o.onConnection = call }
 }
 
-// WithLogger logs connections that come to stand or are lost.
+// WithLogger logs connections that are made or lost.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// Trace is called when a call begins, named by its message and operation, such as "RUN" or "KV get".
-// What it returns is called with what became of it.
+// Trace is called at the start of each call with its message and operation, such as "RUN" or "KV get".
+// The function that it returns is called with the result.
 type Trace func(ctx context.Context, call string) (context.Context, func(error))
 
-// WithTrace has each call traced.
+// WithTrace traces each call.
 func WithTrace(trace Trace) Option { return func(o *options) { o.trace = trace } }
 
-// RunOption is one of a script.
+// RunOption configures one run of a script.
 type RunOption func(*runOptions)
 
 type runOptions struct {
@@ -85,26 +85,26 @@ type runOptions struct {
 	waits      bool
 }
 
-// In names the namespace and database that the script starts in.
+// In sets the namespace and database that the script starts in.
 func In(ns, db string) RunOption { return func(o *runOptions) { o.ns, o.db = ns, db } }
 
-// Timeout bounds the script at the node, in place of the client's own.
+// Timeout limits the time of the script at the node, in place of [WithTimeout].
 func Timeout(timeout time.Duration) RunOption { return func(o *runOptions) { o.timeout = timeout } }
 
 // Reason is kept with the statements in the statement log.
 func Reason(reason string) RunOption { return func(o *runOptions) { o.reason = reason } }
 
-// Repeatable says that running the script twice does no harm: after a broken connection it is sent
-// again, until nine have ended under it.
+// Repeatable declares that running the script twice does no harm. It is sent again after a broken
+// connection, up to 8 times.
 func Repeatable() RunOption { return func(o *runOptions) { o.repeatable = true } }
 
-// Record has the statement log keep the script though it only reads.
+// Record keeps a script that only reads in the statement log too.
 func Record() RunOption { return func(o *runOptions) { o.record = true } }
 
-// After has the node wait until it shows that sequence, such as the Seq of another client's answer.
+// After makes the node wait until it shows sequence seq, such as the Seq of another client's answer.
 func After(seq int64) RunOption { return func(o *runOptions) { o.after = seq } }
 
-// Current has the script show all that was committed on any node before it was asked for.
+// Current makes the script see every commit of any node that precedes it: a linearizable read.
 func Current() RunOption { return func(o *runOptions) { o.current = true } }
 
 func gather[T any, F ~func(*T)](given []F) T {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -980,10 +981,20 @@ func TestC8FieldsOfOtherTypesEndARequestOrAFeed(t *testing.T) {
 	ends(client, one)
 }
 
+// BeforeExamples opens what the examples of example_test.go run on, and returns what closes it.
+var BeforeExamples func() (after func())
+
 // No goroutine of a client outlives it, whatever ended it. It is told from those of other tests by its
-// functions, so this waits for theirs as well.
+// functions, so this waits for theirs as well. Examples need a node.
 func TestMain(m *testing.M) {
+	afterExamples := func() {}
+	if os.Getenv("STORENODE_ADDRESS") != "" {
+		afterExamples = BeforeExamples()
+	} else if err := flag.Set("test.skip", "^Example"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
+	afterExamples()
 	var left string
 	for end := time.Now().Add(patience); code == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if left = ownGoroutines(); left == "" {

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// Position is where a reader has come to: keep all three, and come back with them.
+// Position is the position of a reader in the log. Keep all three fields to resume with [From].
 type Position struct {
-	// Seq is the last commit that was dealt with, or a later one that has nothing of the table.
+	// Seq is the last handled commit, or a later one that does not change the table.
 	Seq int64
-	// Store and Epoch name its history; "" and 0: not known.
+	// Store and Epoch identify the history of Seq; "" and 0 mean unknown.
 	Store string
 	Epoch int64
 }

@@ -14,7 +14,7 @@ const (
 	longestWait = time.Minute
 )
 
-// Topic is one topic.
+// Topic is a handle on a topic.
 type Topic struct {
 	db     *Database
 	name   string
@@ -22,7 +22,7 @@ type Topic struct {
 	err    error
 }
 
-// Topic returns a handle on a topic. Nothing is asked before its first call.
+// Topic returns a handle on a topic. It sends nothing.
 func (d *Database) Topic(name string) *Topic {
 	quoted, err := QuoteName(name)
 	return &Topic{d, name, quoted, errors.Join(d.err, err)}
@@ -53,19 +53,19 @@ func (t *Topic) run(ctx context.Context, script string, params Params, wait time
 	return t.db.run(ctx, script, params, o)
 }
 
-// Message is one of a topic.
+// Message is a message of a topic.
 type Message struct {
 	Position int64
-	At       time.Time // when it was committed
-	Key      string    // "": none
-	ID       string    // "": none
+	At       time.Time // time of its commit
+	Key      string    // "" if it has none
+	ID       string    // "" if it has none
 	Headers  map[string]string
 	Value    any
-	Bytes    int64     // what it takes in the store
-	Due      time.Time // groups get it from then on; zero: at once
+	Bytes    int64     // size in the store
+	Due      time.Time // earliest delivery to groups; zero if at once
 }
 
-// Decode stores the value in what into points to; see [Decode].
+// Decode stores the message's value in the value that into points to; see [Decode].
 func (m *Message) Decode(into any) error { return Decode(m.Value, into) }
 
 // read reads a message as the node tells it.
@@ -83,7 +83,7 @@ func (m *Message) read(found any) (Object, error) {
 	return body, errors.Join(errs[:]...)
 }
 
-// PublishOption is one of a message.
+// PublishOption configures a published message.
 type PublishOption func(*publishOptions)
 
 type publishOptions struct{ fields []field }
@@ -92,32 +92,33 @@ func publishing(name string, value any) PublishOption {
 	return func(o *publishOptions) { o.fields = append(o.fields, field{name, value}) }
 }
 
-// Key gives a message a key: those of one keep their order in groups that are ordered by key.
+// Key sets the key of a message. Groups ordered by key deliver messages of one key in order.
 func Key(key string) PublishOption { return publishing("key", key) }
 
-// ID gives a message an id: a second one with it, inside the topic's DEDUP window, is not appended. With
-// an id a publish whose outcome is unknown may be repeated without harm.
+// ID sets the id of a message. A second message with that id within the topic's DEDUP window is not
+// appended, so a publish whose outcome is unknown can be repeated.
 func ID(id string) PublishOption { return publishing("id", id) }
 
-// Headers gives a message headers.
+// Headers sets the headers of a message.
 func Headers(headers map[string]string) PublishOption { return publishing("headers", headers) }
 
-// Delay lets groups get a message only after that.
+// Delay delays the delivery of a message to groups.
 func Delay(delay time.Duration) PublishOption { return publishing("delay", delay) }
 
-// At lets groups get a message only from then on.
+// At sets the time from which a message is delivered to groups.
 func At(at time.Time) PublishOption { return publishing("at", at) }
 
-// Expect refuses a message with [AssertFailed] unless this is the topic's last position.
+// Expect refuses the message with [AssertFailed] unless position is the topic's last one.
 func Expect(position int64) PublishOption { return publishing("expect", position) }
 
-// Published is what became of a message. Duplicate: one with the same id was there already, at that position.
+// Published is the result of [Topic.Publish]. Duplicate is true if a message with the same id was
+// already there, at Position.
 type Published struct {
 	Position  int64
 	Duplicate bool
 }
 
-// Publish appends a message; it is durable when this returns.
+// Publish appends a message. It is durable when Publish returns.
 func (t *Topic) Publish(ctx context.Context, value any, opts ...PublishOption) (Published, error) {
 	fields := append([]field{{"value", value}}, gather(opts).fields...)
 	found, err := t.ask(ctx, "publish", 0, nil, fields...)
@@ -129,8 +130,8 @@ func (t *Topic) Publish(ctx context.Context, value any, opts ...PublishOption) (
 	return Published{position, duplicate}, err
 }
 
-// PublishMany appends messages in one commit, all or none, and returns the positions of the first and
-// the last. None of them has an id.
+// PublishMany appends messages in one commit, all or none, and returns the first and the last position.
+// The messages have no ids.
 func (t *Topic) PublishMany(ctx context.Context, values []any, opts ...PublishOption) (first, last int64, err error) {
 	if values == nil {
 		values = []any{}
@@ -147,9 +148,9 @@ func (t *Topic) PublishMany(ctx context.Context, values []any, opts ...PublishOp
 	return first, last, err
 }
 
-// Read returns messages after a position, oldest first; nobody is moved by it. limit is 1 to 1000, the
-// node also ends a page at 8 MiB. wait is how long to wait for the first when there is none, at most
-// five minutes; 0: not at all.
+// Read returns up to limit messages after a position, oldest first, and moves no reader. limit is 1 to
+// 1000; the node also ends a page at 8 MiB. If there is no message, Read waits up to wait for the first,
+// at most five minutes.
 func (t *Topic) Read(ctx context.Context, after int64, limit int, wait time.Duration) ([]Message, error) {
 	return t.readPage(ctx, "READ FROM "+t.quoted+" AFTER $after LIMIT $limit", Params{"after": after, "limit": limit}, wait)
 }
@@ -173,8 +174,8 @@ func (t *Topic) readPage(ctx context.Context, text string, params Params, wait t
 	return messages, nil
 }
 
-// Messages iterates over those after a position. follow: for ever, with what is published, and with a node
-// that was away once it has answered; otherwise to the end. An error is the last that comes.
+// Messages iterates over the messages after a position: to the end of the topic, or forever if follow is
+// true, surviving outages once the node has answered. An error ends the iteration.
 func (t *Topic) Messages(ctx context.Context, after int64, follow bool) iter.Seq2[Message, error] {
 	read := func(wait time.Duration) ([]Message, error) { return t.Read(ctx, after, readPage, wait) }
 	return each(ctx, follow, read, func(done int64) error {
@@ -234,7 +235,7 @@ func each(ctx context.Context, follow bool, read func(time.Duration) ([]Message,
 	}
 }
 
-// Info returns what INFO FOR TOPIC answers: figures of the topic, its readers and groups.
+// Info returns the answer of INFO FOR TOPIC: figures of the topic, its readers and groups.
 func (t *Topic) Info(ctx context.Context) (Object, error) {
 	answer, err := t.run(ctx, "INFO FOR TOPIC "+t.quoted, nil, 0, true)
 	if err != nil {
@@ -243,7 +244,7 @@ func (t *Topic) Info(ctx context.Context) (Object, error) {
 	return as[Object](answer.Value())
 }
 
-// Reader is a position in a topic that the node keeps under a name.
+// Reader is a named position in a topic, which the node keeps.
 type Reader struct {
 	topic  *Topic
 	quoted string
@@ -251,25 +252,25 @@ type Reader struct {
 	err    error
 }
 
-// Reader returns a handle on a reader of the topic.
+// Reader returns a handle on a reader of the topic. It sends nothing.
 func (t *Topic) Reader(name string) *Reader {
 	quoted, err := QuoteName(name)
 	return &Reader{t, quoted, quoted + " ON " + t.quoted, errors.Join(t.err, err)}
 }
 
-// Place is where a reader stands.
+// Place is a position for a [Reader] to start from.
 type Place struct {
 	clause string
 	at     any
 }
 
-// Behind is behind a position, which counts as read.
+// Behind is the place behind a position, which counts as read.
 func Behind(position int64) Place { return Place{"$at", position} }
 
-// Since is before the first message of a time.
+// Since is the place before the first message of a time.
 func Since(at time.Time) Place { return Place{"TIME $at", at} }
 
-// TheEnd is behind all there is.
+// TheEnd is the place behind the last message.
 func TheEnd() Place { return Place{"END", nil} }
 
 func (r *Reader) do(ctx context.Context, text string, place Place) error {
@@ -284,7 +285,7 @@ func (r *Reader) do(ctx context.Context, text string, place Place) error {
 	return err
 }
 
-// Define declares the reader, if it is not declared yet: at the start of the topic, or at a place.
+// Define declares the reader if it does not exist: at the start of the topic, or at a place.
 func (r *Reader) Define(ctx context.Context, at ...Place) error {
 	if len(at) == 0 {
 		return r.do(ctx, "DEFINE READER IF NOT EXISTS "+r.on, Place{})
@@ -292,7 +293,8 @@ func (r *Reader) Define(ctx context.Context, at ...Place) error {
 	return r.do(ctx, "DEFINE READER IF NOT EXISTS "+r.on+" AT ", at[0])
 }
 
-// Read returns messages after where the reader stands; it does not move. Otherwise as [Topic.Read].
+// Read returns up to limit messages after the reader's position, without moving it. wait is as of
+// [Topic.Read].
 func (r *Reader) Read(ctx context.Context, limit int, wait time.Duration) ([]Message, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -301,22 +303,23 @@ func (r *Reader) Read(ctx context.Context, limit int, wait time.Duration) ([]Mes
 	return r.topic.readPage(ctx, text, Params{"limit": limit}, wait)
 }
 
-// Commit says that all up to a position is done.
+// Commit moves the reader behind a position.
 func (r *Reader) Commit(ctx context.Context, position int64) error {
 	return r.do(ctx, "COMMIT READER "+r.on+" AT ", Behind(position))
 }
 
-// Move lets the reader stand somewhere else.
+// Move moves the reader to a place.
 func (r *Reader) Move(ctx context.Context, to Place) error {
 	return r.do(ctx, "ALTER READER "+r.on+" SET POSITION ", to)
 }
 
-// Messages iterates over messages. Those that are done are committed at the end of a page, and when the
-// loop is left: who stops in the middle of one, or is killed, gets some again. follow: as [Topic.Messages].
+// Messages iterates over the messages after the reader's position. It commits the position after each
+// page and when the loop ends, so an interrupted reader gets messages of its last page again. follow is
+// as of [Topic.Messages].
 func (r *Reader) Messages(ctx context.Context, follow bool) iter.Seq2[Message, error] {
 	read := func(wait time.Duration) ([]Message, error) { return r.Read(ctx, readPage, wait) }
 	return each(ctx, follow, read, func(done int64) error { return r.Commit(ctx, done) })
 }
 
-// Drop lets the node forget the reader.
+// Drop drops the reader.
 func (r *Reader) Drop(ctx context.Context) error { return r.do(ctx, "DROP READER "+r.on, Place{}) }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Transaction gathers statements that are done all or none, in one script. The zero Transaction is ready.
+// Transaction collects statements that commit together, in one script. The zero Transaction is ready to use.
 //
 //	var tx storeclient.Transaction
 //	for _, item := range cart {
@@ -20,7 +20,8 @@ type Transaction struct {
 	err    error
 }
 
-// Add adds one or more statements with their own parameters: those of the same name in another Add are others.
+// Add adds one or more statements with parameters of their own: equal names in different calls of Add do
+// not collide.
 func (t *Transaction) Add(statements string, params Params) *Transaction {
 	if t.params == nil {
 		t.params, t.uses = Params{}, map[string]int{}
@@ -57,7 +58,7 @@ func renamed(text string, names map[string]string) string {
 	})
 }
 
-// Run does all of it, or nothing. The answer has the results of the statements that were added.
+// Run commits all statements or none. The answer has the results of the added statements.
 func (t *Transaction) Run(ctx context.Context, on *Database, opts ...RunOption) (*Answer, error) {
 	if t.err != nil {
 		return nil, t.err

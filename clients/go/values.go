@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Params are the values of `$name` in a script: bound, and never pasted into its text.
+// Params are the values of `$name` in a script. They are bound, never pasted into its text.
 type Params = map[string]any
 
-// Object is a record or an object as it comes, by its fields.
+// Object is a record or an object, by its fields.
 type Object = map[string]any
 
 // NoneType is the type of [None].
 type NoneType struct{}
 
-// None is absence, where nil is null.
+// None is the value NONE, an absent value; nil is null.
 var None = NoneType{}
 
-// String returns NONE, as the language writes it.
+// String returns NONE.
 func (NoneType) String() string { return "NONE" }
 
-// Decimal is an exact decimal number of at most 34 digits, with its scale: 12.30 is not 12.3, though
+// Decimal is an exact decimal number of at most 34 digits. It keeps its scale: 12.30 is not 12.3, though
 // [Decimal.Rat] of both is equal. The zero Decimal is 0.
 type Decimal struct{ text string }
 
@@ -37,7 +37,7 @@ const (
 	decimalExponent = 6143
 )
 
-// ParseDecimal reads digits with an optional point and exponent, such as 12.30 or 1E+3.
+// ParseDecimal parses digits with an optional point and exponent, such as 12.30 or 1E+3.
 func ParseDecimal(text string) (Decimal, error) {
 	found := decimalForm.FindStringSubmatch(text)
 	if found == nil {
@@ -54,7 +54,7 @@ func ParseDecimal(text string) (Decimal, error) {
 	return Decimal{text}, nil
 }
 
-// MustDecimal is [ParseDecimal] of a constant. It panics where that is none.
+// MustDecimal is like [ParseDecimal] but panics on an error. It is for constants.
 func MustDecimal(text string) Decimal {
 	found, err := ParseDecimal(text)
 	if err != nil {
@@ -86,7 +86,7 @@ func (d Decimal) String() string {
 	return d.text
 }
 
-// Rat returns the same number, exactly.
+// Rat returns the exact value.
 func (d Decimal) Rat() *big.Rat {
 	found, ok := new(big.Rat).SetString(d.String())
 	if !ok {
@@ -95,17 +95,17 @@ func (d Decimal) Rat() *big.Rat {
 	return found
 }
 
-// Float64 returns the nearest float.
+// Float64 returns the nearest float64.
 func (d Decimal) Float64() float64 {
 	found, _ := d.Rat().Float64()
 	return found
 }
 
-// Duration is a duration of the language: microseconds, of which it holds a thousand times more than
-// a [time.Duration]. That is sent as a Duration too, rounded to the microsecond.
+// Duration is a duration of the language in microseconds; its range is a thousand times that of a
+// [time.Duration], which is sent as a Duration too, rounded to the microsecond.
 type Duration int64
 
-// Microsecond and the like, to count a Duration by.
+// Common durations.
 const (
 	Microsecond Duration = 1
 	Millisecond          = 1000 * Microsecond
@@ -114,12 +114,12 @@ const (
 	Hour                 = 60 * Minute
 )
 
-// DurationOf returns the Duration of a [time.Duration], rounded to the microsecond.
+// DurationOf returns d rounded to the microsecond.
 func DurationOf(d time.Duration) Duration {
 	return Duration(d.Round(time.Microsecond) / time.Microsecond)
 }
 
-// Std returns the [time.Duration]; one that does not fit is the longest there is.
+// Std returns d as a [time.Duration], saturated at its limits.
 func (d Duration) Std() time.Duration {
 	const most = Duration(math.MaxInt64 / int64(time.Microsecond))
 	switch {
@@ -139,7 +139,7 @@ var durationUnits = []struct {
 	{"s", 1_000_000}, {"ms", 1_000}, {"us", 1},
 }
 
-// String returns the duration as the language writes it, such as 1h30m.
+// String returns the duration in the form of the language, such as 1h30m.
 func (d Duration) String() string {
 	var text strings.Builder
 	rest := uint64(d)
@@ -160,10 +160,10 @@ func (d Duration) String() string {
 	return text.String()
 }
 
-// UUID is a uuid of the language.
+// UUID is a uuid value.
 type UUID [16]byte
 
-// ParseUUID reads 32 hexadecimal digits, with or without the usual hyphens.
+// ParseUUID parses 32 hexadecimal digits, with or without hyphens.
 func ParseUUID(text string) (UUID, error) {
 	var found UUID
 	digits := text
@@ -179,18 +179,18 @@ func ParseUUID(text string) (UUID, error) {
 	return found, nil
 }
 
-// String returns the uuid with hyphens.
+// String returns the hyphenated form.
 func (u UUID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// RecordID is the address of a record. ID is a string, an int64, a [UUID] or a []any of these.
+// RecordID identifies a record. ID is a string, an int64, a [UUID] or a []any of these.
 type RecordID struct {
 	Table string
 	ID    any
 }
 
-// NewRecordID returns the address of a record of a table.
+// NewRecordID returns the id of a record of a table.
 func NewRecordID(table string, id any) RecordID {
 	switch known := id.(type) {
 	case int:
@@ -207,7 +207,7 @@ func NewRecordID(table string, id any) RecordID {
 
 var bareName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// String returns the record as a statement writes it, such as person:1 or person:`any text`.
+// String returns the record in the form of the language, such as person:1 or person:`any text`.
 func (r RecordID) String() string {
 	if name, ok := r.ID.(string); ok {
 		return bare(r.Table) + ":" + bare(name)
@@ -215,7 +215,7 @@ func (r RecordID) String() string {
 	return bare(r.Table) + ":" + idText(r.ID)
 }
 
-// Equal reports whether both are one record.
+// Equal reports whether r and other identify the same record.
 func (r RecordID) Equal(other RecordID) bool { return r.String() == other.String() }
 
 func bare(name string) string {
@@ -247,8 +247,8 @@ func idText(id any) string {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
 
-// QuoteName returns a name of a table, field and the like as a statement may hold it. Values are
-// bound as [Params] and never quoted.
+// QuoteName returns the name of a table, field or the like, quoted for a statement. Values are bound
+// with [Params] and never quoted.
 func QuoteName(name string) (string, error) {
 	if err := checkNames(name); err != nil {
 		return "", err

@@ -19,11 +19,12 @@ var whatToDo = map[Code]string{
 	SessionEnded: "with a client of another token, go on from Position",
 }
 
-// Watch is a table that is followed. It goes on by itself after a broken connection, with a node that
-// comes back or is busy, and where it was too slow: nothing is skipped and nothing comes twice. What ends
-// it is told, and says what to do: [LogPruned] and [Diverged] (the log has no more what follows Position, or
-// has another history), [Unknown] (the table is no more), [NotAllowed], [SessionEnded] of a client with a
-// token, and what is wrong with what was asked for. So is a node that can't be reached in the first place.
+// Watch follows the changes of a table. It resumes by itself after a broken connection, with a node that
+// restarts or is busy, and after falling behind: no commit is skipped and none comes twice. It ends with
+// an error that says what to do: [LogPruned] and [Diverged] (the log no longer holds what follows
+// Position, or has another history), [Unknown] (the table was dropped), [NotAllowed], [SessionEnded] of
+// a client with a token, or an invalid argument. A node that cannot be reached in the first place ends
+// it too.
 type Watch struct {
 	client *Client
 	body   []field
@@ -37,7 +38,7 @@ type Watch struct {
 	patient  bool // a node that is away is waited for: from the first time on that it has begun
 }
 
-// WatchOption is one of [Database.Watch].
+// WatchOption configures [Database.Watch] and [Database.Mirror].
 type WatchOption func(*watchOptions)
 
 type watchOptions struct {
@@ -48,30 +49,30 @@ type watchOptions struct {
 	onCopy func(Copied)
 }
 
-// From begins behind a position: that of an answer, or of another watch. One with nothing but a Seq is of
-// whatever history the node has; 0 is all that the log holds. Without it comes what is committed from now on.
+// From starts behind a position: of an answer, or of another watch. A position with only a Seq is of
+// whatever history the node has, and 0 is the start of the log. The default is the newest commit.
 func From(position Position) WatchOption {
 	return func(o *watchOptions) { o.from = &position }
 }
 
-// Actions are some of create, update and delete.
+// Actions limits a watch to some of create, update and delete.
 func Actions(actions ...string) WatchOption {
 	return func(o *watchOptions) { o.fields = append(o.fields, field{"actions", actions}) }
 }
 
-// WithBefore has each change come with the record as it was.
+// WithBefore adds to each change the record before it.
 func WithBefore() WatchOption {
 	return func(o *watchOptions) { o.fields = append(o.fields, field{"before", true}) }
 }
 
-// Where is a condition on the record alone, such as `price > 10`: what begins to meet it comes as create,
-// what no longer does as delete.
+// Where limits a watch to records that meet a condition, such as `price > 10`. A record that begins to
+// meet it is a create, one that ceases to is a delete.
 func Where(condition string) WatchOption {
 	return func(o *watchOptions) { o.where = condition }
 }
 
-// Watch follows a table: its changes, for ever, as they are committed. Nothing is asked before its
-// first iteration.
+// Watch returns a watch of a table, which follows its changes as they are committed. It sends nothing
+// before its first iteration.
 func (d *Database) Watch(table string, opts ...WatchOption) *Watch {
 	o := gather(opts)
 	body := append([]field{{"ns", d.ns}, {"db", d.db}, {"table", table}}, o.fields...)
@@ -84,9 +85,9 @@ func (d *Database) Watch(table string, opts ...WatchOption) *Watch {
 	}
 }
 
-// Position returns where the reader has come to: begun there again, nothing is missed. ok is false where
-// the watch has not begun, and was given no start. It moves past a commit when the next one is asked
-// for, and not before: a reader that is killed while it deals with a commit is told that commit again.
+// Position returns the position to resume from with [From]. ok is false if the watch has not begun and
+// was given none. The position moves past a commit when the next one is asked for: a reader that is
+// killed while it handles a commit gets that commit again.
 func (w *Watch) Position() (position Position, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,7 +97,7 @@ func (w *Watch) Position() (position Position, ok bool) {
 	return *w.position, true
 }
 
-// Stop has who iterates come to the end, once the commit under way is dealt with.
+// Stop ends the iteration after the current commit.
 func (w *Watch) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +107,7 @@ func (w *Watch) Stop() {
 	}
 }
 
-// Changes iterates over the changes of the table one by one. An error is the last that comes.
+// Changes iterates over the changes of the table one by one. An error ends the iteration.
 func (w *Watch) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		for commit, err := range w.Commits(ctx) {
@@ -123,7 +124,7 @@ func (w *Watch) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	}
 }
 
-// Commits iterates over the commits that change the table, each whole. An error is the last that comes.
+// Commits iterates over the commits that change the table. An error ends the iteration.
 func (w *Watch) Commits(ctx context.Context) iter.Seq2[Commit, error] {
 	return func(yield func(Commit, error) bool) {
 		if w.err != nil {
