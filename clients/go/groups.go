@@ -384,6 +384,9 @@ func (c *Consumer) Next(ctx context.Context) (*Delivery, error) {
 		}
 	})
 	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err // else one that takes ahead would go on for as long as messages come
+		}
 		c.mu.Lock()
 		switch {
 		case c.stopped:
@@ -486,11 +489,11 @@ func (c *Consumer) keepExtending(ctx context.Context) error {
 		switch {
 		case err == nil:
 			pause.reset()
-			timer := time.NewTimer(max(deadline/extensions, leastPause))
 			select {
-			case <-timer.C:
+			case <-time.After(max(deadline/extensions, leastPause)):
 			case <-c.stopping:
-				timer.Stop()
+			case <-c.group.topic.db.client.nodes.ctx.Done(): // takeAhead is told that the client was closed
+				return nil
 			}
 		case !isOutage(err): // takeAhead is told what ends both, and knows whether the node was there
 			return err
@@ -571,6 +574,9 @@ func (c *Consumer) forget(receipt string) {
 
 func (c *Consumer) ack(ctx context.Context, d *Delivery) (bool, error) {
 	defer c.forget(d.Receipt)
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	told := make(chan ackOutcome, 1)
 	c.mu.Lock()
 	c.acks = append(c.acks, pendingAck{d.Receipt, told})
@@ -583,8 +589,21 @@ func (c *Consumer) ack(ctx context.Context, d *Delivery) (bool, error) {
 	case found := <-told:
 		return found.ok, found.err
 	case <-ctx.Done():
+		if c.takeBack(told) {
+			return false, ctx.Err()
+		}
 		return false, &failure{ErrOutcomeUnknown, "the acknowledgement is on its way", ctx.Err()}
 	}
+}
+
+// takeBack removes an acknowledgement that no request has taken yet, and reports whether it was there.
+func (c *Consumer) takeBack(told chan ackOutcome) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := len(c.acks)
+	// A copy: the batch under way may share the array.
+	c.acks = slices.DeleteFunc(slices.Clone(c.acks), func(one pendingAck) bool { return one.told == told })
+	return len(c.acks) < before
 }
 
 // sendAcks sends acknowledgements, one request after the other, until none is left. A lone one waits for

@@ -362,6 +362,75 @@ func TestNodeConsumersEndWithTheirClient(t *testing.T) {
 	}
 }
 
+// A context ends what is asked with it, whatever lies ready.
+func TestNodeC14AConsumerHeedsItsContexts(t *testing.T) {
+	_, db, ctx := realNode(t)
+	must(t, db, ctx, "DEFINE TOPIC jobs; DEFINE GROUP workers ON jobs DEADLINE 1h", nil)
+	_, _, err := db.Topic("jobs").PublishMany(ctx, []any{1, 2, 3})
+	same(t, nil, nil, err)
+	messages := db.Topic("jobs").Group("workers").Messages(Prefetch(3))
+	first, err := messages.Next(ctx) // the others lie ready by then
+	same(t, nil, nil, err)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	next, err := messages.Next(ended)
+	if next != nil || !errors.Is(err, context.Canceled) {
+		t.Fatal(next, err)
+	}
+	if _, err = first.Ack(ended); !errors.Is(err, context.Canceled) || errors.Is(err, ErrOutcomeUnknown) {
+		t.Fatal(err)
+	}
+	ok, err := first.Ack(ctx)
+	same(t, ok, true, err)
+	same(t, messages.Stale(), 0, messages.Stop(ctx))
+}
+
+func TestNodeAConsumerThatExtendsEndsWithItsClient(t *testing.T) {
+	asked := make(chan struct{}, 16)
+	client, db, ctx := realNode(t, WithTrace(func(ctx context.Context, call string) (context.Context, func(error)) {
+		return ctx, func(error) {
+			if call == "RUN" {
+				asked <- struct{}{}
+			}
+		}
+	}))
+	must(t, db, ctx, "DEFINE TOPIC jobs; DEFINE GROUP workers ON jobs DEADLINE 12h", nil)
+	for range len(asked) {
+		<-asked
+	}
+	next := later(func() (any, error) { return db.Topic("jobs").Group("workers").Messages(Extending()).Next(ctx) })
+	<-asked // for the group's deadline, a third of which is waited now
+	client.Close()
+	refused(t, (<-next).err, ErrClosed)
+	until(t, func() bool { return !strings.Contains(ownGoroutines(), "keepExtending") })
+}
+
+// A request that is cancelled while its frame is being written leaves the connection whole, and so does an
+// answer that is larger than a frame.
+func TestNodeLargeRequestsAndAnswers(t *testing.T) {
+	client, db, ctx := realNode(t)
+	text := strings.Repeat("x", 6<<20)
+	conn := client.connectionTo(0)
+	for n := range 8 {
+		within, cancel := context.WithCancel(ctx)
+		go cancel()
+		size, err := Query[int](within, db, "RETURN string::len($text)", Params{"text": text})
+		if err == nil && size != len(text) || err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(n, size, err)
+		}
+	}
+	whole, err := Query[string](ctx, db, "RETURN $text", Params{"text": text})
+	same(t, whole == text, true, err)
+	_, err = db.Run(ctx, "RETURN [$text, $text, $text]", Params{"text": text})
+	refused(t, err, AnswerTooLarge)
+	_, err = db.Run(ctx, "RETURN $text", Params{"text": strings.Repeat("x", 16<<20)})
+	var wrong *ValueError
+	if !errors.As(err, &wrong) {
+		t.Fatal(err)
+	}
+	same(t, client.connectionTo(0), conn, client.Ping(ctx))
+}
+
 func TestNodeFeeds(t *testing.T) {
 	_, db, ctx := realNode(t)
 	before := must(t, db, ctx, "DEFINE TABLE item; CREATE item:1 SET name = 'desk'", nil).Position()
