@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bench import (
     backups,
+    clients,
     clusters,
     feeds,
     history,
@@ -35,7 +36,19 @@ RESULTS = Path("bench", "results.json")
 STORES = Path("build")
 """Not the system's folder for temporary files, which may be memory."""
 WIDTH = 140
-SOURCES = (records, indexes, spaces, topics, feeds, history, backups, vaults, clusters, stores)
+SOURCES = (
+    records,
+    indexes,
+    spaces,
+    topics,
+    feeds,
+    history,
+    backups,
+    vaults,
+    clients,
+    clusters,
+    stores,
+)
 """Modules of rows."""
 
 

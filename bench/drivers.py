@@ -107,10 +107,11 @@ def together(
             end.close()
         for driver in drivers:
             driver.join()
-    return _measured(found, cpu)
+    return measured(found, cpu)
 
 
-def _measured(found: list[Driven], cpu: float) -> Measured:
+def measured(found: list[Driven], cpu: float) -> Measured:
+    """Sum up what drivers did, and the processor time that the node used meanwhile."""
     late = sorted(took for driven in found for took in driven.took)
     return Measured(
         seconds=max(one.ended for one in found) - min(one.began for one in found),

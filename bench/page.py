@@ -33,6 +33,8 @@ How they come about:
   replicas, once with `sync_interval: always` and once as it comes. Processors and the disk are
   shared by all three of a side, and there is no way between them: the figures compare what a write
   costs, and say nothing of three machines. The notes say what each side has done when it answers.
+- Rows `client-…` compare the clients, each on one connection to the same node: what a client costs,
+  and what its caller waits. The Python client gathers messages that are published at one time.
 - Sides are measured in turns, after one round for warmth. The median counts; the spread is from the
   least to the most. For the scans node and peer must give the same answer.
 - The line above the table says which interpreter ran the node, and which build of it: `plain`

