@@ -203,21 +203,22 @@ func (m *Mirror) Snapshot() []Object {
 	return rows
 }
 
-// Changed waits for the next change of the mirror.
-func (m *Mirror) Changed(ctx context.Context) error {
-	return m.until(ctx, func(first bool) bool { return !first })
+// Changed waits until the mirror shows another sequence than since. Take since from [Mirror.Seq] before
+// reading the mirror: a change in between is not missed.
+func (m *Mirror) Changed(ctx context.Context, since int64) error {
+	return m.until(ctx, func() bool { return m.position.Seq != since })
 }
 
 // Reached waits until the mirror shows sequence seq, such as the Seq of an answer. It takes up to 15
 // seconds for a commit that changes no record of the mirror.
 func (m *Mirror) Reached(ctx context.Context, seq int64) error {
-	return m.until(ctx, func(bool) bool { return m.position.Seq >= seq })
+	return m.until(ctx, func() bool { return m.position.Seq >= seq })
 }
 
-func (m *Mirror) until(ctx context.Context, met func(first bool) bool) error {
-	for first := true; ; first = false {
+func (m *Mirror) until(ctx context.Context, met func() bool) error {
+	for {
 		m.mu.Lock()
-		if m.failure != nil || met(first) {
+		if m.failure != nil || met() {
 			defer m.mu.Unlock()
 			return m.failure
 		}

@@ -467,7 +467,14 @@ func TestNodeFeeds(t *testing.T) {
 	same(t, nil, nil, mirror.Reached(ctx, answer.Seq))
 	row, ok := mirror.Get(NewRecordID("item", 2))
 	same(t, []any{row["name"], ok, len(mirror.Snapshot()), mirror.Seq()}, []any{"shelf", true, 1, answer.Seq}, nil)
-	changed := later(func() (any, error) { return nil, mirror.Changed(ctx) })
+	same(t, nil, nil, mirror.Changed(ctx, before.Seq)) // it has changed since then already
+	changed := later(func() (any, error) {
+		for {
+			if err := mirror.Changed(ctx, mirror.Seq()); err != nil {
+				return nil, err
+			}
+		}
+	})
 	mirror.Close()
 	refused(t, (<-changed).err, ErrClosed)
 	refused(t, mirror.Err(), ErrClosed)
