@@ -548,3 +548,113 @@ func TestNodeRefusesAPassword(t *testing.T) {
 	_, err = other.Connect(ctx)
 	refused(t, err, SignInRefused)
 }
+
+// workers of a history, each of which makes one record and counts one at a time.
+const workers = 32
+
+// made is what a worker was told of what it asked for.
+type made struct {
+	done, unsure map[int64]bool // records, by number
+	counted      [2]int64       // additions to the counter: done, and unsure
+}
+
+// A node is killed and started again while this runs, by tests/clients/test_go.py, until there is a file of that name.
+func TestNodeC19C42NothingIsLostWhereANodeIsKilled(t *testing.T) {
+	ends := os.Getenv("STORENODE_ENDS")
+	if ends == "" {
+		t.Skip("nobody kills the node: see tests/clients/test_go.py")
+	}
+	_, db, ctx := realNode(t)
+	began := must(t, db, ctx, "DEFINE TABLE made; DEFINE SPACE counts", nil)
+	seen := make(chan map[int64]int, 1)
+	watch := db.Watch("made", From(began.Position()))
+	go func() { seen <- followed(t, ctx, watch) }()
+	var all sync.WaitGroup
+	found := make([]made, workers)
+	for n := range found {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			found[n] = makes(t, ctx, db, int64(n), ends)
+		}()
+	}
+	all.Wait()
+	must(t, db, ctx, "CREATE made:0", nil)
+	told := <-seen
+	there, err := Query[[]int64](ctx, db, "SELECT VALUE n FROM made WHERE n > 0", nil)
+	same(t, len(told), len(there), err)
+	stored := map[int64]bool{}
+	for _, number := range there {
+		stored[number] = true
+		if told[number] != 1 {
+			t.Errorf("record %d was told %d times", number, told[number])
+		}
+	}
+	unsure := 0
+	for n, one := range found {
+		for number := range one.done {
+			if !stored[number] {
+				t.Errorf("record %d was acknowledged and is lost", number)
+			}
+			delete(stored, number)
+		}
+		for number := range one.unsure {
+			unsure++
+			delete(stored, number)
+		}
+		count, _, err := Get[int64](ctx, db.Cache("counts"), fmt.Sprint("of ", n))
+		if err != nil || count < one.counted[0] || count > one.counted[0]+one.counted[1] {
+			t.Errorf("%d is counted, %v, of %v", count, err, one.counted)
+		}
+	}
+	if len(stored) > 0 {
+		t.Errorf("nobody has made %v", stored)
+	}
+	t.Logf("%d records, %d of an unknown outcome", len(there), unsure)
+}
+
+func makes(t *testing.T, ctx context.Context, db *Database, worker int64, ends string) made {
+	found := made{done: map[int64]bool{}, unsure: map[int64]bool{}}
+	for number := worker + 1; ; number += workers {
+		if _, err := os.Stat(ends); err == nil || t.Failed() {
+			return found
+		}
+		_, err := db.Run(ctx, "CREATE $id SET n = $n", Params{"id": NewRecordID("made", number), "n": number})
+		switch {
+		case err == nil:
+			found.done[number] = true
+		case errors.Is(err, ErrOutcomeUnknown):
+			found.unsure[number] = true
+		default: // AlreadyExists: it was sent twice
+			t.Error(err)
+		}
+		_, err = db.Cache("counts").Incr(ctx, fmt.Sprint("of ", worker), 1)
+		switch {
+		case err == nil:
+			found.counted[0]++
+		case errors.Is(err, ErrOutcomeUnknown):
+			found.counted[1]++
+		default:
+			t.Error(err)
+		}
+	}
+}
+
+// followed counts how often each record was told, until made:0 is.
+func followed(t *testing.T, ctx context.Context, watch *Watch) map[int64]int {
+	found := map[int64]int{}
+	last := int64(0)
+	for change, err := range watch.Changes(ctx) {
+		if err != nil || change.Seq < last {
+			t.Error(err, change.Seq, last)
+			return found
+		}
+		last = change.Seq
+		number, _ := change.Value["n"].(int64)
+		if number == 0 {
+			break
+		}
+		found[number]++
+	}
+	return found
+}
