@@ -9,6 +9,7 @@ builder looks there first.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,7 +39,12 @@ long."""
 
 @dataclass(frozen=True, slots=True)
 class BuildOn:
-    """Said by the builder to itself, and by whoever declared an index: there may be work."""
+    """Said by the builder to itself: there may be more work."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchIndexes:
+    """Said by whoever declared an index, and at the start of a lead: any may have to be built."""
 
 
 class Indexes:
@@ -49,7 +55,7 @@ class Indexes:
     def wake(self) -> None:
         """An index has been declared that is not built yet."""
         if self.builder is not None:
-            tell(self.builder, BuildOn())
+            tell(self.builder, SearchIndexes())
 
 
 class IndexesActor(LoopActor):
@@ -59,6 +65,11 @@ class IndexesActor(LoopActor):
         super().__init__(runtime)
         self._committer = committer
         self._unfinished: list[bytes] = []
+        """Keys of the declarations that the search has found, to be built next."""
+        self._searched_to: bytes | None = b""
+        """Key of the last declaration that was searched; empty: none yet; None: it has ended."""
+        self._search_again = False
+        """True if an index was declared since the search began: it may have been passed over."""
         self._unreadable: set[bytes] = set()
         """Those whose records could not be read just now."""
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
@@ -73,15 +84,25 @@ class IndexesActor(LoopActor):
         if self._waiting is not None:
             self._waiting.cancel()
 
+    @handles(SearchIndexes)
+    def search(self, _message: SearchIndexes) -> None:
+        """Search all declared indexes, a second time where that is under way."""
+        self._search_again = True
+        self._go_on()
+
     @handles(BuildOn)
     def build_on(self, _message: BuildOn) -> None:
-        """The next slice, unless one is on its way."""
+        """The next slice."""
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin the next slice, unless one is on its way."""
         if self._waiting is None:
             self._slice()
 
     def _slice(self) -> None:
         if self._committer.not_writable() is not None:
-            self._unfinished.clear()
+            self._restart_search()
             self._later()  # another node leads, say: what it builds is built here as well
             return
         try:
@@ -94,15 +115,15 @@ class IndexesActor(LoopActor):
         committer, now_us = self._committer, self.runtime.clock.monotonic_us
         until_us = now_us() + limits.INDEX_SLICE_US
         with committer.begin() as tx:
-            self._unfinished = self._unfinished or self._found(tx)
-            if not self._unfinished:
+            over = lambda: now_us() >= until_us  # noqa: E731
+            if not self._unfinished and not self._find(tx, over):
                 return
             key = self._unfinished[0]
-            goes_on = index_builds.build_slice(tx, key, lambda: now_us() >= until_us)
+            goes_on = index_builds.build_slice(tx, key, over)
             try:
                 ticket = committer.commit(tx, NODE, reason="index build")
             except (NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull):  # a barrier, say
-                self._unfinished.clear()  # it was begun with, and nothing of that was kept
+                self._restart_search()  # it was begun with, and nothing of that was kept
                 self._later()
                 return
             except (Failed, Draining):  # the log has, or it was told to: it is on its way down
@@ -121,13 +142,31 @@ class IndexesActor(LoopActor):
         if error is None:
             tell(self.actor_ref, BuildOn())
         elif isinstance(error, DiskFull | UnknownOutcome):  # taken back: another leads, say
-            self._unfinished.clear()
+            self._restart_search()
             self._later()
         elif not isinstance(error, Draining):  # it stops
             raise error
 
-    def _found(self, tx: Transaction) -> list[bytes]:
-        return [key for key in index_builds.unfinished(tx) if key not in self._unreadable]
+    def _find(self, tx: Transaction, over: Callable[[], bool]) -> bool:
+        """Search a slice of the declarations for indexes to build. Return True if there are any.
+
+        :raises EngineUnreadable:
+        """
+        if self._searched_to is None:
+            if not self._search_again:
+                return False
+            self._restart_search()
+        if self._searched_to == b"":
+            self._search_again = False
+        found, self._searched_to = index_builds.unfinished(tx, self._searched_to or b"", over)
+        self._unfinished = [key for key in found if key not in self._unreadable]
+        if not self._unfinished:
+            tell(self.actor_ref, BuildOn())
+        return bool(self._unfinished)
+
+    def _restart_search(self) -> None:
+        """Drop what was found, and search from the beginning next time."""
+        self._unfinished, self._searched_to = [], b""
 
     def _rest(self, error: EngineUnreadable) -> None:
         """A part of the state can't be read. The builds that don't need it go on, and this one is
@@ -143,6 +182,7 @@ class IndexesActor(LoopActor):
 
     def _rested(self) -> None:
         self._unreadable.clear()
+        self._search_again = True
         tell(self.actor_ref, BuildOn())
 
     def _later(self, seconds: float | None = None) -> None:

@@ -310,10 +310,11 @@ class Rights:
         return self._inside(tx, caller, place, name, verbs, vaults.find, "vault")
 
     def vaults(self, tx: Transaction, caller: Caller) -> Iterator[Vault | None]:
-        """Every vault of the store that a caller sees, and None for those it doesn't: there may be
-        very many, and whoever goes through them may pause at each."""
+        """Every vault of the store that a caller sees, and None for those it doesn't and for each
+        database: there may be very many, and whoever goes through them may pause at each."""
         who = self.standing(tx, caller)
         for database in _databases(tx, who, unpaced):
+            yield None
             for vault in vaults.each(tx, database, unpaced):
                 yield vault if who.sees(tx, vault) else None
 
@@ -329,14 +330,16 @@ class Rights:
             if who.sees(tx, vault):
                 yield vault
 
-    def every_vault(self, tx: Transaction) -> Iterator[Vault]:
-        """Every vault there is: for the node itself, which looks after their keys."""
+    def every_vault(self, tx: Transaction) -> Iterator[Vault | None]:
+        """Every vault there is, and None for each database: for the node itself, which looks after
+        their keys, and may pause at each."""
         for database in catalog.every_database(tx, unpaced):
+            yield None
             yield from vaults.each(tx, database, unpaced)
 
-    def under_store(self, tx: Transaction) -> Iterator[Vault]:
-        """Those that the store's passphrase opens."""
-        return filter(lambda vault: not vault.own, self.every_vault(tx))
+    def under_store(self, tx: Transaction) -> Iterator[Vault | None]:
+        """Those that the store's passphrase opens, and None as `every_vault`."""
+        return filter(lambda vault: vault is None or not vault.own, self.every_vault(tx))
 
     def tried(self, tx: Transaction, place: Names, name: str) -> Vault | None:
         """The vault that somebody named who was turned away: for its trail, never for an

@@ -221,14 +221,24 @@ def refusal_of(index: Index) -> Refusal:
     )
 
 
-def unfinished(tx: Transaction) -> list[bytes]:
-    """Return the keys of the declarations of all indexes under construction."""
-    return [
-        key
-        for pairs in tx.scan(*keys.all_indexes())
-        for key, _ in pairs
-        if (index := index_rows.find(tx, key)) is not None and _to_build(index) is not None
-    ]
+def unfinished(
+    tx: Transaction, after: bytes, enough: Callable[[], bool]
+) -> tuple[list[bytes], bytes | None]:
+    """Return the keys of the declarations of indexes under construction, and the last key that was
+    searched, or None at the end.
+
+    :param after: the last key of the slice before; empty at the beginning
+    :param enough: True if the slice has taken long enough; at least one declaration is searched
+    """
+    found: list[bytes] = []
+    start, end = keys.all_indexes()
+    for pairs in tx.scan(max(start, after + b"\0"), end):
+        for key, value in pairs:
+            if _to_build(index_rows.read(key, value)) is not None:
+                found.append(key)
+            if enough():
+                return found, key
+    return found, None
 
 
 def _to_build(index: Index) -> Index | None:

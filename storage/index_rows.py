@@ -18,7 +18,7 @@ from storage.transactions import Transaction
 def each(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Index, ...]:
     """Return the indexes of a table by its ids, ordered by name; () if there is no such table."""
     scan = tx.scan(*keys.indexes(namespace, database, table))
-    return tuple(_read(key, value) for pairs in scan for key, value in pairs)
+    return tuple(read(key, value) for pairs in scan for key, value in pairs)
 
 
 def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tuple[Index, ...]]:
@@ -28,14 +28,14 @@ def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tup
     """
     found: dict[int, list[Index]] = {}
     for key, value in tx.rows(start, end, tick):
-        found.setdefault(keys.third(key), []).append(_read(key, value))
+        found.setdefault(keys.third(key), []).append(read(key, value))
     return {table: tuple(indexes) for table, indexes in found.items()}
 
 
 def find(tx: Transaction, key: bytes) -> Index | None:
     """Return the index declared at a key, or None."""
     value = tx.get(key)
-    return None if value is None else _read(key, value)
+    return None if value is None else read(key, value)
 
 
 def put(tx: Transaction, index: Index) -> None:
@@ -73,7 +73,8 @@ def successor(index: Index) -> Index | None:
     return placed(index.key, coming)
 
 
-def _read(key: bytes, value: bytes) -> Index:
+def read(key: bytes, value: bytes) -> Index:
+    """Return the index of a declaration, by its key and value."""
     row = binary.unpack(value)
     assert isinstance(row, dict)
     made = Index(

@@ -7,7 +7,9 @@ whoever asks for a script was judged for the places that are in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import timedelta
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from language import tree
@@ -92,23 +94,21 @@ def functions(things: Iterable[Function]) -> Iterator[tree.DefineFunction]:
     """Functions, each behind those that it calls. Of those that call each other something of the
     same name stands before all, and they take its place."""
     waiting = {one.name: _function(one) for one in things}
-    while waiting:
-        ready = [one for one in waiting.values() if not _lacks(one, waiting)]
-        if not ready:
-            break
-        for one in ready:
-            yield one
-            del waiting[one.name]
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for one in waiting.values():
+        order.add(one.name, *(called(one.body) - {one.name}) & waiting.keys())
+    with suppress(CycleError):
+        order.prepare()
+    while ready := order.get_ready():
+        for name in sorted(ready):
+            yield waiting.pop(name)
+        order.done(*ready)
     for one in waiting.values():
         yield tree.DefineFunction(one.name, one.parameters, tree.Constant(None), exists=SKIP)
     for one in waiting.values():
         yield tree.DefineFunction(
             one.name, one.parameters, one.body, one.returns, OVERWRITE, one.comment
         )
-
-
-def _lacks(one: tree.DefineFunction, waiting: dict[str, tree.DefineFunction]) -> bool:
-    return not (called(one.body) - {one.name}).isdisjoint(waiting)
 
 
 def _function(thing: Function) -> tree.DefineFunction:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final
 
 from actors.backups import declarations
 from actors.backups.contents import Publishes, Rows, set_key
@@ -23,7 +24,7 @@ from language.printing import print_statement
 from protocol import limits
 from protocol.binary import pack
 from protocol.text import format_datetime
-from protocol.values import unpaced
+from protocol.values import Tick, paced
 from protocol.version import VERSION
 from storage import catalog, functions, groups, records, restores, topics, users, vaults
 from storage.backups.scripts import BEGINS, Sealing
@@ -38,13 +39,10 @@ from storage.transactions import Transaction
 
 CHUNK_BYTES: Final = 64 * limits.KIB
 """Characters of one chunk, about: a millisecond's work or two."""
-STEPS: Final = 64
-"""Parts without any text, after which whoever writes gives others their turn."""
 
 Places = Sequence[Namespace | Database]
 Text = Iterator[str]
-"""A script in parts; an empty one is a place for a pause."""
-Declared = TypeVar("Declared")
+"""A script in parts, with a tick at each; an empty one is there for its tick."""
 
 NOT_CARRIED: Final = (
     "vault secrets: neither vaults nor what is in them",
@@ -74,12 +72,17 @@ class Script:
     """One script, of one moment of the store.
 
     :param tx: reads that moment, to the last chunk
+    :param tick: called for each thing that is declared or held, and each part of its text
     :param places: what is in it, judged by whoever asks; None: the whole store
     """
 
-    def __init__(self, tx: Transaction, about: About, places: Places | None = None) -> None:
+    def __init__(
+        self, tx: Transaction, about: About, tick: Tick, places: Places | None = None
+    ) -> None:
         self._tx = tx
         self._about = about
+        self._tick = tick
+        self._each = partial(paced, tick=tick, every=1)
         self._places = places
         self._rights = Rights()
         self._bytes = Sealing()
@@ -92,21 +95,19 @@ class Script:
         return self._bytes.size
 
     def chunks(self) -> Iterator[bytes]:
-        """Its bytes, in parts that take a millisecond or two; an empty one is only a pause.
+        """Its bytes, in parts of some size.
 
         :raises TooLarge: something in the store that no script can bring; a snapshot does
         """
         parts: list[str] = []
-        size = steps = 0
-        for part in self._text():
-            steps += 1
-            if part:
-                parts.append(part)
-                size += len(part)
-            if size >= CHUNK_BYTES or steps == STEPS:
+        size = 0
+        for part in self._each(self._text()):
+            parts.append(part)
+            size += len(part)
+            if size >= CHUNK_BYTES:
                 yield self._bytes.add("".join(parts))
                 parts.clear()
-                size = steps = 0
+                size = 0
         yield self._bytes.add("".join(parts))
         yield self._bytes.end(self.statements)
 
@@ -115,7 +116,7 @@ class Script:
         yield self._head(every, left_out)
         of_all = self._places is None
         spaces = (
-            catalog.namespaces(self._tx, unpaced)
+            catalog.namespaces(self._tx, self._tick)
             if of_all
             else _namespaces(every, self._places or ())
         )
@@ -133,20 +134,25 @@ class Script:
     def _databases(self) -> tuple[list[Database], list[Database]]:
         """The databases that are in it, and those that are not, since they are still being made."""
         tx = self._tx
-        places = catalog.namespaces(tx, unpaced) if self._places is None else self._places
+        places = catalog.namespaces(tx, self._tick) if self._places is None else self._places
         found: dict[int, Database] = {}
         for place in places:
             some = (
-                catalog.databases(tx, place, unpaced) if isinstance(place, Namespace) else [place]
+                catalog.databases(tx, place, self._tick)
+                if isinstance(place, Namespace)
+                else [place]
             )
             found |= {one.id: one for one in some}
-        unfinished = [one for one in found.values() if restores.is_unfinished(tx, one)]
-        return [one for one in found.values() if one not in unfinished], unfinished
+        finished: list[Database] = []
+        unfinished: list[Database] = []
+        for one in self._each(found.values()):
+            (unfinished if restores.is_unfinished(tx, one) else finished).append(one)
+        return finished, unfinished
 
     def _secrets(self, every: list[Database]) -> Iterator[str]:
         """How many secrets of which vaults are missing."""
         for database in every:
-            for vault in vaults.each(self._tx, database, unpaced):
+            for vault in vaults.each(self._tx, database, self._tick):
                 yield f"vault {vault.path}, with {vaults.count(self._tx, vault)} secrets"
 
     def _head(self, every: list[Database], left_out: list[Database]) -> str:
@@ -184,27 +190,25 @@ class Script:
     def _database(self, database: Database) -> Text:
         tx = self._tx
         yield self._said(tree.Use(database.namespace.name, database.name))
-        tables: list[Table] = []
-        spaces: list[Space] = []
-        every: list[Topic] = []
-        yield from _gather(catalog.tables(tx, database, unpaced), tables)
-        yield from _gather(catalog.spaces(tx, database, unpaced), spaces)
-        yield from _gather(topics.each_topic(tx, database, unpaced), every)
+        tables = list(catalog.tables(tx, database, self._tick))
+        spaces = list(catalog.spaces(tx, database, self._tick))
+        every = list(topics.each_topic(tx, database, self._tick))
         for table in tables:
             yield self._said(declarations.table(table))
         for topic in every:
             yield self._said(declarations.topic(topic))
         for space in spaces:
             yield self._said(declarations.space(space))
-        for function in declarations.functions(functions.each(tx, database, unpaced)):
+        for function in declarations.functions(functions.each(tx, database, self._tick)):
             yield self._said(function)
-        for table in tables:
+        # What is empty has no text, so that there is a tick for each.
+        for table in self._each(tables):
             yield from self._table(table)
-        for topic in every:
+        for topic in self._each(every):
             yield from self._topic(topic)
-        for space in spaces:
+        for space in self._each(spaces):
             yield from self._space(space)
-        for table in tables:
+        for table in self._each(tables):
             made = declarations.table_as_it_is(table)
             if made is not None:
                 yield self._said(made)
@@ -245,9 +249,9 @@ class Script:
         made = declarations.topic_as_it_is(topic, bounded=bounded)
         if made is not None:
             yield self._said(made)
-        for reader, position in Messages(tx, topic).readers(unpaced):
+        for reader, position in Messages(tx, topic).readers(self._tick):
             yield self._said(declarations.reader(topic, reader, max(position - trimmed, 0)))
-        for group in groups.groups(tx, topic):
+        for group in groups.each(tx, topic, self._tick):
             done = groups.standing(tx, group)[0].committed
             yield self._said(declarations.group(topic, group, max(done - trimmed, 0)))
 
@@ -263,19 +267,13 @@ class Script:
     # --- users ------------------------------------------------------------------------------------
 
     def _users(self) -> Text:
-        for user in users.everyone(self._tx):
+        for user in users.everyone(self._tx, self._tick):
             yield self._said(declarations.user(user))
-        for user in users.everyone(self._tx):
+        for user in users.everyone(self._tx, self._tick):
             gone = self._rights.gone(self._tx, user)
             there = [grant for grant in user.grants if grant.noun not in gone]
             for made in declarations.grants(user, there):
                 yield self._said(made)
-
-
-def _gather(each: Iterable[Declared], into: list[Declared]) -> Text:
-    for one in each:
-        into.append(one)
-        yield ""
 
 
 def _named(places: Places | None) -> str:

@@ -177,7 +177,7 @@ class Backups:
                 VERSION, self._store.id, self._store.created, self._clock.wall_us(), at, place
             )
             some = () if first is None else (first,)
-            estimate = self._estimate(view, () if place is None else (place,))
+            estimate = self._estimate(turn, view, () if place is None else (place,))
             return self._take(turn, facts, to, estimate, _together(turn, some, pieces))
 
     def log(self, turn: Turn, first: int, to: str | None) -> Taken:
@@ -203,16 +203,16 @@ class Backups:
         with self._one(), self._moment() as view:
             chunks = text(view, view.sequence)
             first = next(chunks, b"")
-            parts = _joined(turn, first, chunks)
-            estimate = self._estimate(view, some)
+            parts = _joined(first, chunks)
+            estimate = self._estimate(turn, view, some)
             store, now_us = self._store, self._clock.wall_us()
             facts = ScriptFacts(VERSION, store.id, store.created, now_us, view.sequence)
             return self._take(turn, facts, to, estimate, parts)
 
-    def _estimate(self, view: Transaction, some: Sequence[Place]) -> int:
+    def _estimate(self, turn: Turn, view: Transaction, some: Sequence[Place]) -> int:
         """Bytes that a backup will take, about: those of the state, or the share of some places."""
         stored = self._engine.stored_bytes()
-        return int(stored * places.share(view, some)) if some else stored
+        return int(stored * places.share(view, some, turn.tick)) if some else stored
 
     def listed(self, turn: Turn) -> list[Value]:
         """The files of the folder, as INFO FOR BACKUPS shows them. :raises NoBackupFolder:"""
@@ -371,7 +371,7 @@ def _together(
     yield found
 
 
-def _joined(turn: Turn, first: bytes, chunks: Iterator[bytes]) -> Iterator[Part]:
+def _joined(first: bytes, chunks: Iterator[bytes]) -> Iterator[Part]:
     """The text of a script, as much as makes a part."""
     found, size = [first], len(first)
     for chunk in chunks:
@@ -380,7 +380,6 @@ def _joined(turn: Turn, first: bytes, chunks: Iterator[bytes]) -> Iterator[Part]
         if size >= PART_BYTES:
             yield b"".join(found)
             found, size = [], 0
-        turn.tick()
     yield b"".join(found)
 
 

@@ -101,7 +101,7 @@ def _taken(run: ScriptRun, statement: tree.Backup) -> Taken:
     def text(view: Transaction, sequence: int) -> Iterator[bytes]:
         about = About(run.services.store_id, sequence)
         places = [_place(run, view, part) for part in statement.places]
-        return Script(view, about, places or None).chunks()
+        return Script(view, about, run.tick, places or None).chunks()
 
     return backups.script(turn, text, to, some)
 

@@ -80,7 +80,7 @@ class Sweepers:
                 if self._stopped or self._leads_ended != leads_ended:
                     return
                 # One that has an actor has it of somebody who has written a key that expires.
-                if space.id not in self.sweeps and _has_expiries(tx, space):
+                if space is not None and space.id not in self.sweeps and _has_expiries(tx, space):
                     self._place(space)
                 await slices.tick()
 
@@ -325,6 +325,8 @@ def _has_expiries(tx: Transaction, space: Space) -> bool:
         return True
 
 
-def _all(tx: Transaction) -> Iterator[Space]:
+def _all(tx: Transaction) -> Iterator[Space | None]:
+    """Every space, and None before those of each database: there may be many without any."""
     for database in catalog.every_database(tx, unpaced):
+        yield None
         yield from catalog.spaces(tx, database, unpaced)

@@ -9,7 +9,7 @@ replaced.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,9 +31,10 @@ from protocol.errors import (
     UnknownOutcome,
 )
 from protocol.requests import Request
+from protocol.values import unpaced
 from storage import catalog
 from storage.engine import EngineUnreadable
-from storage.groups import Group, find_group, groups
+from storage.groups import Group, each, find_group, groups
 from storage.hand_outs import HandOuts
 from storage.messages import Messages
 from storage.tickets import NO_COMMIT, CommitTicket
@@ -336,13 +337,11 @@ def present(tx: Transaction, topic: Topic) -> Topic | None:
     return found if found is not None and found.id == topic.id else None
 
 
-def next_us(tx: Transaction, topic: Topic) -> int | None:
-    """Log time when there will be something to do for a topic that nobody waits for; None: there
-    is nothing to come."""
-    done = _Done()
+def due_times(tx: Transaction, topic: Topic) -> Iterator[int | None]:
+    """Log times when there will be something to do for a topic that nobody waits for: for its
+    messages and for each of its groups, of which there may be very many. None: nothing to come."""
     messages = Messages(tx, topic)
-    done.expects(messages.next_trim_us())
-    done.expects(messages.next_id_us())
-    for group in groups(tx, topic):
-        done.expects(HandOuts(tx, group).next_due_us(ready=False))
-    return done.next_us
+    yield messages.next_trim_us()
+    yield messages.next_id_us()
+    for group in each(tx, topic, unpaced):
+        yield HandOuts(tx, group).next_due_us(ready=False)

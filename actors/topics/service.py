@@ -31,7 +31,7 @@ from actors.topics.due import (
     TopicActor,
     TopicSchedule,
     Work,
-    next_us,
+    due_times,
     present,
 )
 from actors.topics.metrics import Scrape, TopicFigures
@@ -111,20 +111,24 @@ class Topics:
         self._listen(self._hear)
         with self.committer.begin() as tx:
             slices = Slices(self.runtime.clock, tx.pause)
-            for topic in _all(tx):
+            for _ in self._expect_all(tx):
+                await slices.tick()
                 if self._leads_ended != leads_ended:
                     return
-                at_us = self._next_us(tx, topic)
-                if at_us is not None:
-                    self.expects(topic, at_us)
-                await slices.tick()
 
-    def _next_us(self, tx: Transaction, topic: Topic) -> int | None:
-        """As `next_us`; at once where that can't be read: the topic's actor says so, and rests."""
-        try:
-            return next_us(tx, topic)
-        except EngineUnreadable:
-            return self.committer.ledger.log_time()
+    def _expect_all(self, tx: Transaction) -> Iterator[None]:
+        """Look at every topic for what there is to come, with a step for each database, topic and
+        group. One that can't be read is due at once: its actor says so, and rests."""
+        for database in catalog.every_database(tx, unpaced):
+            yield
+            for topic in each_topic(tx, database, unpaced):
+                try:
+                    for at_us in due_times(tx, topic):
+                        if at_us is not None:
+                            self.expects(topic, at_us)
+                        yield
+                except EngineUnreadable:
+                    self.expects(topic, self.committer.ledger.log_time())
 
     def rest(self) -> None:
         """Another node leads: what time brings is its to do. `begin` looks at all of them again."""
@@ -452,8 +456,3 @@ class HandedOut:
     group: Group
     messages: list[dict[str, Any]]
     """As they are answered."""
-
-
-def _all(tx: Transaction) -> Iterator[Topic]:
-    for database in catalog.every_database(tx, unpaced):
-        yield from each_topic(tx, database, unpaced)

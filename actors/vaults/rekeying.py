@@ -35,7 +35,7 @@ class Rekeying:
     async def renew(
         self,
         tx: Transaction,
-        under: Iterable[Vault],
+        under: Iterable[Vault | None],
         root: bytearray,
         fresh: bytearray,
         *,
@@ -44,12 +44,13 @@ class Rekeying:
         """Another key for each vault under a root key. The older ones stay, under the new root key,
         until their values are sealed again. Answers how many vaults there were.
 
+        :param under: the vaults; None is a place for a pause alone
         :param paced: whether others have their turns meanwhile; the transaction has paused then
         :raises WrongKey: a key is not of that root key
         """
         count = 0
         for number, vault in enumerate(under, start=1):
-            count += self._renewed(tx, vault, root, fresh)
+            count += vault is not None and self._renewed(tx, vault, root, fresh)
             if paced and not number % AT_ONCE:
                 await asyncio.sleep(0)
         return count

@@ -109,7 +109,7 @@ class Rotation:
         with self._committer.begin() as tx:
             tx.pause()
             for number, vault in enumerate(self._rights.every_vault(tx), start=1):
-                if self._is_open(vault) and _may_wait(tx, vault):
+                if vault is not None and self._is_open(vault) and _may_wait(tx, vault):
                     waiting.append(vault)
                 if not number % AT_ONCE:
                     await asyncio.sleep(0)

@@ -24,6 +24,7 @@ from typing import Final
 
 from protocol import binary
 from protocol.errors import Unknown
+from protocol.values import Tick, paced
 from storage import groups, keys, vault_rows
 from storage.appends import unpack_counter
 from storage.backups.facts import Place
@@ -33,18 +34,19 @@ _ID: Final = Struct(">I")
 _ZERO: Final = keys.pack_counter(0)
 
 
-def share(view: Reader, some: Sequence[Place]) -> float:
+def share(view: Reader, some: Sequence[Place], tick: Tick) -> float:
     """Estimate the part of the store (0 … 1) that some places hold.
 
     It compares the numbers of records, cache keys and messages.
 
+    :param tick: called for each table, space and topic of the store
     :raises Unknown: the store has no such place
     """
     owns = tuple(_numbers(view, place) for place in some)
     mine = everything = 0
     for tag in (keys.COUNT, keys.ENTRY_COUNT, keys.TOPIC_LAST):
         for found in view.scan(*keys.tagged(tag)):
-            for key, value in found:
+            for key, value in paced(found, tick, 1):
                 held = (
                     _messages(view, key) if tag == keys.TOPIC_LAST else keys.unpack_counter(value)
                 )
@@ -67,7 +69,10 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
     :raises EngineFailed: reading the view fails
     """
     own = _numbers(view, place)
-    vaults = _vaults(view, own)
+    vaults: dict[int, bool] = {}
+    for some in view.scan(*keys.within(keys.tagged(keys.VAULT)[0] + own)):
+        vaults |= _vaults(some)
+        yield []
     start, _ = keys.EVERYTHING
     yield from view.scan(start, keys.tagged(keys.VAULT_STORE)[0])
     yield _hung_on(view, vaults)
@@ -88,13 +93,12 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
             yield from view.scan(*keys.within(keys.tagged(tag)[0] + _ID.pack(vault)))
 
 
-def _vaults(view: Reader, own: bytes) -> dict[int, bool]:
-    """Return the ids of the place's vaults. True for a vault with a passphrase of its own."""
+def _vaults(rows: list[Pair]) -> dict[int, bool]:
+    """Return the ids of some declared vaults. True for one with a passphrase of its own."""
     found = {}
-    for pairs in view.scan(*keys.within(keys.tagged(keys.VAULT)[0] + own)):
-        for _, value in pairs:
-            row = binary.unpack_object(value)
-            found[int(row["id"])] = bool(row["own"])
+    for _, value in rows:
+        row = binary.unpack_object(value)
+        found[int(row["id"])] = bool(row["own"])
     return found
 
 

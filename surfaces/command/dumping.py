@@ -9,6 +9,7 @@ from actors.backups.script_files import begin_script
 from actors.backups.scripts import About, Script
 from actors.doors import system_doors
 from protocol.errors import Refusal
+from protocol.values import unpaced
 from surfaces.command.arguments import Dump
 from surfaces.command.console import Console
 from surfaces.command.new_files import made
@@ -31,7 +32,7 @@ async def dump(command: Dump, console: Console) -> bool:
             async with to_copy(settings, doors, console, "script", despite) as node:
                 with node.committer.begin() as tx:
                     about = About(node.store.id, node.committer.released_upto)
-                    script = Script(tx, about)
+                    script = Script(tx, about, unpaced)
                     content = begin_script(doors, about, node.created, key, file.write)
                     for chunk in script.chunks():
                         content.add(chunk)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from actors.indexes import Indexes
+from actors.indexes import Indexes, IndexesActor
 from actors.node import Node
 from protocol import limits
 from protocol.errors import (
@@ -235,6 +235,35 @@ async def test_who_waits_for_an_index_is_answered_once_it_is_built_or_refused(
             await node.answer("BEGIN; DEFINE INDEX s ON thing FIELDS a WAIT; COMMIT")
         ).refusal
         assert isinstance(refusal, NotInTransaction)
+
+
+async def test_declared_indexes_are_searched_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that are declared while a search is under way, wherever they lie."""
+    ready, slices, slice_of = 60, 0, IndexesActor._slice
+
+    def counted(builder: IndexesActor) -> None:
+        nonlocal slices
+        slices += 1
+        slice_of(builder)
+
+    monkeypatch.setattr(IndexesActor, "_slice", counted)
+    async with running(tmp_path / "store") as node:
+        await node.values("DEFINE TABLE early; DEFINE TABLE other; DEFINE TABLE thing")
+        await node.values("CREATE thing:1; CREATE thing:2; CREATE early:1; CREATE early:2")
+        declared = (f"DEFINE INDEX i{n} ON other FIELDS a{n}" for n in range(ready))
+        await node.values("; ".join(declared))
+        monkeypatch.setattr(limits, "INDEX_SLICE_US", 0)
+        monkeypatch.setattr(limits, "INDEX_AT_ONCE", 1)
+        slices = 0
+        await node.values("DEFINE INDEX b ON thing FIELDS a")
+        info = "INFO FOR INDEX b ON thing"
+        while slices < ready // 2 and (await node.value(info))["state"] == "building":
+            await asyncio.sleep(0)
+        await node.values("DEFINE INDEX a ON early FIELDS a WAIT")
+        await built(node, "b")
+        assert slices > ready
 
 
 async def test_what_ends_the_wait_for_an_index_is_told(

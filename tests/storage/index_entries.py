@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.node import Node
 from protocol.binary import unpack_object
 from protocol.values import unpaced
-from storage import catalog, index_rows, indexes, keys
+from storage import catalog, index_builds, index_rows, indexes, keys
 from storage.catalog import Table
 from storage.effects import SEQUENCE_BYTES
 from storage.indexes import BUILDING, FAILED, Index
@@ -21,6 +21,16 @@ def recomputed(tx: Transaction, table: Table, index: Index) -> dict[bytes, bytes
         for key, value in pairs:
             row = rows.of_fields(unpack_object(value[SEQUENCE_BYTES:]))
             found |= entries.of(row, key[keys.RECORD_PREFIX_BYTES :])
+    return found
+
+
+def unfinished(tx: Transaction) -> list[bytes]:
+    """The keys of declarations of indexes that are being built, in slices of one declaration."""
+    found: list[bytes] = []
+    after: bytes | None = b""
+    while after is not None:
+        some, after = index_builds.unfinished(tx, after, lambda: True)
+        found += some
     return found
 
 

@@ -42,7 +42,7 @@ from storage.transactions import Transaction
 from tests.actors.scripts import questions
 from tests.simulation.doors import SeededRng
 from tests.storage.books import Book, digests, put
-from tests.storage.index_entries import differences, held
+from tests.storage.index_entries import differences, held, unfinished
 
 STEPS = 60
 
@@ -72,7 +72,7 @@ class Store(Book):
         """Build what is not built, a few records a slice."""
         for _ in range(slices):
             with self.begin() as tx:
-                waiting = index_builds.unfinished(tx)
+                waiting = unfinished(tx)
                 if not waiting:
                     return
                 index_builds.build_slice(tx, waiting[0], lambda: True)
@@ -580,7 +580,7 @@ def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: Sto
         index_builds.drop_index(tx, store.state("u"))
         store.commit(tx)
     with store.begin() as tx:
-        assert held(tx, store.table(tx)) == {} and index_builds.unfinished(tx) == []
+        assert held(tx, store.table(tx)) == {} and unfinished(tx) == []
     store.durable()
     live = store.content()
     store.die(MemoryEngine())

@@ -15,6 +15,7 @@ from actors.node import Node, start
 from actors.settings import NodeSettings
 from language.splitting import Piece
 from protocol.requests import ScriptAnswer
+from protocol.values import unpaced
 from storage import catalog
 from storage.backups.scripts import BEGINS, Sealing
 from storage.catalog import Database, Namespace
@@ -100,7 +101,7 @@ def written(node: Node, places: Sequence[Sequence[str]] | None = None) -> bytes:
                 found.append(
                     namespace if len(names) == 1 else catalog.database(tx, namespace, names[1])
                 )
-        script = Script(tx, About(node.store.id, node.committer.released_upto), found)
+        script = Script(tx, About(node.store.id, node.committer.released_upto), unpaced, found)
         return b"".join(script.chunks())
 
 

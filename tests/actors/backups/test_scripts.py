@@ -21,7 +21,7 @@ from language.printing import print_statement
 from language.splitting import Splitter
 from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, Refusal, TooLarge
-from protocol.values import RecordId, identical
+from protocol.values import RecordId, identical, unpaced
 from storage.memory import MemoryEngine
 from storage.transactions import Transaction
 from tests.actors import nodes
@@ -218,7 +218,7 @@ async def test_what_no_text_could_bring_comes_back(tmp_path: Path) -> None:
 
 
 def sliced(tx: Transaction) -> Iterator[bytes]:
-    yield from Script(tx, About("store", 1)).chunks()
+    yield from Script(tx, About("store", 1), unpaced).chunks()
 
 
 async def test_what_no_script_can_bring_is_said_and_not_written(tmp_path: Path) -> None:

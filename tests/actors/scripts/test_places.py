@@ -8,7 +8,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from actors.passwords import Cost
-from actors.runtime import ask
+from actors.runtime import Slices, ask
 from actors.scripts import node as statements_on_the_node
 from actors.scripts.workers import Turns
 from protocol.errors import (
@@ -29,11 +29,15 @@ from tests.nodes import OWNER, PASSWORD, Running
 from tests.tables import case
 
 MANY = 60
+EMPTY = "TABLE SPACE TOPIC " * 3
+"""Things without content: listed, declared, and looked into."""
 LISTINGS = (
     ("INFO FOR STORE", "NAMESPACE"),
     ("INFO FOR NAMESPACE shop", "DATABASE"),
     ("INFO FOR DATABASE", "TABLE SPACE TOPIC FUNCTION VAULT FIELD INDEX"),
     ("INFO FOR TOPIC mail", "GROUP READER"),
+    ("BACKUP SCRIPT", EMPTY + "NAMESPACE DATABASE FUNCTION VAULT FIELD INDEX GROUP READER"),
+    ("BACKUP SCRIPT OF shop.main", EMPTY + "TABLE SPACE TOPIC"),
     ("DROP TOPIC letters", "TABLE GROUP"),
     ("DROP FUNCTION one", "TABLE FIELD INDEX FUNCTION"),
     ("DROP NAMESPACE shop", "DATABASE VAULT"),
@@ -259,6 +263,33 @@ async def test_what_a_node_says_of_itself_hashes_nothing(
     await node.values("CREATE thing:1")
     assert (await node.value("INFO FOR STATE"))["hash"] != first["hash"]
     assert len(hashed) == 2
+
+
+async def test_the_start_of_a_lead_goes_through_all_in_slices(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also through databases without anything in them, and the groups of one topic."""
+    await node.values("DEFINE TOPIC mail")
+    for made in ("DATABASE x%", "GROUP x% ON mail DEADLINE 1m"):
+        each = (made.replace("%", str(number)) for number in range(MANY))
+        await node.values("; ".join(f"DEFINE {one}" for one in each))
+    ticks, tick = 0, Slices.tick
+
+    async def counted(slices: Slices) -> None:
+        nonlocal ticks
+        ticks += 1
+        await tick(slices)
+
+    monkeypatch.setattr(Slices, "tick", counted)
+    for begins, least in ((node.node.topics, 2 * MANY), (node.node.spaces, MANY)):
+        ticks = 0
+        with case(type(begins).__name__):
+            await begins.begin()
+            assert ticks >= least
+    rights = node.node.topics.rights
+    with node.node.committer.begin() as tx:
+        for seen in (rights.vaults(tx, OWNER), rights.every_vault(tx), rights.under_store(tx)):
+            assert len(list(seen)) >= MANY
 
 
 async def test_what_goes_through_all_that_is_declared_gives_others_their_turn_at_each(

@@ -31,7 +31,7 @@ from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import HeldFile
 from tests.storage.books import Book, put
-from tests.storage.index_entries import all_differences
+from tests.storage.index_entries import all_differences, unfinished
 
 PATH = "/data/store"
 SECOND_US = 1_000_000
@@ -58,7 +58,7 @@ class History:
         """Build indexes on, a record a commit."""
         for _ in range(most):
             with self.book.begin() as tx:
-                if not index_builds.unfinished(tx):
+                if not unfinished(tx):
                     return
             self.do(_build)
 
@@ -149,7 +149,7 @@ def _index(name: str, *paths: str, unique: bool = False) -> Work:
 
 def _build(tx: Transaction) -> None:
     """One record of the first index that is not built."""
-    for key in index_builds.unfinished(tx)[:1]:
+    for key in unfinished(tx)[:1]:
         index_builds.build_slice(tx, key, lambda: True)
 
 

@@ -115,12 +115,12 @@ def test_the_share_of_places(history: History) -> None:
     view = history.views[history.last]
 
     def share(*some: Place) -> float:
-        return places.share(view, some)
+        return places.share(view, some, unpaced)
 
     main, other = Place("shop", "main"), Place("shop", "other")
     assert share(Place("empty")) == 0
     assert 0.3 < share(main) < 0.7
     assert share(main) + share(other) == share(main, other) == share(Place("shop")) == 1
-    assert places.share(history.views[1], (main,)) == 1  # nothing is there
+    assert places.share(history.views[1], (main,), unpaced) == 1  # nothing is there
     with pytest.raises(Unknown):
         share(Place("shop", "none"))
