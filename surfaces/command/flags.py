@@ -26,6 +26,8 @@ class Flag:
     serving_only: bool = False
     beside: tuple[str, ...] = ()
     """The flags of the forms that it is for; none: it is a form, or any may have it."""
+    repeats: bool = False
+    """True if it may be given several times, each with another value."""
 
 
 FLAGS: Final = (
@@ -144,6 +146,9 @@ class Given:
     positions: tuple[str, ...] = ()
     """The words that are no flags, nor values of flags."""
     flags: dict[str, str] = field(default_factory=dict)
+    """Of a flag that repeats, its last value."""
+    repeated: dict[str, list[str]] = field(default_factory=dict)
+    """All values of the flags that repeat."""
 
     @property
     def directory(self) -> str | None:
@@ -186,6 +191,7 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
     by_name["-h"] = by_name["--help"]
     positions: list[str] = []
     flags: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
     rest = iter(words)
     for word in rest:
         if word == "--":
@@ -198,7 +204,7 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
         flag = by_name.get(name)
         if flag is None:
             raise UsageRefused(f"unknown flag {name}{_nearest(name, by_name)}{_of(name, form)}")
-        if flag.name in flags:
+        if flag.name in flags and not flag.repeats:
             raise UsageRefused(f"{flag.name} stands twice")
         if flag.value is None and equals:
             raise UsageRefused(f"{flag.name} takes no value")
@@ -212,7 +218,9 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
                 " output; ./- is a file of that name"
             )
         flags[flag.name] = value
-    return Given(tuple(positions), flags)
+        if flag.repeats:
+            repeated.setdefault(flag.name, []).append(value)
+    return Given(tuple(positions), flags, repeated)
 
 
 def lasting(where: str, text: str, why: str) -> timedelta:

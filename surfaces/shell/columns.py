@@ -85,7 +85,8 @@ class Column:
         try:
             return TYPES[self.type](cell)
         except (ValueError, InvalidOperation, binascii.Error, Refusal):
-            raise CellRefused(f"{self.name}: {cell[:40]!r} is no {self.type}") from None
+            hint = f"; --null {cell} reads it as an empty one" if cell in MISSING else ""
+            raise CellRefused(f"{self.name}: {cell[:40]!r} is no {self.type}{hint}") from None
 
 
 def from_head(head: str, known: Callable[[str], str | None]) -> Column:
@@ -111,7 +112,7 @@ def type_of_field(written: str) -> str | None:
 
 _PLAIN_INT: Final = re.compile(r"-?[1-9][0-9]*|0")
 """An integer as it is written again: `007` and `+7` are text."""
-_PLAIN_FLOAT: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_PLAIN_FLOAT: Final = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def _looks_int(cell: str) -> bool:
@@ -153,22 +154,42 @@ _LOOKS: Final[dict[str, Callable[[str], bool]]] = {
 """What the cells of a column may look like; the first that all of them do."""
 
 
+MISSING: Final = frozenset({
+    "NA", "N/A", "n/a", "#N/A", "NULL", "null", "NaN", "nan", "None", "-", NULL,
+})  # fmt: skip
+"""What other programs write for a value that there is not."""
+
+
 class Guess:
     """The types that columns look like, each by all of its cells. :param names: of the columns"""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._left = {name: list(_LOOKS) for name in names}
         self._seen: set[str] = set()
+        self._missing: dict[str, set[str]] = {}
 
     def count(self, name: str, cell: str) -> None:
         """Take in a cell; an empty one says nothing, and nor does one of another column."""
         left = self._left.get(name)
-        if cell and left:
-            self._seen.add(name)
-            self._left[name] = [kind for kind in left if _LOOKS[kind](cell)]
+        if not cell or not left:
+            return
+        if cell in MISSING:
+            self._missing.setdefault(name, set()).add(cell)
+            return
+        self._seen.add(name)
+        self._left[name] = [kind for kind in left if _LOOKS[kind](cell)]
 
     def types(self) -> dict[str, str]:
         """The type of each column that looks like more than text."""
+        return {name: kind for name, kind in self._looks().items() if not self._missing.get(name)}
+
+    def types_without_missing(self) -> tuple[dict[str, str], list[str]]:
+        """The type of each column that looks like more than text but for cells of `MISSING`, and
+        these cells."""
+        found = {name: kind for name, kind in self._looks().items() if self._missing.get(name)}
+        return found, sorted(set().union(*(self._missing[name] for name in found)))
+
+    def _looks(self) -> dict[str, str]:
         return {name: left[0] for name, left in self._left.items() if left and name in self._seen}
 
 

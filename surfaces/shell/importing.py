@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -198,14 +199,17 @@ class _Run:
         """The types of columns that nothing says: all that are asked for, else that of a key. What
         is taken for text, and does not look like it, is said."""
         self._file.seek(0)
-        head, found = read_guess(Lines(self._file), {**defined, **self._asked.types})
+        asked = self._asked
+        known = {**defined, **asked.types}
+        head, guess = read_guess(Lines(self._file), known, asked.nulls, asked.delimiter)
+        found = guess.types()
         taken = {
             name: kind
             for name, kind in found.items()
-            if self._asked.guess or (name == ID and kind in KEYS)
+            if asked.guess or (name == ID and kind in KEYS)
         }
         told = self._patient.tell
-        where = f"{self._asked.path}: the head {', '.join(head)[:200]!r} says no type of"
+        where = f"{asked.path}: the head {', '.join(head)[:200]!r} says no type of"
         if taken:
             told(f"{where} {', '.join(taken)}: taken as --types {_types(taken)}")
         left = {name: kind for name, kind in found.items() if name not in taken}
@@ -213,6 +217,13 @@ class _Run:
             told(
                 f"{where} {', '.join(left)}: strings, which look like --types {_types(left)};"
                 " --guess takes them so"
+            )
+        left, missing = guess.types_without_missing()
+        if left:
+            nulls = " ".join(f"--null {shlex.quote(cell)}" for cell in missing)
+            told(
+                f"{where} {', '.join(left)}: strings, which look like --types {_types(left)} but"
+                f" for {', '.join(missing)}; --guess {nulls} takes them so"
             )
         return taken
 
@@ -224,8 +235,11 @@ class _Run:
     def _ended(self, error: RowRefused) -> Ended:
         message = f"{self._asked.path}: {error}\n{self._state.rows} rows before it are in"
         if self._resume is not None:
-            # Also those of its own batch: what is saved must be just what has been acknowledged.
-            self._save(_digest(self._file, self._state.bytes))
+            if self._state.rows:
+                # Also those of its own batch: what is saved must be just what was acknowledged.
+                self._save(_digest(self._file, self._state.bytes))
+            else:
+                self._resume.remove()  # types that were guessed hold for rows that are in
             message += "; mend it and run the same command again to go on"
         return Ended(message, REFUSED)
 
@@ -244,7 +258,10 @@ class _Run:
     def _rows(self, lines: Lines, defined: dict[str, str]) -> Iterator[Row]:
         if self._asked.form == "csv":
             known = {**self._state.guessed, **defined}
-            return csv_rows(lines, self._state.bytes, self._asked.types, known)
+            asked = self._asked
+            return csv_rows(
+                lines, self._state.bytes, asked.types, known, asked.nulls, asked.delimiter
+            )
         return json_rows(lines, self._state.bytes)
 
     async def _send(self, batch: list[Row]) -> None:

@@ -6,8 +6,9 @@ import contextlib
 import csv
 import hashlib
 import re
+import shlex
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final
 from uuid import UUID
@@ -22,8 +23,8 @@ ID: Final = "id"
 LINE_BYTES: Final = 4 * limits.RECORD_BYTES
 """Of one line: a record, its JSON tags and escapes."""
 _CHUNK: Final = 1 << 20
-_OTHER_SIGNS: Final = ";\t|"
-"""That other programs part columns by."""
+_DELIMITERS: Final = ",;\t|"
+"""Signs that programs put between columns."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _PART: Final = re.compile(rb'"(?:[^"\\]+|\\.)*("?)|[\[\]{}]', re.DOTALL)
 """A string of JSON, or a sign that nests. The group is empty if the string has no end."""
@@ -217,33 +218,40 @@ def json_rows(lines: Lines, start: int) -> Iterator[Row]:
 
 
 def csv_rows(
-    lines: Lines, start: int, asked: Mapping[str, str], defined: Mapping[str, str]
+    lines: Lines,
+    start: int,
+    asked: Mapping[str, str],
+    defined: Mapping[str, str],
+    nulls: Collection[str] = (),
+    delimiter: str = ",",
 ) -> Iterator[Row]:
     """The rows below a head.
 
     :param start: an offset behind a row, or 0: those before it are passed over
     :param asked: types of columns whose head does not say them, by name
     :param defined: those of the table's fields, for columns without either
+    :param nulls: cells that are read as empty ones
+    :param delimiter: the sign between columns
     :raises ColumnsRefused: `asked` names a column that is not there
     :raises RowRefused: a row has not as many cells as the head, or a cell is not of its type
     """
     csv.field_size_limit(LINE_BYTES)
     source = iter(lines)
     try:
-        head = next(csv.reader(source, strict=True), None)
+        head = next(csv.reader(source, delimiter=delimiter, strict=True), None)
     except csv.Error as error:
         raise RowRefused(f"line 1: {error}") from error
     if head is None:
         return
     types = {**defined, **asked}
     columns = [from_head(name, types.get) for name in head]
-    _check_head(columns)
+    _check_head(columns, delimiter)
     missing = asked.keys() - {column.name for column in columns}
     if missing:
         there = ", ".join(head)[:200]
         raise ColumnsRefused(f"--types: there is no column {min(missing)!r}: the head is {there}")
     lines.skip(start)
-    reader = csv.reader(source, strict=True)
+    reader = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
         line = lines.line + 1
         try:
@@ -253,18 +261,26 @@ def csv_rows(
         if cells is None:
             return
         if cells:
+            if nulls:
+                cells = ["" if cell in nulls else cell for cell in cells]
             yield Row(line, lines.bytes, _addressed(_fields(columns, cells, line)))
 
 
-def read_guess(lines: Lines, known: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The head of a file, and the types that columns look like whose type nothing says. Looks at
-    all of the file, or up to what can't be read: `csv_rows` refuses that, and nothing behind it is
-    imported.
+def read_guess(
+    lines: Lines,
+    known: Mapping[str, str],
+    nulls: Collection[str] = (),
+    delimiter: str = ",",
+) -> tuple[list[str], Guess]:
+    """The head of a file, and what columns look like whose type nothing says. Looks at all of the
+    file, or up to what can't be read: `csv_rows` refuses that, and nothing behind it is imported.
 
     :param known: types of columns whose head does not say them, by name
+    :param nulls: cells that are read as empty ones
+    :param delimiter: the sign between columns
     """
     csv.field_size_limit(LINE_BYTES)
-    reader = csv.reader(iter(lines), strict=True)
+    reader = csv.reader(iter(lines), delimiter=delimiter, strict=True)
     head: list[str] = []
     guess = Guess(())
     with contextlib.suppress(csv.Error, RowRefused):
@@ -275,24 +291,28 @@ def read_guess(lines: Lines, known: Mapping[str, str]) -> tuple[list[str], dict[
         )
         for cells in reader:
             for column, cell in zip(columns, cells, strict=False):
-                guess.count(column.name, cell)
-    return head, guess.types()
+                if cell not in nulls:
+                    guess.count(column.name, cell)
+    return head, guess
 
 
-def _check_head(columns: list[Column]) -> None:
+def _check_head(columns: list[Column], delimiter: str) -> None:
     names = [column.name for column in columns]
     twice = {name for name in names if names.count(name) > 1}
     for number, column in enumerate(columns, 1):
         if not column.name and not column.exact:
             raise RowRefused(
-                f"line 1: column {number} of the head has no name: that of a field whose name is"
-                " empty says its type, such as `:string`"
+                f"line 1: column {number} of the head has no name: write one into the file, or"
+                " `:string`, say, where the field's name is to be empty"
             )
     if twice:
         raise RowRefused(f"line 1: the column {min(twice)!r} stands twice in the head")
-    if len(names) == 1 and any(sign in names[0] for sign in _OTHER_SIGNS):
+    others = [sign for sign in _DELIMITERS if sign != delimiter and sign in "".join(names)]
+    if len(names) == 1 and others:
+        sign = "tab" if others[0] == "\t" else shlex.quote(others[0])
         raise RowRefused(
-            f"line 1: the head is one column, {names[0][:80]!r}: what parts columns is a comma"
+            f"line 1: the head is one column, {names[0][:80]!r}, without any {delimiter!r}; the"
+            f" sign between columns is given as --delimiter {sign}"
         )
 
 

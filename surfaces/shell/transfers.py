@@ -22,6 +22,10 @@ BATCH_ROWS: Final = 1000
 the way to the disk is no longer what it costs."""
 BATCH_ROWS_MOST: Final = 100_000
 FORMS: Final = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}
+TSV: Final = ".tsv"
+"""End of the name of a file of CSV with tabs, which is imported only."""
+TAB: Final = "tab"
+"""Names the tab where a delimiter is given."""
 IGNORE, UPDATE = "ignore", "update"
 
 
@@ -61,6 +65,10 @@ class Import:
     batch: int = BATCH_ROWS
     guess: bool = False
     """Take CSV columns as they look whose type nothing says."""
+    nulls: frozenset[str] = frozenset()
+    """CSV cells that are read as empty ones."""
+    delimiter: str = ","
+    """Between CSV columns."""
 
 
 _AT: Final = Flag("--at", "<host:port>", f"the node; {ADDRESS} when not given")
@@ -72,10 +80,13 @@ IMPORT_FLAGS: Final = (
     Flag("--on-duplicate", "<ignore|update>", "of a record that is there: ignore the row, or set"),
     Flag("--types", "<column:type,...>", "of CSV columns whose head does not say them"),
     Flag("--guess", None, "take CSV columns as they look whose type nothing says"),
+    Flag("--delimiter", "<sign>", "between CSV columns: not a comma, but ';', '|' or tab, say"),
+    Flag("--null", "<text>", "read a CSV cell of this text as an empty one", repeats=True),
     Flag("--batch", "<rows>", f"rows of one commit; {BATCH_ROWS} when not given"),
     *ACCESS_FLAGS,
     Flag("--help", None, "this text"),
 )
+OF_CSV: Final = ("--types", "--guess", "--delimiter", "--null")
 EXPORT_USAGE: Final = "storenode export <ns.db.table> <file>   - is standard output\n"
 IMPORT_USAGE: Final = "storenode import <ns.db.table> <file>   - is standard input\n"
 
@@ -86,7 +97,7 @@ def understand_export(words: Sequence[str], environment: Mapping[str, str]) -> E
     if "--help" in given:
         return Help(flags.table_text(EXPORT_USAGE, EXPORT_FLAGS, ENVIRONMENT, EXIT_CODES))
     table, path = _positions(given, EXPORT_USAGE)
-    return Export(_access(given, environment), table, path, _form(given, path))
+    return Export(_access(given, environment), table, path, _form(given, path, FORMS))
 
 
 def understand_import(words: Sequence[str], environment: Mapping[str, str]) -> Import | Help:
@@ -95,15 +106,22 @@ def understand_import(words: Sequence[str], environment: Mapping[str, str]) -> I
     if "--help" in given:
         return Help(flags.table_text(IMPORT_USAGE, IMPORT_FLAGS, ENVIRONMENT, EXIT_CODES))
     table, path = _positions(given, IMPORT_USAGE)
+    of_tabs = path.lower().endswith(TSV)
+    form = _form(given, path, {**FORMS, TSV: "csv"})
+    for name in OF_CSV:
+        if name in given and form != "csv":
+            raise UsageRefused(f"{name} is for CSV, and {path} is read as {form}: see --format")
     return Import(
         _access(given, environment),
         table,
         path,
-        _form(given, path),
+        form,
         _one_of(given, "--on-duplicate", (IGNORE, UPDATE)) or IGNORE,
         _types(given.get("--types")),
         _batch(given.get("--batch")),
         "--guess" in given,
+        frozenset(given.repeated.get("--null", ())),
+        _delimiter(given.get("--delimiter") or (TAB if of_tabs else ",")),
     )
 
 
@@ -126,13 +144,13 @@ def _positions(given: flags.Given, usage: str) -> tuple[Table, str]:
     return Table(*parts), path
 
 
-def _form(given: flags.Given, path: str) -> str:
+def _form(given: flags.Given, path: str, forms: Mapping[str, str]) -> str:
     told = _one_of(given, "--format", ("jsonl", "csv"))
     if told is not None:
         return told
     if path == STREAM:
         return "jsonl"
-    found = next((form for end, form in FORMS.items() if path.lower().endswith(end)), None)
+    found = next((form for end, form in forms.items() if path.lower().endswith(end)), None)
     if found is None:
         raise UsageRefused(f"{path}: is it jsonl or csv? Say so with --format")
     return found
@@ -155,6 +173,14 @@ def _types(text: str | None) -> dict[str, str]:
             raise UsageRefused(f"--types: the column {name!r} stands twice")
         found[name] = kind
     return found
+
+
+def _delimiter(text: str) -> str:
+    if text in (TAB, "\\t"):
+        return "\t"
+    if len(text) != 1 or text in '"\r\n':
+        raise UsageRefused(f"--delimiter: {text!r} is no delimiter: wanted one sign, or {TAB}")
+    return text
 
 
 def _batch(text: str | None) -> int:

@@ -346,6 +346,55 @@ def test_what_nothing_says_the_type_of_is_said_and_taken_when_asked(
     assert [one["id"] for one in table(here, "w")] == [1, 2]
 
 
+def test_columns_are_parted_by_the_sign_that_is_given(here: Here, tmp_path: Path) -> None:
+    here.script("DEFINE TABLE t; DEFINE TABLE u; DEFINE TABLE v")
+    path = tmp_path / "prices.csv"
+    path.write_text('id;name;n\n1;"a;b";2\n')
+    code, err = transfer(here, "import", "t", path)
+    assert (
+        code == 1 and "without any ','; the sign between columns is given as --delimiter ';'" in err
+    )
+    # Nothing is in: what the file looked like then holds no more.
+    assert transfer(here, "import", "t", path, "--delimiter", ";", "--guess")[0] == 0
+    (tmp_path / "prices.tsv").write_text("id\tname\tn:int\n1\ta;b\t2\n")
+    assert transfer(here, "import", "u", tmp_path / "prices.tsv")[0] == 0
+    assert transfer(here, "import", "v", tmp_path / "prices.tsv", "--delimiter=tab")[0] == 0
+    assert table(here, "t") == table(here, "u") == table(here, "v")
+    assert table(here, "t") == [{"id": 1, "name": "a;b", "n": 2}]
+    for sign in ("", ";;", '"'):
+        code, err = transfer(here, "import", "t", path, f"--delimiter={sign}")
+        assert code == 2 and "--delimiter" in err
+    code, err = transfer(here, "export", "t", tmp_path / "new.tsv")
+    assert code == 2 and "is it jsonl or csv?" in err
+
+
+def test_cells_that_stand_for_nothing_are_read_as_empty_ones(here: Here, tmp_path: Path) -> None:
+    here.script("DEFINE TABLE t; DEFINE TABLE u")
+    path = tmp_path / "birds.csv"
+    path.write_text("id,mass,sex,at,of\n1,3750,male,2007-11-11,NA\n2,NA,n/a,,x\n3,-,NA,NA,-\n")
+    code, err = transfer(here, "import", "t", path, "--guess")
+    assert code == 0
+    head = f"{path}: the head 'id, mass, sex, at, of' says no type of"
+    assert (
+        f"{head} mass, at: strings, which look like --types mass:int,at:datetime but for -, NA;"
+        " --guess --null - --null NA takes them so"
+    ) in err
+    assert table(here, "t")[1]["mass"] == "NA"
+    code, err = transfer(here, "import", "u", path, "--types", "of:int")
+    assert code == 1 and "line 2: of: 'NA' is no int; --null NA reads it as an empty one" in err
+    code, err = transfer(here, "import", "u", path, "--guess", "--null", "NA", "--null=-")
+    assert code == 0 and "strings" not in err
+    assert table(here, "u") == [
+        {"id": 1, "mass": 3750, "sex": "male", "at": {"$dt": "2007-11-11T00:00:00Z"}},
+        {"id": 2, "sex": "n/a", "of": "x"},
+        {"id": 3},
+    ]
+    rows = tmp_path / "birds.jsonl"
+    for flag in ("--guess", "--null=NA", "--types=a:int"):
+        code, err = transfer(here, "import", "t", rows, flag)
+        assert code == 2 and f"{flag.partition('=')[0]} is for CSV" in err
+
+
 @pytest.mark.parametrize(
     ("cells", "kind"),
     [
@@ -353,7 +402,8 @@ def test_what_nothing_says_the_type_of_is_said_and_taken_when_asked(
         ("9223372036854775807", "int"), ("9223372036854775808", None), ("1e999", None),
         ("true FALSE", "bool"), ("true 1", None), ("1_0", None), ("", None), ("1 x", None),
         ("018f0000-0000-7000-8000-000000000001", "uuid"),
-        ("018f000000007000800000000000000f", None),
+        (".5 -.5e3 5.", "float"), ("1 .", None),
+        ("018f000000007000800000000000000f", None), ("1 NA", None), ("NA", None), ("NaN 1.5", None),
         ("2026-01-02T03:04:05Z 2026-01-02T03:04:05+01:00", "datetime"), ("2026", "int"),
     ],
 )  # fmt: skip
@@ -518,7 +568,7 @@ def test_other_refusals(here: Here, tmp_path: Path) -> None:
     for sign in ";\t|":
         (tmp_path / "h.csv").write_text(f"a{sign}b\n1{sign}2\n")
         code, err = transfer(here, "import", "t", tmp_path / "h.csv")
-        assert code == 1 and "what parts columns is a comma" in err
+        assert code == 1 and "is given as --delimiter" in err
 
 
 def test_a_resume_file_of_something_else(here: Here, tmp_path: Path) -> None:
