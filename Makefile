@@ -28,7 +28,7 @@ SOURCES := protocol language storage actors surfaces bench compiling tests examp
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
 
-.PHONY: help run compiled test test-profile check test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel cases-accept clean
+.PHONY: help run compiled test test-profile check test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel deb cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -96,7 +96,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 
 test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@$(FOR_TESTS)
-	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl
+	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl debhelper lintian procps systemd systemd-container
 	@command -v go >/dev/null || .ci/packages golang-go
 	$(PYTEST) -m hard --timeout 1800 --dist worksteal $(PYTEST_ARGS)
 
@@ -148,6 +148,13 @@ docs: .venv/.test ## write the generated pages of docs/, and all of them as the 
 
 wheel: .venv/.test $(if $(COMPILED),compiled) ## the node as one file in dist/, for pip install; COMPILED=1: in dist/compiled, for this interpreter
 	$(PYTHON_THERE) -m hatchling build -t wheel -d $(CURDIR)/dist$(if $(COMPILED),/compiled)
+
+deb: .venv/.test $(if $(COMPILED),compiled) ## the node as a Debian package in dist/, with its libraries and its service, for the Python of this Debian; COMPILED=1: in dist/compiled
+	@.ci/packages debhelper python3
+	rm -rf build/deb
+	@mkdir -p dist$(if $(COMPILED),/compiled)
+	$(PYTHON_THERE) -m hatchling build -t wheel -d $(CURDIR)/build/deb
+	packaging/debian/build build/deb/*.whl dist$(if $(COMPILED),/compiled) $(BIN)/pip
 
 cases-accept: .venv/.test ## write the present answers into the language case files, the examples and the shell's transcript
 	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases tests/docs

@@ -86,7 +86,9 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 def test_the_command_line_of_the_unit_is_understood() -> None:
     unit = (UNITS / "storenode.service").read_text()
     (line,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
-    command = understand(shlex.split(line)[1:], {})
+    (options,) = re.findall(r'^Environment="STORE_OPTIONS=(.+)"$', unit, re.MULTILINE)
+    assert f'#STORE_OPTIONS="{options}"' in (UNITS.parent / "debian/storenode.default").read_text()
+    command = understand(shlex.split(line.replace("$STORE_OPTIONS", options))[1:], {})
     assert isinstance(command, Serve)
     assert f"ReadWritePaths={command.backup_dir}" in unit
     assert command.directory == "/var/lib/storenode"
