@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from protocol import limits
 from protocol.requests import NodeStatus, Surface
 from protocol.values import Value
+from protocol.version import BUILD
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Facts:
         status = self._status()
         return {
             "version": status.version,
+            "build": BUILD,
             "uptime": timedelta(seconds=status.uptime_seconds),
             "sequence": status.sequence,
             "log_begins": status.log_begins,

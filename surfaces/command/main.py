@@ -14,7 +14,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
-from protocol.version import VERSION
+from protocol.version import BUILD, VERSION
 from surfaces import logs
 from surfaces.command import descriptors, flags, heap, privacy
 from surfaces.command.arguments import (
@@ -95,7 +95,7 @@ def _main(words: Sequence[str], writer: logs.LineWriter) -> int | None:
         console.answer(flags.help_text().rstrip("\n"))
         return WELL
     if isinstance(command, ShowVersion):
-        console.answer(f"storenode {VERSION}")
+        console.answer(f"storenode {VERSION} ({BUILD})")
         return WELL
     # A command that serves nothing says what it has to say itself.
     level = logs.LEVELS[command.log_level] if isinstance(command, Serve) else logging.WARNING

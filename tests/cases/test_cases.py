@@ -25,7 +25,7 @@ PARAMETERS = {"one": 1, "name": "Ana", "list": [1, 2, 3]}
 
 CHANGING = re.compile(
     r"\b(created|directory|hash|id|in_log_until|leader|log_begins|log_bytes|sequence|since|store|took"
-    r"|until|uptime|version): "
+    r"|until|uptime|version|build): "
     r"(?:'[^']*'|[^,{}\[\]]+?)(?= ?[,}])"
 )
 """What differs from one run to the next, in the answers of INFO and EXPLAIN ANALYZE."""

@@ -25,6 +25,7 @@ from protocol.requests import AuthenticatePassword
 from protocol.version import VERSION
 from storage.engine import Reader
 from storage.state_hash import hash_in_slices
+from tests import bound
 from tests.nodes import OWNER, PASSWORD, Running
 from tests.tables import case
 
@@ -256,6 +257,7 @@ async def test_what_a_node_says_of_itself_hashes_nothing(
     info = await node.value("INFO FOR NODE")
     assert info["settings"]["directory"] == node.node.settings.data_dir
     assert (info["version"], info["sequence"]) == (VERSION, node.node.status().sequence)
+    assert info["build"] == ("compiled" if bound.COMPILED else "plain")
     assert not hashed
     first = await node.value("INFO FOR STATE")
     assert await node.value("INFO FOR STATE") == first
