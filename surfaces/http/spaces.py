@@ -55,8 +55,8 @@ from surfaces.http.queries import decoded, integer, needed, parameters
 from surfaces.http.shared import Http
 
 LIST: Final = "/kv/{ns}/{db}/{space}"
-OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
-PATHS: Final = {word: f"{LIST}/{word}/{{key}}" for word in OPERATIONS}
+OPERATIONS: Final[tuple[str, ...]] = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
+PATHS: Final[dict[str, str]] = {word: f"{LIST}/{word}/{{key}}" for word in OPERATIONS}
 
 LONG_VALUES: Final = 4
 """So many are encoded in turns at a time. Each is there until then, in many times its bytes: one

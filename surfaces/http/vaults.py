@@ -37,9 +37,9 @@ ALL: Final = "/vault"
 ONE: Final = "/vault/{ns}/{db}/{vault}"
 SEALS: Final = ("unseal", "seal", "passphrase")
 RECORDS: Final = ("reveal", "write", "erase")
-STORE_PATHS: Final = {word: f"{ALL}/{word}" for word in SEALS}
-VAULT_PATHS: Final = {word: f"{ONE}/{word}" for word in (*SEALS, *RECORDS)}
-BODY_MAX: Final = 2 * limits.VAULT_VALUE_BYTES
+STORE_PATHS: Final[dict[str, str]] = {word: f"{ALL}/{word}" for word in SEALS}
+VAULT_PATHS: Final[dict[str, str]] = {word: f"{ONE}/{word}" for word in (*SEALS, *RECORDS)}
+BODY_MAX: Final[int] = 2 * limits.VAULT_VALUE_BYTES
 """A value as JSON takes more than as msgpack."""
 
 
