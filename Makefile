@@ -103,7 +103,7 @@ test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILE
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
-seeds: .venv/.test ## worlds of the simulated node, from seed FROM=10000 up to TO=11000, OF=inspects, expires, feeds or guests; says which of them break a promise
+seeds: .venv/.test ## worlds of the simulated node, from seed FROM=10000 up to TO=11000, OF=inspects, expires, feeds or guests, or clusters: members, watched; says which of them break a promise
 	$(BIN)/python -m tests.simulation.seeds $(FROM) $(TO) $(if $(OF),--of $(OF))
 
 bench: .venv/.bench $(if $(COMPILED),compiled) ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, COMPILED=1 measures the compiled tree

@@ -160,8 +160,9 @@ def test_every_row_about_a_grown_store_is_measured(
 
 @pytest.mark.hard
 def test_two_builds_are_measured_in_turns(tmp_path: Path) -> None:
+    """With the rows that the floor below is not measured with, and one of each kind twice."""
     trees = {NODE: ROOT, builds.PLAIN: ROOT}
-    for names, turns in ((list(builds.ROWS), 1), (["create-1", "kv-get-50-16"], 2)):
+    for names, turns in ((sorted(builds.NOT_OF_THE_FLOOR), 1), (["create-1", "kv-get-50-16"], 2)):
         settings = Settings(tmp_path / str(turns), rounds=1, scale=0.01)
         settings.directory.mkdir()
         found = builds.measured(settings, names, trees, turns)

@@ -1,4 +1,4 @@
-"""Every system call with which a node changes its store, one by one: killed there, or made to fail.
+"""System calls with which a node changes its store, one by one: killed there, or made to fail.
 
 A run under `strace` tells which calls there are: a `Point` is the n-th call of a kind on one file
 by one thread. Further runs of the same workload are then killed, or told an error, at that point.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -23,10 +23,13 @@ from tests.reliability.workload import Broken, Promises, Writer
 
 SYNCS: Final = ("fdatasync", "fsync")
 CALLS: Final = ("write", "pwrite64", *SYNCS, "rename", "unlink", "ftruncate", "mkdir")
+EVERY: Final = 4
+"""Of calls that repeat each other, each so manieth is tried, beside the first two and the last."""
 FAULTS: Final = "tiny"
 SCRIPTS: Final = 6
 """From each of the two clients."""
 
+_NUMBER: Final = re.compile(r"\d+")
 _LINE: Final = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)\((?:\d+<([^>]*)>|\"([^\"]*)\")")
 
 
@@ -174,6 +177,21 @@ def points(calls: Sequence[Call]) -> list[Point]:
         number = counts[call.thread, call.name, call.path]
         found[Point(call.name, call.path, number)] = None
     return list(found)
+
+
+def sampled(found: Sequence[Point]) -> list[Point]:
+    """Return points of every kind of call on every kind of file: of those that differ by numbers
+    alone, as the writes of one segment and of the next, the first two, each `EVERY`-th and the
+    last."""
+    alike: defaultdict[tuple[str, str], list[Point]] = defaultdict(list)
+    for point in found:
+        alike[point.name, _NUMBER.sub("#", point.path)].append(point)
+    return [
+        point
+        for points in alike.values()
+        for at, point in enumerate(points)
+        if at < 2 or at % EVERY == 0 or at == len(points) - 1
+    ]
 
 
 def fresh(folder: Path) -> Workload:

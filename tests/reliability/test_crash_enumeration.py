@@ -19,7 +19,7 @@ from storage.recovery import Ending, Recovery
 from storage.segments import Segment
 from tests.reliability.crashes import Broken, Enumeration, enumerate_crashes
 
-STATES = 100_000
+STATES = 48_000
 PARTS = 8
 SAMPLE = {"alone": {7: 3_000}, "follows": {2: 800, 9: 800}}
 """Crash states by seed that show each planted fault below."""

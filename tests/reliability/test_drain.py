@@ -17,8 +17,8 @@ from tests.processes import PASSWORD, USER, NodeProcess, run
 from tests.reliability import faulty
 from tests.sweeps import parts
 
-DRAINS = 50
-GROUPS = 25
+DRAINS = 24
+GROUPS = 12
 CLIENTS = 4
 SLOW = """
     FOR $i IN 1..=40000 { LET $x = $i * 2; };

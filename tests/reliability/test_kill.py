@@ -17,7 +17,7 @@ from tests.reliability.workload import Broken, Promises
 
 KILLS = 4
 LANES = 2
-KILLS_HARD = 300
+KILLS_HARD = 120
 LANES_HARD = 4
 LOAD_SECONDS = 0.4
 """A kill comes so long after the clients began, at most; also while the node still opens."""

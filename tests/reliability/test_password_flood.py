@@ -161,7 +161,7 @@ def test_who_has_a_token_works_on_in_a_flood_of_wrong_passwords(
 
 
 HELLO: Final = {"magic": "STORE", "major": 1, "minor": [0, 0]}
-TRIES: Final = 300
+TRIES: Final = 60
 DEAR: Final = Cost(64 * 1024, 4)
 """What the owner of a namespace may bring at most."""
 EACH_DEAR: Final = 10

@@ -15,7 +15,7 @@ from tests.reliability import disks, faulty, workload
 from tests.reliability.disks import ImageDisk
 from tests.reliability.workload import Broken, Promises
 
-CUTS = 100
+CUTS = 50
 LANES = 2
 CUTS_TO_LOSE = 25
 LOAD_SECONDS = 0.3

@@ -534,7 +534,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sign_in_throttle, name, 0)
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(500, marks=pytest.mark.hard)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(100, marks=pytest.mark.hard)])
 async def test_nothing_is_done_behind_the_end_of_a_right(
     tmp_path: Path, figure: Figure, rounds: int
 ) -> None:

@@ -73,7 +73,8 @@ class SteppedLoop(asyncio.BaseEventLoop):
                 base._timer_cancelled_count -= 1
             else:
                 due.append(handle)
-        shuffle.shuffle(due)
+        if len(due) > 1:
+            shuffle.shuffle(due)
         base._ready.extend(due)
 
     def _process_events(self, events: list[Any]) -> None:

@@ -1,5 +1,6 @@
 """A range of seeds of the simulated node, one after another: `make seeds FROM=10000 TO=11000`, and
-`OF=feeds` for worlds in which more is asked for: `world.BESIDE` names them.
+`OF=feeds` for worlds in which more is asked for: `world.BESIDE` names them. `OF=members` has whole
+clusters, `OF=watched` those in which it is looked closely.
 
 Each hundred is a line. A seed that breaks a promise, or has the node log a warning that its
 world does not explain, is a line of its own; the rest goes on, and the command ends with 1.
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 from tests.logbook import Logbook
-from tests.simulation.history import Broken
-from tests.simulation.world import BESIDE, Figures, Shape, World
+from tests.simulation import troubles
+from tests.simulation.world import BESIDE, World
 
 EXPECTED = (
     "LogActor.*Input/output error",
@@ -25,35 +27,45 @@ EXPECTED = (
     "the disk is full: old log was dropped",
 )
 """What a node logs when its disk fails or is full."""
+CLUSTERS = {"members": troubles.drawn, "watched": troubles.watched}
+"""How large the cluster of a seed is."""
 TOLD_EVERY = 100
 
 
-def one(seed: int, figures: Figures, shape: Shape | None = None) -> str | None:
+def live(seed: int, of: str | None) -> Counter[str]:
+    """Live one world. Answers what it went through. :raises AssertionError: it broke a promise"""
+    if of in CLUSTERS:
+        return troubles.run(seed, CLUSTERS[of](seed))
+    world = World(seed, None if of is None else BESIDE[of])
+    world.run()
+    return Counter(vars(world.figures))
+
+
+def one(seed: int, figures: Counter[str], of: str | None = None) -> str | None:
     """Live one world. Answers what it has found, if anything."""
     book = Logbook()
-    for pattern in EXPECTED:
+    for pattern in troubles.EXPECTED if of in CLUSTERS else EXPECTED:
         book.allow(pattern)
     book.install()
     try:
-        world = World(seed, shape)
-        world.run()
-    except Broken as broken:
+        figures.update(live(seed, of))
+    except AssertionError as broken:
         return str(broken)
     finally:
         book.remove()
-    figures.add(world.figures)
     unexpected = book.unexpected()
     return f"seed {seed}: logged {'; '.join(unexpected)}" if unexpected else None
 
 
-def found(seeds: range, shape: Shape | None = None) -> Iterator[str]:
+def found(seeds: range, of: str | None = None) -> Iterator[str]:
     """What seeds find; in between what they went through goes to standard error."""
-    figures = Figures()
+    figures = Counter[str]()
     for count, seed in enumerate(seeds, 1):
-        if what := one(seed, figures, shape):
+        if what := one(seed, figures, of):
             yield what
         if count % TOLD_EVERY == 0 or seed == seeds[-1]:
-            print(f"to {seed}: {figures}", file=sys.stderr, flush=True)
+            told = ", ".join(f"{number} {name}" for name, number in figures.items())
+            print(f"to {seed}: {told}", file=sys.stderr, flush=True)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -61,10 +73,11 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.simulation.seeds", description=__doc__)
     parser.add_argument("first", type=int)
     parser.add_argument("behind", type=int, help="the first that is left out")
-    parser.add_argument("--of", choices=BESIDE, help="what is asked for beside tables")
+    kinds = (*BESIDE, *CLUSTERS)
+    parser.add_argument("--of", choices=kinds, help="what is asked for beside tables, or clusters")
     told = parser.parse_args(words)
     broken = 0
-    for what in found(range(told.first, told.behind), BESIDE.get(told.of)):
+    for what in found(range(told.first, told.behind), told.of):
         print(what, flush=True)
         broken += 1
     return min(broken, 1)

@@ -22,39 +22,14 @@ from tests.logbook import Logbook
 from tests.simulation import troubles
 from tests.simulation.left_out import LEFT_OUT
 from tests.simulation.promises import Broken
+from tests.simulation.troubles import EXPECTED
 from tests.sweeps import parts
 
-HARD_SEEDS = 2_000
 HARD_PARTS = 40
-
-EXPECTED = (
-    "leads no more",
-    "releases nothing",
-    "nobody leads",
-    "etcd does not answer",
-    "was not renewed",
-    "was not answered",
-    "may have been taken",
-    "gave way",
-    "the machine died",
-    "the disk is full",
-    "the last commits were refused",
-    "the next start replays more of the log",
-    "the checkpoint waits for room",
-    "no room on the disk",
-    "this node follows no more",
-    "copied anew",
-    "the copy failed",
-    "a copy was",
-    "held up",
-    "goes by what is agreed since a node was named",
-    "a new lineage begins",
-    "etcd knows less",
-    "does not take the lead",
-    "lacks what was released",
-)
-"""What operators hear of when nodes die, links are cut, disks are full, etcd is lost and older
-copies are put back."""
+APART = 50
+"""Seeds from the beginning of one part to that of the next."""
+EACH = 10
+"""Seeds that a part runs: `make seeds OF=members` runs any others."""
 
 Worlds = Callable[[Sequence[int]], Counter[str]]
 
@@ -88,9 +63,9 @@ def told(seeds: int, figures: Counter[str]) -> str:
 def test_every_promise_is_kept_for_many_seeds(
     part: int, worlds: Worlds, figure: Callable[[str, object], None]
 ) -> None:
-    each = HARD_SEEDS // HARD_PARTS
-    figures = worlds(range(10_000 + part * each, 10_000 + (part + 1) * each))
-    figure(f"Members from hard seeds, part {part + 1} of {HARD_PARTS}", told(each, figures))
+    first = 10_000 + part * APART
+    figures = worlds(range(first, first + EACH))
+    figure(f"Members from hard seeds, part {part + 1} of {HARD_PARTS}", told(EACH, figures))
 
 
 FOUND = {
@@ -120,7 +95,9 @@ def test_what_is_shown_is_current_and_never_goes_back(seed: int, watched: Worlds
     assert watched(range(seed, seed + 1))["asked what is current"]
 
 
-WATCHED_SEEDS = 400
+WATCHED_APART = 10
+WATCHED_EACH = 3
+"""As above, where it is looked closely: `make seeds OF=watched`."""
 
 
 @pytest.mark.hard
@@ -128,10 +105,10 @@ WATCHED_SEEDS = 400
 def test_what_is_shown_is_current_for_many_seeds(
     part: int, watched: Worlds, figure: Callable[[str, object], None]
 ) -> None:
-    each = WATCHED_SEEDS // HARD_PARTS
-    figures = watched(range(20_000 + part * each, 20_000 + (part + 1) * each))
+    first = 20_000 + part * WATCHED_APART
+    figures = watched(range(first, first + WATCHED_EACH))
     asked = f"{figures['asked what is current']} asked what is current, "
-    figure(f"Members watched, part {part + 1} of {HARD_PARTS}", asked + told(each, figures))
+    figure(f"Members watched, part {part + 1} of {HARD_PARTS}", asked + told(WATCHED_EACH, figures))
 
 
 def _takes_its_own(present: PresentReads) -> int:

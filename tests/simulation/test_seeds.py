@@ -10,10 +10,15 @@ from tests.simulation import seeds
 from tests.simulation.world import World
 
 
-def test_whole_seeds_find_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert seeds.main(["0", "2"]) == 0
+@pytest.mark.parametrize(
+    ("of", "counted"), [((), " commits"), (("--of", "watched"), " asked what is current")]
+)
+def test_whole_seeds_find_nothing(
+    of: tuple[str, ...], counted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert seeds.main(["0", "2", *of]) == 0
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("to 1: ") and " commits" in err
+    assert out == "" and err.startswith("to 1: ") and counted in err
 
 
 def test_a_broken_promise_is_a_line_and_the_rest_goes_on(

@@ -43,6 +43,34 @@ COMES_TOGETHER_SECONDS: Final = 240
 """Virtual ones, from when all is mended: a link that is dead is given up after thirty."""
 LASTS_SECONDS: Final = 1_500
 """Virtual ones, that no world needs."""
+EXPECTED: Final = (
+    "leads no more",
+    "releases nothing",
+    "nobody leads",
+    "etcd does not answer",
+    "was not renewed",
+    "was not answered",
+    "may have been taken",
+    "gave way",
+    "the machine died",
+    "the disk is full",
+    "the last commits were refused",
+    "the next start replays more of the log",
+    "the checkpoint waits for room",
+    "no room on the disk",
+    "this node follows no more",
+    "copied anew",
+    "the copy failed",
+    "a copy was",
+    "held up",
+    "goes by what is agreed since a node was named",
+    "a new lineage begins",
+    "etcd knows less",
+    "does not take the lead",
+    "lacks what was released",
+)
+"""What operators hear of when nodes die, links are cut, disks are full, etcd is lost and older
+copies are put back."""
 
 
 def drawn(seed: int) -> Shape:

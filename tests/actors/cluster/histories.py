@@ -134,6 +134,8 @@ class World:
         etcd = state.etcd
         if not self.may_take(etcd.agreed, name) or etcd.epoch >= self.epochs:
             return
+        if not etcd.epoch and name != NAMES[0]:
+            return  # nobody has led, so all are alike: the same history under other names
         taken = etcd._replace(lead=name, epoch=etcd.epoch + 1)
         if not self.takes(node.promised, taken.epoch) or len(node.log) >= self.frames:
             return

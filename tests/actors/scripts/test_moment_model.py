@@ -25,7 +25,7 @@ IDS = 12
 KEYS = ("*", "a", "[*]", "**")
 WORLDS = 24
 SCRIPTS = 12
-HARD_WORLDS = 1_500
+HARD_WORLDS = 400
 Row = dict[str, Any]
 Rows = dict[int, Row]
 
