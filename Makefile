@@ -98,7 +98,7 @@ test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILE
 	@$(FOR_TESTS)
 	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl debhelper lintian procps systemd systemd-container
 	@command -v go >/dev/null || .ci/packages golang-go
-	$(PYTEST) -m hard --timeout 1800 --dist worksteal $(PYTEST_ARGS)
+	$(PYTEST) -m hard --timeout 1800 --dist loadfile $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))

@@ -26,10 +26,10 @@ gc.disable()  # while tests are collected, which makes a million objects and no 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of `make test-profile`."""
+    """Options of `make test-profile`, and of `make test-hard PYTEST_ARGS=--record-durations`."""
     parser.addoption(
         "--record-durations", action="store_true",
-        help="print what tests took and started, and record the seconds of files for the schedule",
+        help="print what tests took and started, and record their seconds for the schedule",
     )  # fmt: skip
 
 
@@ -41,7 +41,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the tests that workers share."""
-    if hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput"):
+        return
+    if scheduling.is_hard(config):
+        scheduling.longest_hard_first(items, durations.recorded(durations.RECORDED_HARD))
+    else:
         scheduling.longest_first(items, durations.recorded())
 
 
@@ -132,7 +136,9 @@ def pytest_terminal_summary(
     )
     hard = [report for report in reports if "hard" in report.keywords]
     profile = durations.profile(reports) if config.option.record_durations else []
-    if profile:
+    if profile and scheduling.is_hard(config):
+        durations.record_hard(hard)
+    elif profile:
         durations.record(reports)
     for title, lines in (
         ("figures", figures), ("rigs", hard and durations.by_rig(hard)), ("profile", profile),

@@ -10,6 +10,8 @@ from typing import Final, Protocol
 
 RECORDED: Final = Path(__file__).with_name("durations.txt")
 """Seconds of each file in the last recorded run, which order the next one."""
+RECORDED_HARD: Final = Path(__file__).with_name("durations_hard.txt")
+"""Seconds of a hard test by its function, likewise: of those with several parameters the mean."""
 KINDS: Final = ("nodes", "processes", "interpreters", "browsers")
 """Counted starts: a node in the test's process, a process of the command by a fork or with an
 interpreter of its own, a browser."""
@@ -67,7 +69,7 @@ def by_rig(reports: Iterable[Report]) -> list[str]:
 def profile(reports: Sequence[Report], shown: int | None = SHOWN) -> list[str]:
     """Return a table by folder, and one of the functions that start something."""
     folders = _rows(reports, folder_of)
-    functions = _rows(reports, lambda nodeid: nodeid.partition("[")[0])
+    functions = _rows(reports, function_of)
     starting = [(name, row) for name, row in _longest(functions) if row.started]
     total = Row()
     for report in reports:
@@ -83,6 +85,11 @@ def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
+def function_of(nodeid: str) -> str:
+    """Return a test's name without its parameters."""
+    return nodeid.partition("[")[0]
+
+
 def folder_of(nodeid: str) -> str:
     """Return the folder below tests/, of two levels at most, that a test's module lies in."""
     folders = file_of(nodeid).split("/")[:-1]
@@ -91,14 +98,23 @@ def folder_of(nodeid: str) -> str:
 
 def record(reports: Iterable[Report], path: Path = RECORDED) -> None:
     """Write the seconds of each file. Keep those of files that were not run and still exist."""
-    seconds = {file: row.seconds for file, row in _rows(reports, file_of).items()}
-    kept = {file: old for file, old in recorded(path).items() if Path(file).exists()}
-    lines = (f"{took:.1f} {file}\n" for file, took in sorted({**kept, **seconds}.items()))
+    _write({file: row.seconds for file, row in _rows(reports, file_of).items()}, path)
+
+
+def record_hard(reports: Iterable[Report], path: Path = RECORDED_HARD) -> None:
+    """Write the seconds of a test of each function. Keep others as `record` does."""
+    rows = _rows(reports, function_of)
+    _write({name: row.seconds / len(row.tests) for name, row in rows.items()}, path)
+
+
+def _write(seconds: Mapping[str, float], path: Path) -> None:
+    kept = {name: old for name, old in recorded(path).items() if Path(file_of(name)).exists()}
+    lines = (f"{took:.1f} {name}\n" for name, took in sorted({**kept, **seconds}.items()))
     path.write_text("".join(lines))
 
 
 def recorded(path: Path = RECORDED) -> dict[str, float]:
-    """Return the seconds of each file that `record` wrote."""
+    """Return the seconds that were written, by file or by function."""
     pairs = (line.split(" ", 1) for line in path.read_text().splitlines())
     return {name: float(seconds) for seconds, name in pairs}
 

@@ -1,4 +1,5 @@
-"""The order in which workers take files: the longest first, and some never beside each other."""
+"""The order in which workers take files, or hard tests one by one: the longest first, and some
+never beside each other."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ APART = {
 }  # fmt: skip
 """Files that one worker runs one after the other, by the beginnings of their paths: they share a
 browser or the parsed sources, or need several processes at once."""
+SHARING = ("tests/test_compiled.py",)
+"""Files whose hard tests stay together too: they share what takes minutes to make."""
 
 
 def group_of(nodeid: str) -> str:
@@ -28,6 +31,12 @@ def group_of(nodeid: str) -> str:
     path = durations.file_of(nodeid)
     found = (name for name, beginnings in APART.items() if path.startswith(beginnings))
     return next(found, path)
+
+
+def hard_group_of(nodeid: str) -> str:
+    """Return the tests that a hard test stays with: as above, or none."""
+    group = group_of(nodeid)
+    return group if group in APART or group in SHARING else nodeid
 
 
 def longest_first(tests: list[pytest.Item], recorded: Mapping[str, float]) -> None:
@@ -44,12 +53,27 @@ def longest_first(tests: list[pytest.Item], recorded: Mapping[str, float]) -> No
     tests.sort(key=place)
 
 
+def longest_hard_first(tests: list[pytest.Item], recorded: Mapping[str, float]) -> None:
+    """Order hard tests by the seconds recorded of their functions, with those of their groups."""
+    seconds: Counter[str] = Counter()
+    for test in tests:
+        took = recorded.get(durations.function_of(test.nodeid), inf)
+        seconds[hard_group_of(test.nodeid)] += took  # type: ignore[assignment]
+    tests.sort(key=lambda test: -seconds[hard_group_of(test.nodeid)])
+
+
 class WholeGroups(LoadScopeScheduling):  # type: ignore[misc]
     """Hand out whole groups in the order of the tests, each when a worker has nothing left."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:
         config.option.loadscopereorder = False
+        self._group_of = hard_group_of if is_hard(config) else group_of
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid)
+        return self._group_of(nodeid)
+
+
+def is_hard(config: pytest.Config) -> bool:
+    """True if this is a run of the hard tests."""
+    return bool(config.option.markexpr == "hard")

@@ -84,6 +84,24 @@ def test_recorded_seconds_order_the_files_that_workers_take(tmp_path: Path) -> N
     assert [item.nodeid for item in items] == wanted
 
 
+def test_recorded_seconds_order_hard_tests_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "durations_hard.txt"
+    path.write_text("7.0 tests/gone.py::test\n30.0 tests/test_checks.py::z\n")
+    cluster = "tests/reliability/test_cluster.py::test_c"
+    hard = [report("tests/test_checks.py::a[1]", 40), report("tests/test_checks.py::a[2]", 60)]
+    durations.record_hard([*hard, report(cluster, 26)], path)
+    recorded = {cluster: 26.0, "tests/test_checks.py::a": 50.0, "tests/test_checks.py::z": 30.0}
+    assert durations.recorded(path) == recorded
+    wanted = [
+        "tests/test_checks.py::new", f"{cluster}[1]", f"{cluster}[2]",  # these never side by side
+        hard[0].nodeid, hard[1].nodeid, "tests/test_checks.py::z",
+    ]  # fmt: skip
+    items: list[Any] = [SimpleNamespace(nodeid=wanted[number]) for number in (3, 1, 5, 4, 2, 0)]
+    scheduling.longest_hard_first(items, recorded)
+    assert [item.nodeid for item in items] == wanted
+    assert len(set(map(scheduling.hard_group_of, wanted))) == 5
+
+
 @pytest.mark.parametrize("level", ["warning", "error", "critical"])
 def test_unexpected_log_line_is_seen(logbook: Logbook, level: str) -> None:
     getattr(structlog.get_logger(), level)("planted", reason="none")
