@@ -42,8 +42,8 @@ def callers() -> dict[str, list[str]]:
     others = [word for path in SLOWED for word in ("--exclude-path", path)]
     guessed = [word for path in SLOWED[1:] for word in ("--include-path", path)]
     return {
-        "nobody": ["--max-examples", "120"],
-        "owner": [*owner, *others, "--max-examples", "250"],
+        "nobody": ["--max-examples", "30"],
+        "owner": [*owner, *others, "--max-examples", "60"],
         "who guesses": [*owner, *guessed, "--max-examples", "4"],
     }
 
