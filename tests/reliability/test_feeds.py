@@ -165,7 +165,7 @@ async def test_readers_that_come_and_go_hear_every_commit_once(
 @pytest.mark.hard
 @pytest.mark.timeout(900)
 async def test_two_hundred_readers(tmp_path: Path, figure: Figure) -> None:
-    figure("R14 200 feeds", await story(tmp_path, readers=200, lives=10, seed=2))
+    figure("R14 200 feeds", await story(tmp_path, readers=200, lives=6, seed=2))
 
 
 @pytest.mark.hard
