@@ -23,8 +23,10 @@ from tests.reliability.workload import Broken, Promises, Writer
 
 SYNCS: Final = ("fdatasync", "fsync")
 CALLS: Final = ("write", "pwrite64", *SYNCS, "rename", "unlink", "ftruncate", "mkdir")
-EVERY: Final = 4
-"""Of calls that repeat each other, each so manieth is tried, beside the first two and the last."""
+EVERY: Final = 5
+EVERY_FRAME: Final = 2
+"""Of calls that repeat each other one in so many is tried, beside the first two and the last: more
+of those by which frames come into the log."""
 FAULTS: Final = "tiny"
 SCRIPTS: Final = 6
 """From each of the two clients."""
@@ -61,6 +63,11 @@ class Point:
     def is_log_write(self) -> bool:
         """Whether it puts bytes into a segment in use."""
         return self.name == "write" and self.path.startswith("log/")
+
+    @property
+    def is_of_frames(self) -> bool:
+        """True if frames are written or synced by it."""
+        return self.path.startswith("log/") and (self.is_log_sync or self.is_log_write)
 
 
 @dataclass
@@ -181,7 +188,7 @@ def points(calls: Sequence[Call]) -> list[Point]:
 
 def sampled(found: Sequence[Point]) -> list[Point]:
     """Return points of every kind of call on every kind of file: of those that differ by numbers
-    alone, as the writes of one segment and of the next, the first two, each `EVERY`-th and the
+    alone, as the writes of one segment and of the next, the first two, one in `EVERY`, and the
     last."""
     alike: defaultdict[tuple[str, str], list[Point]] = defaultdict(list)
     for point in found:
@@ -189,8 +196,9 @@ def sampled(found: Sequence[Point]) -> list[Point]:
     return [
         point
         for points in alike.values()
+        for every in [EVERY_FRAME if points[0].is_of_frames else EVERY]
         for at, point in enumerate(points)
-        if at < 2 or at % EVERY == 0 or at == len(points) - 1
+        if at < 2 or at % every == 0 or at == len(points) - 1
     ]
 
 
