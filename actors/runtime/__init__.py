@@ -1,28 +1,31 @@
-"""How an actor is run: the only room that knows. Everything else sees messages and replies.
+"""Actor runtime on Pykka: mailboxes, replies, supervision. Other rooms see messages and replies
+only.
 
-Two kinds of actor stand on `pykka.Actor`, made through the three hooks Pykka has for it:
+Two kinds of actor derive from `pykka.Actor`, through the three hooks that Pykka has for it:
 
-- `LoopActor` (loop.py): its mailbox is drained by the event loop, a bounded slice at a time. A
-  handler may return an awaitable (`async def`), and the reply follows it. It is asked and told on
-  the loop's thread only.
-- `ThreadActor` (threads.py): has a thread of its own for work that blocks. It takes all that waits
-  in its mailbox as one batch. What it has to say goes to the loop through `Runtime.cross`.
+- `LoopActor` (loop.py): the event loop drains its mailbox, a bounded slice at a time. A handler may
+  return an awaitable (`async def`), and the reply follows it. Requests and messages to it are sent
+  on the loop's thread only.
+- `ThreadActor` (threads.py): has a thread of its own for blocking work. It takes all waiting
+  messages of its mailbox as one batch. Its results reach the loop through `Runtime.cross`.
 
-`asking.py` has the ways to ask and tell, `actor.py` what both kinds share, `urgent.py` how a thread
-gets the interpreter from a busy loop, `supervision.py` who takes a failed actor's place,
-`replies.py` replies that are heard of without a turn of the loop.
+`asking.py` has the ways to send requests (`ask`) and messages without reply (`tell`); `actor.py`
+the common base; `urgent.py` yields the interpreter lock (GIL) of a busy loop to a waiting thread;
+`supervision.py` restarts failed actors; `replies.py` has futures whose callbacks run without
+another iteration of the loop.
 
 Invariants:
 
-- A mailbox is bounded: what is asked and too much is refused with `Busy` on the sender's side. Stop
-  and what is told are always taken: who tells has nobody to refuse, and tells at most one thing of
-  each that was asked for.
-- Nobody waits for an actor by blocking: `LoopFuture.get` on an unfinished future is an error.
-- A refusal is an answer. Any other exception that nobody waits for is a failure: the actor stops
-  and the node hears of it (`Runtime.failed`). One that somebody waits for is answered, and the node
-  hears of it too (`Runtime.noticed`): an engine that fails ends it.
-- What an actor does by itself may meet a part of the state that can't be read, and so would whoever
-  took its place: it says so (`Runtime.noticed`), leaves that alone for a while, and does the rest.
+- Backpressure: a mailbox is bounded, and a request to a full one is refused with `Busy` on the
+  sender's side. Stop and messages without reply are always accepted: their sender has no caller to
+  refuse, and sends at most one for each request accepted before.
+- No caller blocks on an actor: `LoopFuture.get` on an unfinished future is an error.
+- A refusal is an answer. Any other exception of a message without reply is a failure: the actor
+  stops and the node is notified (`Runtime.failed`). Any other exception of a request is its answer,
+  and the node is notified too (`Runtime.noticed`); a failed engine ends the node.
+- Background work of an actor may meet an unreadable part of the state; a restarted actor would meet
+  it again. The actor reports it (`Runtime.noticed`), skips that part for a while, and does the
+  rest.
 - In simulation (`Scheduler.threads` is false) thread actors are drained on the loop, so that one
   seed decides every interleaving.
 """

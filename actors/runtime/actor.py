@@ -1,4 +1,4 @@
-"""What every actor of a node shares: the runtime, replies, handlers, and how one fails."""
+"""Common base of actors: runtime, replies, handlers, failure."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ log = structlog.get_logger("actors")
 
 @dataclass(frozen=True, slots=True)
 class Stop(Request[None]):
-    """Stop after what came before. The reply comes when the actor is gone."""
+    """Stop after the messages that came before. The reply comes when the actor is gone."""
 
 
 class Runtime:
-    """What every actor of one node shares: where it runs and who hears of its failure.
+    """Shared by all actors of one node: event loop, clock, failure callbacks.
 
-    :param on_failure: called on the loop with the actor and what it failed of, once per actor
-    :param on_error: called on the loop with what a handler raised, other than a refusal, when its
-        asker was told and the actor goes on
+    :param on_failure: called on the loop with the actor and the exception it failed of, once per
+        actor
+    :param on_error: called on the loop with an exception of a handler that is no refusal, when the
+        caller has been answered and the actor goes on
     """
 
     def __init__(
@@ -58,10 +59,9 @@ class Runtime:
         self._crossing_scheduled = False
 
     def cross(self, function: Callable[..., None], *args: Any) -> None:
-        """Have the loop call `function(*args)`; from any thread, in order.
+        """Have the loop call `function(*args)`; thread-safe, in order.
 
-        Many crossings cost one wake-up. A loop that has closed meanwhile has no one left who could
-        be told: the call is dropped.
+        Many crossings cost one wake-up. If the loop has closed meanwhile, the call is dropped.
         """
         self._crossing.append((function, args))
         if self._crossing_scheduled:
@@ -75,8 +75,8 @@ class Runtime:
             self._crossing.clear()
 
     def _arrive(self) -> None:
-        # The flag falls before the queue is read: what is appended from here on is either seen
-        # below or schedules an arrival of its own.
+        # The flag is cleared before the queue is read: a call appended from here on is either seen
+        # below or schedules an arrival of its own. Cleared after, a call could be lost.
         self._crossing_scheduled = False
         crossing = self._crossing
         while crossing:
@@ -88,7 +88,7 @@ class Runtime:
         self.cross(self._on_failure, actor, error)
 
     def noticed(self, where: str, error: BaseException, **fields: object) -> None:
-        """Log an exception that somebody was answered with as a bug, and report it to the node."""
+        """Log an exception that a caller got as an answer as a bug, and report it to the node."""
         log.error("handler failed", where=where, exc_info=error, **fields)
         self.cross(self._on_error, error)
 
@@ -101,7 +101,7 @@ class LoopFuture(pykka.Future[T]):
         self.waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def set(self, value: Any = None) -> None:
-        """Answer; nothing happens when the waiter has gone."""
+        """Answer; no effect when the waiter has gone."""
         if not self.waiter.done():
             self.waiter.set_result(value)
 
@@ -118,7 +118,10 @@ class LoopFuture(pykka.Future[T]):
             self.waiter.set_exception(error)
 
     def get(self, *, timeout: float | None = None) -> T:
-        """The value, if it is there. Waiting here would stop the loop that has to bring it."""
+        """Return the value, if it is there. Waiting here would block the loop that has to bring it.
+
+        :raises RuntimeError: the reply is not there yet
+        """
         if not self.waiter.done():
             raise RuntimeError("await the reply: blocking for it would stop the loop")
         return self.waiter.result()
@@ -131,7 +134,7 @@ Handler = Callable[[Any, Any], Any]
 
 
 def handles(message: type[M]) -> Callable[[Callable[[Any, M], T]], Callable[[Any, M], T]]:
-    """Marks a method as the handler of messages of one type."""
+    """Mark a method as the handler of messages of one type."""
 
     def mark(method: Callable[[Any, M], T]) -> Callable[[Any, M], T]:
         method.__handles__ = message  # type: ignore[attr-defined]
@@ -141,7 +144,7 @@ def handles(message: type[M]) -> Callable[[Callable[[Any, M], T]], Callable[[Any
 
 
 class Actor(pykka.Actor):
-    """What both kinds share: handlers by message type, failure, and the end of a mailbox."""
+    """Common base of loop and thread actors: handlers by message type, failure, end of mailbox."""
 
     handlers: ClassVar[dict[type, Handler]] = {}
     mailbox_limit: ClassVar[int] = limits.MAILBOX
@@ -159,12 +162,12 @@ class Actor(pykka.Actor):
         self.runtime = runtime
 
     def _stopped(self) -> None:
-        """No message is handled after this."""
+        """Mark the actor as stopped: no message is handled after this."""
         pykka.ActorRegistry.unregister(self.actor_ref)
         self.actor_stopped.set()
 
     def _fail(self, error: BaseException) -> None:
-        """Stop because of a bug or a broken part, and say so to the node."""
+        """Stop because of a bug or a broken part, and report it to the node."""
         log.error("actor failed", actor=type(self).__name__, exc_info=error)
         self._stopped()
         self.runtime.failed(self, error)
@@ -178,18 +181,18 @@ class Actor(pykka.Actor):
 
 
 def is_always_taken(envelope: Envelope[Any]) -> bool:
-    """Whether a full mailbox takes it too: a stop, and what is told. Who tells has nobody to
-    refuse, and would leave behind what it came to end."""
+    """True if a full mailbox takes it too: a stop, or a message without reply. Its sender has no
+    caller to refuse, and would leave work unfinished."""
     return envelope.reply_to is None or is_stop(envelope.message)
 
 
 def is_stop(message: object) -> bool:
-    """Whether a message is the actor's last."""
+    """True if a message is the actor's last."""
     return isinstance(message, (Stop, pykka.messages._ActorStop))
 
 
 def refuse(envelope: Envelope[Any]) -> None:
-    """Answer what waited in the mailbox of an actor that has stopped."""
+    """Answer a message that waited in the mailbox of an actor that has stopped."""
     assert isinstance(envelope.reply_to, LoopFuture)
     if is_stop(envelope.message):
         envelope.reply_to.set(None)

@@ -1,4 +1,4 @@
-"""The ways to ask an actor and to tell it something."""
+"""Ways to send an actor a request (`ask`) or a message without reply (`tell`)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ Reply = TypeVar("Reply")
 
 
 def ask(ref: ActorRef[Any], request: Request[Reply]) -> asyncio.Future[Reply]:
-    """Send a request; await what this returns for the reply.
+    """Send a request; await the returned future for the reply.
 
-    Raises what the actor refused with; `Busy` at once when its mailbox is full; `Draining` when it
-    is gone. A waiter that is cancelled leaves the actor's work alone.
+    Cancelling the future leaves the actor's work alone.
+
+    :raises Busy: at once; the mailbox is full
+    :raises Draining: from the future; the actor is gone
+    :raises Refusal: from the future; the actor refused
     """
     future: LoopFuture[Reply] = ref.ask(request, block=False)  # type: ignore[assignment]
     return future.waiter
 
 
 def ask_now(ref: ActorRef[Any], request: Request[Reply]) -> asyncio.Future[Reply]:
-    """As `ask`, but an idle loop actor handles the request before this returns, which saves a turn
-    of the loop or two. For a caller that asks one thing in a turn: a mailbox is what shares the
-    loop between many.
-    """
+    """Like `ask`, but an idle loop actor handles the request before this returns, which saves an
+    iteration of the loop or two. For a caller with one request per iteration: with many, the
+    mailbox shares the loop fairly."""
     try:
         reply = call_now(ref, request)
     except Exception as error:
@@ -47,8 +49,8 @@ def ask_now(ref: ActorRef[Any], request: Request[Reply]) -> asyncio.Future[Reply
 
 
 def call_now(ref: ActorRef[Any], request: Request[Reply]) -> Reply | asyncio.Future[Reply]:
-    """As `ask_now`, but a reply that is there already comes as it is, and a refusal is raised:
-    half of what a short request costs is else the future around its answer."""
+    """Like `ask_now`, but return a reply that is there already as it is, and raise a refusal. The
+    future around the answer would be half of the cost of a short request."""
     inbox = ref.actor_inbox
     if isinstance(inbox, LoopInbox) and not inbox.scheduled:
         return inbox.handle_now(request)  # type: ignore[no-any-return]
@@ -57,7 +59,7 @@ def call_now(ref: ActorRef[Any], request: Request[Reply]) -> Reply | asyncio.Fut
 
 
 def tell_now(ref: ActorRef[Any], message: object) -> None:
-    """As `tell`, to a loop actor, which handles the message before this returns if it is idle."""
+    """Like `tell`, to a loop actor, which handles the message before this returns if it is idle."""
     inbox = ref.actor_inbox
     if isinstance(inbox, LoopInbox) and not inbox.scheduled:
         inbox.take_now(message)
@@ -73,7 +75,7 @@ def tell(ref: ActorRef[Any], message: object) -> None:
 
 
 async def stop(ref: ActorRef[Any]) -> None:
-    """Stop an actor after what is in its mailbox, and wait until it is gone."""
+    """Stop an actor after the messages in its mailbox, and wait until it is gone."""
     if ref.is_alive():
         with suppress(Draining):  # it went by itself meanwhile
             await ask(ref, Stop())

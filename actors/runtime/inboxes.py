@@ -1,7 +1,7 @@
-"""The mailbox of a loop actor, and what is handled past it.
+"""Mailbox of a loop actor, and the fast path around it.
 
-What is asked while nothing waits is handled before the call returns: most of what a short request
-costs would else be its way through the mailbox.
+A request that comes while none waits is handled before the call returns: the way through the
+mailbox would be most of the cost of a short request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from actors.runtime.replies import Reply
 from protocol.errors import Busy, Refusal
 
 AWAITABLE: Final = (CoroutineType, asyncio.Future)
-"""What a handler answers that has no reply yet."""
+"""Types of a handler's result whose reply is yet to come."""
 
 
 class Handles(Protocol):
@@ -29,11 +29,11 @@ class Handles(Protocol):
     runtime: Runtime
     actor_stopped: Event
     following: dict[asyncio.Future[Any], None]
-    """What handlers have promised."""
+    """Unfinished replies of handlers."""
 
     @property
     def handlers(self) -> Mapping[type, Callable[..., Any]]:
-        """By the types of messages."""
+        """Handlers by message type."""
 
     @property
     def mailbox_limit(self) -> int:
@@ -43,24 +43,24 @@ class Handles(Protocol):
         """Handle a message, and see to its reply."""
 
     def follow(self, response: Awaitable[Any], reply_to: LoopFuture[Any]) -> None:
-        """The reply is what the awaitable brings."""
+        """Reply with the result of the awaitable."""
 
     def followed(self, future: asyncio.Future[Any]) -> None:
-        """What a handler promised is there."""
+        """Take note that a handler's awaitable is done."""
 
     def refuse_waiting(self) -> None:
-        """After the end: nothing that waits is handled any more."""
+        """Refuse all waiting messages: the actor has stopped."""
 
 
 class LoopInbox:
-    """Messages of a loop actor, and whether the loop knows that there are some."""
+    """Messages of a loop actor, and whether the loop is scheduled to drain them."""
 
     def __init__(self) -> None:
         self.waiting: deque[Envelope[Any]] = deque()
         self.scheduled = True  # until the actor has started
 
     def bind(self, actor: Handles, drain: Callable[[], None]) -> None:
-        """Say whose messages these are. :param drain: handles a slice of what waits"""
+        """Attach the mailbox to its actor. :param drain: handles a slice of the waiting messages"""
         self._actor = actor
         self._handlers = actor.handlers
         self._limit = actor.mailbox_limit
@@ -70,7 +70,7 @@ class LoopInbox:
         self._monotonic_us = actor.runtime.clock.monotonic_us
 
     def put(self, envelope: Envelope[Any], /) -> None:
-        """Add a message. Raises Busy."""
+        """Add a message. :raises Busy: the mailbox is full"""
         waiting = self.waiting
         if len(waiting) >= self._limit and not is_always_taken(envelope):
             name = type(self._actor).__name__
@@ -81,15 +81,16 @@ class LoopInbox:
             self._loop.call_soon(self._drain)
 
     def get(self) -> Envelope[Any]:
-        """The oldest message."""
+        """Return the oldest message."""
         return self.waiting.popleft()
 
     def empty(self) -> bool:
-        """Whether none waits."""
+        """True if no message waits."""
         return not self.waiting
 
     def slice_ends(self) -> None:
-        """The actor has handled what it does in one turn."""
+        """End a slice of the actor: schedule the next if messages wait, and yield the GIL if a
+        thread needs it."""
         if self.waiting:
             self._loop.call_soon(self._drain)
         else:
@@ -99,17 +100,20 @@ class LoopInbox:
             urgent.give_way(self._monotonic_us())
 
     def handle_now(self, message: Any) -> Any:
-        """Handle one message out of turn. Only while nothing is scheduled, so that messages keep
-        their order: nothing waits then and nothing is being handled. Answers the reply, or its
-        future; raises what the handler does."""
-        self.scheduled = True  # what comes meanwhile waits, from this actor itself too
+        """Handle one message out of turn. Return the reply, or its future; raise the handler's
+        exception.
+
+        Only while no drain is scheduled, so that messages keep their order: none waits then and
+        none is being handled.
+        """
+        self.scheduled = True  # messages that come meanwhile wait, the actor's own too
         try:
             return self._reply(message)
         finally:
             self._out_of_turn_ends()
 
     def take_now(self, message: Any) -> None:
-        """As `handle_now`, for what nobody waits for."""
+        """Like `handle_now`, for a message without reply."""
         self.scheduled = True
         self._actor.receive(Envelope(message))
         self._out_of_turn_ends()
@@ -142,7 +146,7 @@ class LoopInbox:
             actor.follow(response, future)
             return future.waiter
         actor.following[response] = None
-        # What it waits for may have been taken back before it began to: then it is there already.
+        # Its commit may have been rolled back before it began to wait: then it is done already.
         if type(response) is Reply and not response.done():
             response.hear(actor.followed)
         else:

@@ -17,13 +17,14 @@ from protocol.doors import Clock
 from protocol.errors import Refusal, UnknownOutcome
 
 REST_SECONDS: Final = 60.0
-"""So long an actor leaves alone what it does by itself, after it met what can't be read."""
+"""Time that an actor leaves its background work alone after it met an unreadable part of the state.
+"""
 
 
 class Slices:
-    """Long work of a coroutine in slices: for what is no script, and waits for nothing else.
+    """Time slices for long work of a coroutine that is no script and waits for nothing else.
 
-    :param pause: called before others get their turn
+    :param pause: called before each yield to the loop
     """
 
     def __init__(self, clock: Clock, pause: Callable[[], None]) -> None:
@@ -32,7 +33,7 @@ class Slices:
         self._until_us = clock.monotonic_us() + limits.SLICE_US
 
     async def tick(self) -> None:
-        """Give the loop its turn when the slice is used up."""
+        """Yield to the loop when the slice is used up."""
         if self._clock.monotonic_us() >= self._until_us:
             self._pause()
             await asyncio.sleep(0)
@@ -46,10 +47,10 @@ class LoopActor(Actor):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        # In the order they came, which is that of their end: a set's would be another each time.
+        # Ordered by arrival, so that they are ended in that order: a set's order differs each run.
         self.following: dict[asyncio.Future[Any], None] = {}
         self._timers: WeakSet[asyncio.TimerHandle] = WeakSet()
-        """Those set by `after`, as far as the loop holds them."""
+        """Timers set by `after`, as far as the loop holds them."""
         self._monotonic_us = runtime.clock.monotonic_us
         self.actor_inbox.bind(self, self._drain)
 
@@ -61,9 +62,11 @@ class LoopActor(Actor):
         self.runtime.loop.call_soon(self._begin)
 
     def after(self, seconds: float, act: Callable[[], None]) -> asyncio.TimerHandle:
-        """Have something done after so many seconds, unless the actor has ended by then, in
-        whatever way. An actor's timers are set with nothing else: `on_stop` is not called for one
-        that fails, and what fires after it finds nobody."""
+        """Call `act` after a delay, unless the actor has ended by then, in whatever way.
+
+        All timers of an actor are set with this: `on_stop` is not called for an actor that fails,
+        and a timer must not fire after its end.
+        """
         timer = self.runtime.loop.call_later(seconds, act)
         if self.actor_stopped.is_set():
             timer.cancel()
@@ -86,7 +89,7 @@ class LoopActor(Actor):
             self._drain()
 
     def _drain(self) -> None:
-        """Handle a slice of what waits: so many messages, or so much time."""
+        """Handle a slice of the waiting messages, bounded by number and time."""
         inbox = self.actor_inbox
         waiting = inbox.waiting
         now_us = self._monotonic_us
@@ -101,14 +104,16 @@ class LoopActor(Actor):
         inbox.slice_ends()
 
     def followed(self, future: asyncio.Future[Any]) -> None:
-        """What a handler promised is there, and its asker has it already."""
+        """Forget a finished reply, which the caller has already; report an exception that is no
+        refusal."""
         self.following.pop(future, None)
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, Refusal):
             self.runtime.noticed(type(self).__name__, error)
 
     def receive(self, envelope: Envelope[Any]) -> None:
-        """Handle a message, and see to its reply."""
+        """Handle a message, and see to its reply. A message without reply that raises fails the
+        actor."""
         message = envelope.message
         reply_to = envelope.reply_to
         handler = self.handlers.get(type(message))
@@ -138,7 +143,8 @@ class LoopActor(Actor):
         reply_to.fail(error)
 
     def follow(self, response: Awaitable[Any], reply_to: pykka.Future[Any] | None) -> None:
-        """The reply is what the awaitable brings. Strong reference: a task alone is collectable."""
+        """Reply with the result of the awaitable. Keeps a strong reference: a task alone is
+        collectable."""
         future = asyncio.ensure_future(response, loop=self.runtime.loop)
         self.following[future] = None
 
@@ -166,7 +172,8 @@ class LoopActor(Actor):
             self._fail(error)
 
     def refuse_waiting(self) -> None:
-        """After the end: work under way is cancelled and may have happened; what waits has not."""
+        """Refuse all messages after the end. Work under way is cancelled and has an unknown
+        outcome; waiting messages have not been handled."""
         for future in list(self.following):
             if isinstance(future, asyncio.Task):
                 future.cancel()

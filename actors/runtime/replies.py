@@ -1,4 +1,4 @@
-"""Replies that are heard of where they are made."""
+"""Futures whose callbacks run synchronously, where the result is set."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Heard = Callable[[asyncio.Future[Any]], None]
-"""Hears of a reply that is there, or of why there is none."""
+"""Callback of a finished reply, successful or not."""
 
 
 class Reply(asyncio.Future[T]):
-    """A future whose hearers are called where it is answered, failed or cancelled.
+    """A future whose callbacks run where it is answered, failed or cancelled.
 
-    What stands with `add_done_callback`, or awaits it, is called a turn of the loop later. For an
-    answer that is only written out that turn costs more than the writing, and those who were
-    answered together write together only where they all hear of it in one turn.
+    A callback of `add_done_callback`, or an awaiting coroutine, runs an iteration of the loop
+    later. For an answer that is only written out that iteration costs more than the write. Answers
+    of one commit also leave in one write only if all their callbacks run in one iteration.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -25,23 +25,25 @@ class Reply(asyncio.Future[T]):
         self._hearers: list[Heard] = []
 
     def hear(self, heard: Heard) -> None:
-        """Have `heard` called with this when it is done, behind those who asked for that before.
-        What it raises is raised where the answer is set. Only while it is not done."""
+        """Have `heard` called with this future when it is done, after callbacks registered before.
+
+        An exception of it is raised where the result is set. Only while the future is not done.
+        """
         assert not self.done(), "it has been heard of already"
         self._hearers.append(heard)
 
     def set_result(self, result: T, /) -> None:
-        """Answer."""
+        """Set the answer, and run the callbacks."""
         super().set_result(result)
         self._tell()
 
     def set_exception(self, exception: type | BaseException, /) -> None:
-        """Say why there is no answer."""
+        """Fail with an exception, and run the callbacks."""
         super().set_exception(exception)
         self._tell()
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Nobody wants the answer. False: it is there."""
+        """Cancel: the answer is not wanted. Return False if it is there already."""
         cancelled = super().cancel(msg)
         if cancelled:
             self._tell()

@@ -1,4 +1,4 @@
-"""Who takes the place of an actor that failed."""
+"""Supervision: restarts failed actors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ A = TypeVar("A", bound=Actor)
 
 
 class Supervised(Generic[A]):
-    """A place in the node that an actor fills, and that another one fills after it failed.
+    """A place in the node for one actor, filled again by another after it failed.
 
     :param begin: starts an actor for the place
-    :param refoldable: whether a fresh actor may take the place; it may when all the failed one held
-        can be had again from the store. Where it may not, the failure is the node's.
+    :param refoldable: True if a fresh actor may take the place: all that the failed one held can be
+        read again from the store. If False, its failure is that of the node.
     """
 
     RESTARTS = 5
@@ -33,8 +33,8 @@ class Supervised(Generic[A]):
         self.ref = begin()
 
     def restart(self, now_us: int) -> bool:
-        """Fill the place again. False when it must not be any more, or has been too often of
-        late."""
+        """Start another actor in the place. Return False if that is not allowed, or `RESTARTS` took
+        place within `WITHIN_US`."""
         often = (
             len(self._failures_us) == self.RESTARTS
             and now_us - self._failures_us[0] < self.WITHIN_US
@@ -46,7 +46,7 @@ class Supervised(Generic[A]):
         return True
 
     async def stop(self) -> None:
-        """Stop the actor in the place, which nobody fills from now on: one that failed before it
-        stopped is reported a moment later, when whoever took its place would be stopped by none."""
+        """Stop the actor, and leave the place empty from now on. A failure shortly before the stop
+        is reported a moment later; an actor started then would never be stopped."""
         self._is_open = False
         await stop(self.ref)

@@ -23,13 +23,14 @@ class ThreadInbox:
         self._notify: Callable[[], None] | None = None
 
     def bind(self, limit: int, name: str, notify: Callable[[], None] | None) -> None:
-        """`notify` is called for each message when no thread waits for them."""
+        """Attach the mailbox to its actor. :param notify: called for each message when no thread
+        waits"""
         self._limit = limit
         self._name = name
         self._notify = notify
 
     def put(self, envelope: Envelope[Any], /) -> None:
-        """Add a message. Raises Busy."""
+        """Add a message. :raises Busy: the mailbox is full"""
         if self.messages.qsize() >= self._limit and not is_always_taken(envelope):
             raise Busy(f"{self._name} has {self._limit} messages waiting")
         self.messages.put(envelope)
@@ -37,21 +38,21 @@ class ThreadInbox:
             self._notify()
 
     def get(self) -> Envelope[Any]:
-        """The oldest message; waits for one."""
+        """Return the oldest message; block until there is one."""
         return self.messages.get()
 
     def wait(self) -> list[Envelope[Any]]:
-        """All that waits, at least one. Who waits holds nothing of what it was given before: that
-        may have been a password."""
+        """Return all waiting messages; block until there is one. The waiting thread keeps no
+        reference to earlier messages: one may have held a password."""
         first = self.messages.get()
         return [first, *self.take()]
 
     def empty(self) -> bool:
-        """Whether none waits."""
+        """True if no message waits."""
         return self.messages.empty()
 
     def take(self) -> list[Envelope[Any]]:
-        """All that waits, without waiting."""
+        """Return all waiting messages without blocking."""
         taken: list[Envelope[Any]] = []
         try:
             while True:
@@ -61,18 +62,18 @@ class ThreadInbox:
 
 
 class ThreadActor(Actor):
-    """An actor with a thread of its own, for work that blocks.
+    """An actor with a thread of its own, for blocking work.
 
-    Handlers run in the thread. A subclass that gains from seeing all that waits at once overrides
-    `on_batch`.
+    Handlers run in the thread. A subclass that gains from seeing all waiting messages at once
+    overrides `on_batch`.
     """
 
     actor_inbox: ThreadInbox
     gives_way = False
-    """Whether its thread leaves the processor to the others, the loop's above all: for what
-    computes long, and what nobody else waits for."""
+    """True if its thread yields the processor to the others, the loop's above all: for long
+    computations that nothing else waits for."""
     answers: ClassVar[tuple[type[BaseException], ...]] = (Refusal,)
-    """What a request may be answered with that is no bug."""
+    """Exceptions that are legitimate answers to a request; any other is reported as a bug."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -125,8 +126,8 @@ class ThreadActor(Actor):
 
     # --- either way -----------------------------------------------------------------------------
 
-    # A thread ends without a word of what is no `Exception`: `SystemExit` above all. Whoever waits
-    # for the actor would wait for ever, so that each of these takes all there is.
+    # A thread ends silently on an exception that is no `Exception`, `SystemExit` above all. Callers
+    # would wait for ever, so these catch `BaseException`.
 
     def _begin(self) -> None:
         try:
@@ -138,7 +139,7 @@ class ThreadActor(Actor):
             self._end([])
 
     def _handle(self, batch: list[Envelope[Any]]) -> None:
-        """Handle a batch up to a stop in it; what comes after that is refused."""
+        """Handle a batch up to a stop in it; later messages are refused."""
         ending: Envelope[Any] | None = None
         for position, envelope in enumerate(batch):
             if is_stop(envelope.message):
@@ -159,7 +160,8 @@ class ThreadActor(Actor):
             self._end([ending, *late] if ending is not None else batch)
 
     def on_batch(self, batch: list[Envelope[Any]]) -> None:
-        """Handle messages in order, each with its own reply. What it raises fails the actor."""
+        """Handle messages in order, each with its own reply. An exception that leaves it fails the
+        actor."""
         for envelope in batch:
             try:
                 handler = self.handlers.get(type(envelope.message))
@@ -172,7 +174,7 @@ class ThreadActor(Actor):
                 self.refuse(envelope, error)
 
     def reply(self, envelope: Envelope[Any], value: Any) -> None:
-        """Answer one message; nothing happens when nobody waits."""
+        """Answer one message; no effect if it expects no reply."""
         if envelope.reply_to is not None:
             self.runtime.cross(envelope.reply_to.set, value)
 
@@ -187,7 +189,8 @@ class ThreadActor(Actor):
         self.runtime.cross(self._refuse_rest, left)
 
     def _refuse_rest(self, left: list[Envelope[Any]]) -> None:
-        """On the loop, where nobody puts anything into the mailbox of a dead actor any more."""
+        """Refuse the remaining messages. On the loop, where none are added any more to the mailbox
+        of a dead actor."""
         for envelope in left + self.actor_inbox.take():
             if envelope.reply_to is not None:
                 refuse(envelope)
