@@ -1,19 +1,19 @@
-"""Change feeds: who follows a table, from which commit on, and how each of them hears of it.
+"""Change feeds (change data capture): every commit that changed a table, from a cursor on.
 
-A feed is told every commit that changed its table once, whole, and in order, from a position on
-that its reader names. It is of the table, not of the name: what is declared anew under the name is
+A feed delivers every commit that changed its table once, whole, and in order, after a position that
+its reader names. It follows the table, not the name: a table declared later under the same name is
 another.
 
-| file | what it holds |
+| file | contents |
 |---|---|
-| `request.py` | what a feed is asked for, and what a surface has to bring |
-| `pending.py` | waits, where the node does not show yet what a feed is to come after |
-| `actor.py` | lets a feed in: who asks, and whether the position is of this history |
-| `hub.py` | follows the store once for all feeds that have caught up |
-| `feed.py` | one of them: caught up, or reading the log until it is |
-| `pipelines.py` | follows the store once for those that want the same, where that takes work |
-| `views.py` | what feeds that want the same are told, made once for all of them |
-| `before_images.py` | records as they were |
+| `request.py` | the request to open a feed; interfaces that a surface implements |
+| `pending.py` | feeds that wait until the node shows their start |
+| `actor.py` | opens feeds: authorization, check of the position's history |
+| `hub.py` | follows released commits once for all feeds that have caught up |
+| `feed.py` | one feed: caught up, or reading the log until it is |
+| `pipelines.py` | follows commits once for feeds with the same costly filter |
+| `views.py` | commits encoded once for all feeds that want the same |
+| `before_images.py` | before images: records as they were before a change |
 """
 
 from actors.feeds.actor import FeedsActor

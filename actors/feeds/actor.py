@@ -1,4 +1,4 @@
-"""Lets feeds in: who asks, what of, and whether the position that it brings is of this history."""
+"""Opens feeds: authorization, and the check that the position is of this store's history."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from storage.tickets import CommitTicket
 
 
 class _Found(NamedTuple):
-    """What a feed is asked of."""
+    """Catalog entry of a feed's table, with the caller's privileges."""
 
     table: Table
     attributed: bool
-    """Whether who asks may know who changes it and why."""
+    """True if the caller may see the author and the reason of a change."""
     created: int
-    """The commit that declared it."""
+    """Sequence of the commit that declared the table."""
     ticket: CommitTicket
-    """The commit that must be released before anything is told that rests on this."""
+    """The newest commit that this rests on; it must be released before any output."""
 
 
 class FeedsActor(LoopActor):
-    """:param store_id: as callers see it"""
+    """Opens feeds. :param store_id: id of the store, as callers see it"""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class FeedsActor(LoopActor):
 
     @handles(OpenFeed)
     async def open(self, asked: OpenFeed) -> Feed:
-        """A feed that begins to tell; its sink has been told how.
+        """Return a feed that has begun; its sink has been notified (`Sink.opened`).
 
-        :raises BadRequest, UnexpectedToken, TooLarge: of what is asked
+        :raises BadRequest, UnexpectedToken, TooLarge: the request is malformed
         :raises Unknown, NotAllowed: of the table; `detail.created`: the position is older than it
         :raises Diverged: the position is of another history
         :raises LogPruned: the log begins after it
-        :raises StatementTimeout: the node does not show what it is to come after, or the position
-            that it begins at, in time; `detail.seq` is what it shows
+        :raises StatementTimeout: the node does not show the commit to begin after, or the start
+            position, in time; `detail.seq` is the newest that it shows
         :raises Busy: too many feeds are open, or wait to be; or the node does not know enough of
             its cluster's store at the moment
         :raises Draining: the node has no role
@@ -84,10 +84,10 @@ class FeedsActor(LoopActor):
         self._check(asked)
         await self._arrive(asked)
         found, condition, start = await self._judged(asked)
-        # Others ran meanwhile: a right may have come that is not released yet.
+        # Other requests ran meanwhile: the privileges may rest on a commit that can be rolled back.
         while not committer.is_released((now := self._look(asked)).ticket):
             await committer.released_in_time(now.ticket)
-        # From here to its beginning nothing is awaited.
+        # No await from here to `begin`: the position and the privileges stay valid.
         if now.table.id != found.table.id:
             raise Busy(f"table {now.table.path} is being declared anew: ask again")
         self._sessions.check_authenticated(asked.caller)
@@ -100,8 +100,8 @@ class FeedsActor(LoopActor):
         )
         start = Place(newest, epoch) if start is None else start
         began_us = self.runtime.clock.monotonic_us()
-        # Who knows a commit of before the table may have a copy of one that had its name before: it
-        # is refused. Who is told of this one from its first commit on knows nothing yet.
+        # A reader with a position older than the table may hold a copy of an earlier table of that
+        # name, and is refused. A reader from the table's first commit on knows nothing yet.
         known = NOTHING if start.sequence < now.created else start
         view = feeds.view(wanted, table, condition)
         feed = Feed(feeds, asked, view, newest, start, known, began_us)
@@ -121,7 +121,7 @@ class FeedsActor(LoopActor):
 
     @handles(JudgeFeed)
     async def judge(self, message: JudgeFeed) -> None:
-        """Refuse what `open` would refuse, as far as that is known without waiting for a commit.
+        """Refuse a request that `open` would refuse, as far as that is known without waiting.
 
         :raises Refusal: as `open`
         """
@@ -142,7 +142,7 @@ class FeedsActor(LoopActor):
         return found, condition, await self._start(asked, found.created)
 
     def _look(self, asked: OpenFeed) -> _Found:
-        """Judge who asks, of the table as it is now."""
+        """Authorize the caller on the table as it is now."""
         with self._committer.begin_reading() as tx:
             caller, place = asked.caller, (asked.namespace, asked.database)
             table = self._rights.table(tx, caller, place, asked.table, READ)
@@ -150,8 +150,8 @@ class FeedsActor(LoopActor):
             return _Found(table, attributed, catalog.declared_at(tx, table), tx.ticket)
 
     async def _arrive(self, asked: OpenFeed) -> None:
-        """Wait until the node shows what the feed is to come after, and where it begins. Who may
-        do what is judged behind that: what is declared may have yet to come."""
+        """Wait until the node shows the commit to begin after, and the start position.
+        Authorization follows: the declarations it depends on may have yet to arrive."""
         after, start = self._awaited(asked), asked.start or 0
         if after <= self._committer.released_upto:
             return
@@ -170,8 +170,8 @@ class FeedsActor(LoopActor):
         return start if start > after and self._may_come(asked, start) else after
 
     def _may_come(self, asked: OpenFeed, start: int) -> bool:
-        """Whether a position that is not there yet can be one of this history: another node has
-        shown it, and this one is behind."""
+        """True if a position that is not there yet can be one of this history: another node has
+        shown it, and this one lags behind."""
         committer = self._committer
         if asked.store is not None and asked.store != self._store_id:
             return False
@@ -181,7 +181,7 @@ class FeedsActor(LoopActor):
         return asked.epoch is None or asked.epoch >= epoch
 
     async def _start(self, asked: OpenFeed, created: int) -> Place | None:
-        """The commit after which the feed begins; None: the newest."""
+        """Return the commit after which the feed begins; None: the newest."""
         start, reads, newest = asked.start, self._feeds.reads, self._committer.released_upto
         if asked.store is not None and asked.store != self._store_id:
             raise Diverged(
@@ -212,7 +212,7 @@ class FeedsActor(LoopActor):
         return place
 
     async def _place(self, sequence: int) -> Place:
-        """A commit that was released, with its epoch. :raises LogPruned: what follows it is gone"""
+        """Return a released commit with its epoch. :raises LogPruned: its successors are gone"""
         reads = self._feeds.reads
         epoch = await reads.epoch_at(sequence)
         if epoch is None:
@@ -223,16 +223,18 @@ class FeedsActor(LoopActor):
         return Place(sequence, epoch)
 
     def _leads_on(self, asked: OpenFeed, place: Place) -> bool:
-        """Whether a position names a later epoch of this history than its commit is of: the one
-        that the newest commit had when it was told of. An epoch has one leader, which takes nothing
-        back: who holds frames of it has the same before them as all others who do.
+        """True if a position names a later epoch of this history than that of its commit: the epoch
+        of the newest commit when the position was reported.
 
-        Not of an earlier epoch, though the leader of a later one may have told of it: where an
-        operator had a node begin anew with what it had, that commit may be another one's."""
+        An epoch has one leader, which takes nothing back: all holders of its frames agree on all
+        frames before them (Raft log matching, §5.3). An earlier epoch is refused, although the
+        leader of a later one may have reported it. Where an operator had a node start over with its
+        own copy, that commit may be another.
+        """
         if asked.epoch is None or asked.store is None or asked.epoch < place.epoch:
             return False
         return any(reign.epoch == asked.epoch for reign in self._committer.history())
 
     def on_stop(self) -> None:
-        """Its readers come back when there is another."""
+        """End all feeds; their readers reconnect."""
         self._feeds.end_all(Failed("the node's feeds have stopped"))

@@ -1,7 +1,7 @@
 """Before images: records as they were before a change, for feeds that show them or filter by them.
 
-A frame says which commit changed a record before. What that commit made of it stands in that
-commit's frame: in memory, if the record has changed lately, else it is read from the log.
+A frame names the previous commit that changed a record. That commit's frame has the record's
+content: in memory, if the record has changed lately, else read from the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.keys import RECORD_PREFIX_BYTES
 
 
 class Pruned(Enum):
-    """The log no longer has it."""
+    """Marks a before image that the log no longer has."""
 
     PRUNED = "pruned"
 
@@ -27,26 +27,26 @@ class Pruned(Enum):
 PRUNED: Final = Pruned.PRUNED
 
 Fetch = Callable[[int], Frame | None]
-"""The frame of a commit, waited for; None: the log no longer has it."""
+"""Returns the frame of a commit, and blocks until it is there; None: the log no longer has it."""
 
 _OVERHEAD: Final = 200
-"""What one takes beside its bytes, about."""
+"""Memory per image beside its content, about (bytes)."""
 
 
 class BeforeImages:
-    """The newest of them, up to `limits.FEED_IMAGES_BYTES`."""
+    """Cache of the newest before images, up to `limits.FEED_IMAGES_BYTES`."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
-        """By key and commit: feeds that read the log stand at other commits than those that have
+        """By key and commit: feeds that read the log stand at other commits than feeds that have
         caught up."""
         self._bytes = 0
         self._frame: tuple[int, dict[bytes, bytes]] = (0, {})
-        """Of the commit that was read last: what it made of the records of one table. A commit
-        that changes many records mostly finds them where one commit has made them."""
+        """The commit read last, and its versions of the records of one table. The before images of
+        a commit with many changes mostly come from one earlier commit."""
 
     def note(self, change: Change, sequence: int) -> None:
-        """A commit has made this of a record."""
+        """Cache the version of a record that a commit has made."""
         at = change.key, sequence
         if change.fields is None or at in self._kept:
             return
@@ -57,7 +57,7 @@ class BeforeImages:
             self._bytes -= _weight(key, fields)
 
     def before(self, change: Change, fetch: Fetch, tick: Tick) -> bytes | Pruned | None:
-        """A record as it was before a change; None: it was not there."""
+        """Return a record as it was before a change; None: it did not exist."""
         if not change.previous:
             return None
         kept = self._kept.get((change.key, change.previous))

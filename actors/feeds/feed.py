@@ -1,13 +1,13 @@
-"""One feed: caught up with the store, or reading the log until it is.
+"""A feed: caught up with the store, or reading the log until it is.
 
-| it is | its commits come from | until |
+| state | its commits come from | until |
 |---|---|---|
-| BEHIND | the log, as quickly as its reader takes them | it has come to where the hub is → LIVE |
-| LIVE | the hub, or its view's line | there is a long one → BEHIND; no room for one → OVER |
+| BEHIND | the log, as fast as its reader takes them | it reaches the hub's position → LIVE |
+| LIVE | the hub, or its view's pipeline | a long commit → BEHIND; reader too slow → OVER |
 | OVER | – | – |
 
-While it reads the log it holds what a reader has not taken back to one part, and keeps the log from
-being pruned before it, for a while (`limits.LOG_PIN_SECONDS`).
+While it reads the log, it buffers at most one part beyond the reader's pace (backpressure). It pins
+the log there against pruning for a while (`limits.LOG_PIN_SECONDS`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """See the table at the head of this file."""
+    """States of a feed; the table in the module's docstring has the transitions."""
 
     BEHIND = auto()
     LIVE = auto()
@@ -40,11 +40,11 @@ class State(Enum):
 
 
 class Feed:
-    """Made by `actor.py`, which has judged who asks.
+    """An open feed. Made by `actor.py`, after authorization.
 
-    :param judged: the newest commit that its rights were judged at
-    :param start: what it is told comes after this one
-    :param known: what its reader is told of where it begins
+    :param judged: the newest commit at which its privileges were checked
+    :param start: the feed delivers commits after this one
+    :param known: the position where it begins, as reported to its reader
     """
 
     def __init__(
@@ -69,32 +69,33 @@ class Feed:
         self._place = start
         self._begins = start, known
         self._caught_up = False
-        """Whether it was ever LIVE."""
+        """True if it was LIVE at least once."""
         self._reading: Turn | None = None
 
     @property
     def place(self) -> Place:
-        """The last commit that it has told whole."""
+        """The cursor: the last commit delivered whole."""
         if self.state is State.LIVE:
-            # In the midst of a commit some have been told of it already.
+            # In the midst of a commit some feeds are ahead of the hub: they have it already.
             return max(self._place, self._hub.place_of(self.view))
         return self._place
 
     @property
     def position(self) -> int:
-        """The sequence of that one."""
+        """Sequence of the last commit delivered whole."""
         return self.place.sequence
 
     @property
     def known(self) -> Place:
-        """As its reader is told of it: what it can come back with."""
+        """The cursor as its reader knows it: the position to resume from."""
         place, (start, known) = self.place, self._begins
         return known if place == start else place
 
-    # --- what ends it -----------------------------------------------------------------------------
+    # --- end ----------------------------------------------------------------------------------------
 
     def end(self, why: Refusal) -> bool:
-        """Tell the reader why, and tell nothing more. False: it was over already."""
+        """Report the reason to the reader, and deliver nothing more. Return False if it was over
+        already."""
         if self.state is State.OVER:
             return False
         place = self.known
@@ -104,7 +105,7 @@ class Feed:
         return True
 
     def close(self) -> None:
-        """The reader is gone."""
+        """Close the feed: the reader is gone."""
         if self.state is not State.OVER:
             self._leave()
             self._hub.ended(self, None)
@@ -117,9 +118,10 @@ class Feed:
             self._reading = None
 
     def judge(self, standing: Standing | None) -> None:
-        """Its user is another now: end it, or tell what the user may know.
+        """Check the privileges again after a change of its user: end the feed, or adjust the
+        details that the user may see.
 
-        :param standing: None: there is no such user any more
+        :param standing: None: the user no longer exists
         """
         table = self.view.table
         if standing is None:
@@ -133,14 +135,14 @@ class Feed:
         self._hub.attribute(self, standing.holds(table) >= INFO)
 
     def drop(self) -> None:
-        """Its table is no more: what is declared under the name after that is another."""
+        """End the feed: its table was dropped. A table declared later under the name is another."""
         path = self.view.table.path
         self.end(Unknown(f"table {path} was dropped", kind="table", name=path))
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- delivery ---------------------------------------------------------------------------------
 
     def tell(self, data: bytes, place: Place) -> None:
-        """LIVE: a commit, or how far the store has come."""
+        """LIVE: send a commit, or the progress of the store."""
         sink, before = self.sink, self._place
         if sink.waiting > limits.FEED_BEHIND_BYTES:
             self.end(TooSlow(f"the reader did not keep up: {sink.waiting} bytes wait for it"))
@@ -153,20 +155,20 @@ class Feed:
             self.end(refusal)
 
     def beat(self) -> None:
-        """Say how far it has come; a reader who takes nothing need not be told."""
+        """Send the progress, unless output waits: a slow reader needs no heartbeat."""
         if not self.sink.waiting:
             self.tell(self.sink.form.beat(self.known), self.place)
 
     def fall_behind(self, place: Place) -> None:
-        """Read what comes after a commit from the log."""
+        """Switch to BEHIND: read the commits after `place` from the log."""
         assert self.state is State.LIVE, "who is behind falls no further"
         self.state, self._place = State.BEHIND, place
 
     # --- reading the log --------------------------------------------------------------------------
 
     def read(self, turn: Turn) -> None:
-        """Tell what the log holds until that is all; inside a turn of its own. What it raises has
-        ended it."""
+        """Deliver from the log until caught up; inside a fiber of its own. An exception has ended
+        the feed."""
         self._reading = turn
         pin = self._hub.reads.pin(self._place.sequence + 1)
         try:
@@ -182,18 +184,19 @@ class Feed:
                         self.drop()
                         return
                 pin.move(self._place.sequence + 1)
-                # Behind its reader it stays: who has caught up waits for nobody.
+                # A slow reader stays BEHIND: LIVE feeds are not throttled.
                 self._keep_pace(turn)
         finally:
             pin.release()
-            self.view.forget()  # who still goes through a commit makes it anew, once
+            self.view.forget()  # another feed in a long commit encodes its parts again, once
             self._reading = None
         if not self._caught_up:
             self._caught_up = True
             self.tell(self.sink.form.caught_up(self.known), self.place)
 
     def _tell_short(self, commit: Commit, turn: Turn) -> Parts:
-        """Tell a commit that goes into one message; of another the parts, which are to be told."""
+        """Deliver a commit that fits into one message; for a longer one return the parts still to
+        send."""
         hub, view, tick = self._hub, self.view, turn.tick
         images, fetch = hub.images, hub.fetcher(turn)
         data = view.told(commit, images, fetch, tick)
@@ -218,15 +221,15 @@ class Feed:
         self.sink.send(data)
 
     def _keep_pace(self, turn: Turn) -> None:
-        """Wait until the reader takes more."""
+        """Backpressure: wait until the reader takes more."""
         while not self.sink.ready:
             self.sink.when_ready(turn.wake)
             turn.park()
 
-    # --- for those who look -----------------------------------------------------------------------
+    # --- INFO FOR RUNNING -------------------------------------------------------------------------
 
     def info(self, now_us: int) -> dict[str, Value]:
-        """What INFO FOR RUNNING says of it."""
+        """Return the row of INFO FOR RUNNING."""
         asked, caller = self.asked, self.caller
         return described(
             Origin.of(self.request, caller),

@@ -1,21 +1,21 @@
-"""The hub: follows the store once for all feeds, and knows them all.
+"""Hub: registry of all feeds; follows released commits once for all of them.
 
-It takes released frames from the tail of the commit door, decodes each once, and has the views of
-the tables that it changed tell the feeds that have caught up. As long as nobody follows a table it
-follows nothing and costs nothing.
+It takes released frames from the tail of the commit pipeline and decodes each once. The views of
+the changed tables encode it for the feeds that have caught up. Without feeds it follows nothing and
+costs nothing.
 
 Invariants:
 
-- `position` is the last commit that it has gone through whole. A feed that is LIVE has told all up
-  to there; one joins only between two commits, and only at `position`. So no feed misses a commit
-  or tells one twice, however it came there.
-- What takes long for some feeds makes no other late: nothing is computed in the hub's own turn but
-  what is the same for all who follow a table as it is. Filters, and records as they were, are for
-  lines (`pipelines.py`), which have turns of their own.
-- It follows as long as there are feeds, in one turn: where the last one ends in the midst of that,
-  the turn takes nothing more, for all that it knew is forgotten by then.
-- Rights are judged in the order of the commits: a feed whose user loses its right in a commit tells
-  nothing of that one and of what follows.
+- `position` is the last commit processed whole. A LIVE feed has delivered all up to it. A feed
+  joins only between two commits, and only at `position`. So no feed misses a commit or delivers one
+  twice, whether it came from the log or live.
+- Costly work for some feeds delays no other: the hub's own fiber computes only things that all
+  followers of an unfiltered table share. Filters and before images are for pipelines
+  (`pipelines.py`), which have fibers of their own.
+- It follows as long as there are feeds, in one fiber. Where the last feed ends in the midst of a
+  commit, the fiber takes nothing more: all that it knew is forgotten by then.
+- Privileges are checked in the order of the commits: a feed whose user loses its privilege in a
+  commit delivers neither that commit nor later ones.
 """
 
 from __future__ import annotations
@@ -62,22 +62,23 @@ from storage.feeds import Commit
 from storage.frames import Frame
 
 TAKEN_BYTES: Final = 256 * limits.KIB
-"""Taken from the tail at once."""
+"""Bytes taken from the tail at once."""
 READ_BYTES: Final = limits.MIB
-"""Read from the log at once."""
+"""Bytes read from the log at once."""
 ENDS: Final = (SessionEnded, NotAllowed, Unknown, TooSlow, LogPruned, Draining)
-"""What mostly ends a feed: counted from the beginning, so that a first one shows as a change."""
+"""Usual reasons for the end of a feed. Their counters start at 0, so that a first one shows as a
+change."""
 SHORT_KEPT: Final = 16
 LONG_KEPT: Final = 1
-"""Decoded commits that are kept, of up to `limits.FEED_PART_BYTES` and longer."""
+"""Decoded commits kept: of up to `limits.FEED_PART_BYTES`, and longer ones."""
 Decoded = dict[int, tuple[Commit, frozenset[bytes]]]
-"""Commits by their sequences, and the prefixes of the tables that were looked for in each."""
+"""Decoded commits by sequence, with the tables' prefixes that each was searched for."""
 BUCKETS: Final = limits.FEED_BEAT_SECONDS
-"""The feeds are told of time in so many parts, one each second."""
+"""Groups of feeds for heartbeats; one group each second."""
 
 
 class Feeds:
-    """See the head of the file."""
+    """Registry of all feeds; decodes and dispatches released commits."""
 
     def __init__(
         self,
@@ -95,41 +96,41 @@ class Feeds:
         self._sessions = sessions
         self._running = running
         self._turns = Turns(runtime.loop, runtime.clock)
-        """Of the feeds that read the log. The hub's own work does not queue among them."""
+        """Scheduler of feeds that read the log. The hub's own work does not queue among them."""
         self._hub_turns = Turns(runtime.loop, runtime.clock)
         self._views: dict[Wanted, View] = {}
         self._used: Counter[Wanted] = Counter()
-        """How many feeds each view has."""
+        """Number of feeds of each view."""
         self._lines: dict[Wanted, Pipeline] = {}
-        """Of those views whose changes take work to tell."""
+        """Pipelines of the views whose changes are costly to encode."""
         self._due: list[Pipeline] = []
-        """Those that the present commit is for."""
+        """Pipelines that the present commit is for."""
         self._prefixes: frozenset[bytes] = frozenset()
-        """Of the tables that they are of."""
+        """Prefixes of the tables that are followed."""
         self._of_table: dict[bytes, dict[Wanted, dict[Feed, None]]] = {}
-        """The feeds that are LIVE, by the prefix of their table's records and by view."""
+        """LIVE feeds, by the prefix of their table's records and by view."""
         self._feeds: dict[Feed, None] = {}
         self._of_user: dict[str, dict[Feed, None]] = {}
         self._buckets: list[dict[Feed, None]] = [{} for _ in range(BUCKETS)]
         self._bucket = 0
         self.place = Place(0, 0)
         self._passing = False
-        """Whether it is in the midst of a commit."""
+        """True in the midst of a commit."""
         self._follower: Follower | None = None
         self._turn: Turn | None = None
-        """Of the work on what was released; None: there is none."""
+        """Fiber that processes released commits; None: there is none."""
         self._joining: list[Turn] = []
-        """Feeds that wait for the end of a commit."""
+        """Fibers of feeds that wait for the end of a commit."""
         self._short: Decoded = {}
-        """Those decoded last: feeds that each read them for themselves do so together."""
+        """Commits decoded last: feeds that each read the log share them."""
         self._long: Decoded = {}
-        """The same of long ones, which feeds go through at their readers' pace."""
+        """The same for long commits, which feeds go through at their readers' pace."""
         self.images = BeforeImages()
         self.opened = 0
         self.told = 0
-        """Commits told, counted once for each feed."""
+        """Commits delivered, counted once for each feed."""
         self.ends: Counter[str] = Counter({code.__name__: 0 for code in ENDS})
-        """Feeds that the node has ended, by the code of the reason."""
+        """Feeds ended by the node, by error code."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -137,13 +138,13 @@ class Feeds:
 
     @property
     def position(self) -> int:
-        """The sequence of the last commit that it has gone through whole."""
+        """Sequence of the last commit processed whole."""
         return self.place.sequence
 
     # --- feeds come and go ------------------------------------------------------------------------
 
     def begin(self, feed: Feed) -> None:
-        """A feed has been let in: have it read what it lacks."""
+        """Add a feed, and have it read the log up to now."""
         if not self._feeds:
             released = self._committer.released_upto
             self._follow(Place(released, self._committer.ledger.epoch_at(released)))
@@ -157,7 +158,7 @@ class Feeds:
         self._have_read(feed)
 
     def check_room(self, user: str, where: str | None) -> None:
-        """:raises Busy: as many are open as may be, or this user's have as many filters"""
+        """:raises Busy: the limit of open feeds, or of this user's filters, is reached"""
         mine, every = self._of_user.get(user, {}), len(self._feeds)
         if not fits(len(mine), 1, every, limits.FEEDS, limits.FEEDS_OF_OTHERS):
             raise Busy(f"too many feeds are open: {every}, {len(mine)} of them by {user}")
@@ -167,9 +168,9 @@ class Feeds:
                 raise Busy(f"feeds of one user have at most {limits.USER_FILTERS} filters")
 
     def ended(self, feed: Feed, code: str | None) -> None:
-        """A feed is over.
+        """Remove a feed that is over.
 
-        :param code: why the node has ended it; None: its reader has
+        :param code: error code, if the node has ended it; None: its reader has
         """
         del self._feeds[feed]
         mine = self._of_user[feed.caller.user]
@@ -192,7 +193,7 @@ class Feeds:
             feed.end(why)
 
     def view(self, wanted: Wanted, table: Table, condition: Filter | None) -> View:
-        """What feeds that want this are told; for one that `begin`s at once."""
+        """Return the view for feeds with these parameters. The caller `begin`s its feed at once."""
         return self._views.get(wanted) or View(wanted, table, condition)
 
     def _enter(self, view: View) -> None:
@@ -227,7 +228,7 @@ class Feeds:
         self._of_table.setdefault(wanted.prefix, {}).setdefault(wanted, {})[feed] = None
 
     def attribute(self, feed: Feed, attributed: bool) -> None:
-        """Tell a feed's reader who changes something and why, or don't any more."""
+        """Show a feed's reader the author and the reason of changes, or hide them from now on."""
         view = feed.view
         if view.wanted.attributed is attributed:
             return
@@ -239,7 +240,7 @@ class Feeds:
         self._leave(view)
         if feed.state is not State.LIVE:
             return
-        if view.looks_back:  # one line may have come further than the other
+        if view.looks_back:  # the pipelines of the two views may differ in position
             feed.fall_behind(place)
             self._have_read(feed)
         else:
@@ -264,8 +265,8 @@ class Feeds:
         self._soon(feed.caller.user, work)
 
     def _soon(self, user: str, work: Callable[[Turn], None]) -> None:
-        """Start work in a turn of its own. Soon: a turn is made on the loop, and this may be called
-        in one."""
+        """Start work in a fiber of its own. Not at once: fibers are made on the loop, and this may
+        be called inside one."""
 
         def begin() -> None:
             turn = Turn(self._turns, user)
@@ -274,11 +275,11 @@ class Feeds:
         self._runtime.loop.call_soon(begin)
 
     def noticed(self, error: Exception) -> None:
-        """A line has failed."""
+        """Report a failed pipeline."""
         self._runtime.noticed("feeds", error)
 
     def take_in(self, feed: Feed, turn: Turn) -> bool:
-        """Have a feed that has read all there is hear what comes. False: there is more to read."""
+        """Make a feed LIVE that has read the whole log. Return False if there is more to read."""
         assert feed.state is State.BEHIND, "who is over is nobody to be told"
         line, position = self._lines.get(feed.view.wanted), self.place_of(feed.view).sequence
         if feed.position < position:
@@ -295,14 +296,14 @@ class Feeds:
         return True
 
     def place_of(self, view: View) -> Place:
-        """The last commit that feeds of a view which have caught up were all told of."""
+        """Return the last commit delivered to all feeds of a view that have caught up."""
         line = self._lines.get(view.wanted)
         return self.place if line is None else line.place
 
     def after(self, position: int, turn: Turn) -> Iterator[Commit]:
-        """The commits after one, up to where the hub stands or not as far.
+        """Yield the commits after a position, at most up to the hub's.
 
-        :raises LogPruned: the log has begun later meanwhile
+        :raises LogPruned: the log begins later by now
         """
         upto = self.position
         if position >= upto:
@@ -310,15 +311,15 @@ class Feeds:
         frames = deque(turn.wait(self.reads.frames(position, upto, READ_BYTES)))
         while frames:
             turn.tick()
-            yield self._commit(frames.popleft(), turn)  # and is held by nobody here meanwhile
+            yield self._commit(frames.popleft(), turn)  # no reference is kept here: it may be large
 
     def commit(self, sequence: int, turn: Turn) -> Commit:
-        """A commit that has been told in part. :raises LogPruned: the log no longer has it"""
+        """Return a commit delivered in part. :raises LogPruned: the log no longer has it"""
         known = self._known(self._long, sequence)
         return known or self._commit(turn.wait(self.reads.frame(sequence)), turn)
 
     def fetcher(self, turn: Turn) -> Callable[[int], Frame | None]:
-        """What reads one commit of the log, for a view."""
+        """Return a function that reads one commit of the log, for a view."""
 
         def fetch(sequence: int) -> Frame | None:
             try:
@@ -335,7 +336,7 @@ class Feeds:
         self._woken()
 
     def _rest(self) -> None:
-        """Nobody follows anything."""
+        """Stop following: no feed is left."""
         if self._follower is not None:
             self._follower.leave()
             self._follower = None
@@ -392,7 +393,7 @@ class Feeds:
                 turn.tick()
 
     def _take(self, turn: Turn) -> list[Frame]:
-        """What comes next, mostly from memory. Nothing: the tail will wake it."""
+        """Return the next frames, mostly from memory. Empty: the tail will wake it."""
         try:
             if self._follower is None:
                 self._follower = self._committer.tail.follow(self.position, self._woken)
@@ -403,7 +404,7 @@ class Feeds:
         return turn.wait(self.reads.frames(self.position, upto, READ_BYTES))
 
     def _pass(self, frame: Frame, turn: Turn) -> None:
-        """Tell one commit to the feeds that have caught up."""
+        """Deliver one commit to the feeds that have caught up."""
         commit = self._commit(frame, turn)
         for name, row in commit.users.items():
             self._judge(commit.sequence, name, row)
@@ -419,9 +420,9 @@ class Feeds:
         for wanted in list(self._of_table.get(prefix, ())):
             view = self._views.get(wanted)
             if view is None:
-                continue  # its last feed went with another's table
+                continue  # its last feed ended while another was dropped
             if view.looks_back:
-                self._due.append(self._lines[wanted])  # when it has told what came before
+                self._due.append(self._lines[wanted])  # it drops them after the earlier commits
             else:
                 for feed in self.live(view):
                     feed.drop()
@@ -440,7 +441,7 @@ class Feeds:
         for wanted in list(self._of_table[prefix]):
             view = self._views.get(wanted)
             if view is None:
-                continue  # its last feed went while another view was told
+                continue  # its last feed ended while another view was served
             if view.looks_back:
                 self._due.append(self._lines[wanted])
                 continue
@@ -449,14 +450,14 @@ class Feeds:
                 self.pass_on(data, view, Place(commit.sequence, commit.epoch), turn)
 
     def pass_on(self, data: bytes | Long, view: View, place: Place, turn: Turn) -> None:
-        """Tell a commit to the feeds of a view that have caught up."""
+        """Deliver an encoded commit to the LIVE feeds of a view."""
         for feed in self.live(view):
-            # While another was told it went, or came to be told by another view. It may even have
-            # come back from there: with this commit, and with later ones.
+            # During delivery to another feed it may have ended, or moved to another view. It may
+            # even have come back from there: with this commit delivered, and with later ones.
             if feed.state is not State.LIVE or feed.view is not view or feed.place >= place:
                 continue
             if data is LONG:
-                # Each at its reader's pace: what is told may be many times what may wait.
+                # Each at its reader's pace: the output may be many times the limit of its buffer.
                 told = feed.place
                 self._detach(feed)
                 feed.fall_behind(told)
@@ -467,7 +468,7 @@ class Feeds:
             turn.tick()
 
     def live(self, view: View) -> list[Feed]:
-        """Those of its feeds that have caught up."""
+        """Return the feeds of a view that have caught up."""
         return list(self._of_table.get(view.wanted.prefix, {}).get(view.wanted, ()))
 
     def _commit(self, frame: Frame, turn: Turn) -> Commit:
@@ -484,7 +485,7 @@ class Feeds:
         return commit
 
     def _known(self, decoded: Decoded, sequence: int) -> Commit | None:
-        """A commit that was decoded already, for all the tables that are followed now."""
+        """Return a commit decoded already, if it was decoded for all tables followed now."""
         found = decoded.get(sequence)
         return found[0] if found is not None and self._prefixes <= found[1] else None
 
@@ -494,8 +495,8 @@ class Feeds:
         self._timer = self._runtime.loop.call_later(1, self.beat)
 
     def beat(self) -> None:
-        """A part of the feeds: their sessions go on as long as they do, and their readers hear how
-        far the store has come."""
+        """Send heartbeats to one group of feeds: keep their sessions alive, and report the store's
+        progress."""
         self._beat_later()
         self._bucket = (self._bucket + 1) % BUCKETS
         for feed in list(self._buckets[self._bucket]):
@@ -508,4 +509,4 @@ class Feeds:
 
 
 def _nothing() -> None:
-    """Nothing has to be done before the loop gets its turn."""
+    """Callback before a yield: nothing to do."""

@@ -1,4 +1,4 @@
-"""Pending feeds: asked for where the node does not show yet what they are to begin after."""
+"""Pending feeds: requested to begin after a commit that the node does not show yet."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from protocol.values import Value
 
 
 async def arrived(asked: OpenFeed, upto: int, committer: Committer, running: Running) -> None:
-    """Done once the node shows a sequence. Meanwhile it is seen, ends with its session, and can be
-    killed.
+    """Wait until the node shows a sequence. Meanwhile the feed is listed in INFO FOR RUNNING, ends
+    with its session, and can be killed.
 
-    :raises StatementTimeout: it does not in time
-    :raises Busy: as many wait as may
-    :raises Refusal: somebody has ended it
+    :raises StatementTimeout: the sequence is not shown in time
+    :raises Busy: the limit of waiting requests is reached
+    :raises Refusal: it was ended meanwhile
     """
     if upto <= committer.released_upto:
         return
@@ -43,7 +43,7 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, running: Run
 
 
 class _Arriving:
-    """One of them."""
+    """A feed that waits for its start."""
 
     def __init__(self, asked: OpenFeed, began_us: int) -> None:
         self._asked = asked
@@ -54,28 +54,28 @@ class _Arriving:
 
     @property
     def request(self) -> str:
-        """Names it, as KILL does."""
+        """Id of the request, for KILL."""
         return self._asked.request
 
     def wake(self) -> None:
-        """The node shows it."""
+        """End the wait: the node shows the sequence."""
         if not self.shown.done():
             self.shown.set_result(None)
 
     def out_of_time(self) -> None:
-        """It does not."""
+        """Fail the wait: the sequence was not shown in time."""
         if not self.shown.done():
             self.shown.set_exception(TimeoutError())
 
     def end(self, why: Refusal) -> bool:
-        """Wait no more. False: it does not anyway."""
+        """End the wait with a refusal. Return False if it is over already."""
         if self.shown.done():
             return False
         self.shown.set_exception(why)
         return True
 
     def info(self, now_us: int) -> dict[str, Value]:
-        """What INFO FOR RUNNING says of it."""
+        """Return the row of INFO FOR RUNNING."""
         asked, caller = self._asked, self.caller
         return described(
             Origin.of(self.request, caller),

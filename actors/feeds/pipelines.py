@@ -1,10 +1,10 @@
-"""A pipeline goes through the commits for all feeds of one view whose changes take work to tell, a
-filter that is judged or records as they were, so that the hub makes nobody wait for that and each
-commit is read and judged once for all of them.
+"""Pipelines: process commits for all feeds of one view with a filter or before images.
 
-Invariants are the hub's: `position` is the last commit that it has gone through whole, and a feed
-joins only between two commits, and only there. A line that has nothing to do stands where the hub
-stands.
+Such work does not hold up the hub, and each commit is read and evaluated once for all feeds of the
+view.
+
+Invariants are the hub's: `position` is the last commit processed whole; a feed joins only between
+two commits, and only there. The position of an idle pipeline is that of the hub.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Pipeline:
-    """:param start: starts work in a turn of its own, soon"""
+    """Processes commits for one view. :param start: starts work soon in a fiber of its own"""
 
     def __init__(
         self, hub: Feeds, view: View, start: Callable[[Callable[[Turn], None]], None]
@@ -32,40 +32,40 @@ class Pipeline:
         self._view = view
         self._start = start
         self._place: Place | None = None
-        """None: it has nothing to do."""
+        """None while it is idle."""
         self._turn: Turn | None = None
         self._joining: list[Turn] = []
-        """Feeds that wait for the end of a commit."""
+        """Fibers of feeds that wait for the end of a commit."""
         self._closed = False
         self.passing = False
-        """Whether it is in the midst of a commit."""
+        """True in the midst of a commit."""
 
     @property
     def place(self) -> Place:
-        """The last commit that it has gone through whole."""
+        """The last commit processed whole."""
         return self._hub.place if self._place is None else self._place
 
     @property
     def position(self) -> int:
-        """The sequence of that one."""
+        """Sequence of the last commit processed whole."""
         return self.place.sequence
 
     def join(self, turn: Turn) -> None:
-        """Have a feed wait for the end of a commit."""
+        """Have a feed's fiber wait for the end of a commit."""
         self._joining.append(turn)
         turn.park()
 
     def go_on(self, place: Place) -> None:
-        """The hub has gone through a commit that this one has to tell of.
+        """Start on a commit that the hub has processed and this pipeline has to deliver.
 
-        :param place: where the hub stood before
+        :param place: the hub's position before that commit
         """
         if self._place is None:
             self._place = place
             self._start(self._run)
 
     def close(self) -> None:
-        """Its last feed is gone."""
+        """Close the pipeline: its last feed is gone."""
         self._closed = True
         if self._turn is not None:
             self._turn.cancel()

@@ -1,5 +1,4 @@
-"""The request to open a feed, and what the surface brings that asks: the form in which its reader
-is told, and the way there."""
+"""Request to open a feed, with the interfaces of the surface that asks: encoding and transport."""
 
 from __future__ import annotations
 
@@ -15,93 +14,94 @@ Action = Literal["create", "update", "delete"]
 ACTIONS: Final[tuple[Action, ...]] = ("create", "update", "delete")
 
 Missing = Literal["pruned", "omitted"]
-"""Why a record as it was is not shown: the log no longer has it, or it is too large."""
+"""Reason why a before image is not shown: the log no longer has it, or it is too large."""
 
 
 class Place(NamedTuple):
-    """Where a feed has come to: with the store's id it is a position."""
+    """Cursor of a feed; with the store's id it is a position."""
 
     sequence: int
     epoch: int
-    """In which that commit was written."""
+    """Leader epoch in which that commit was written."""
 
 
 NOTHING: Final = Place(0, 0)
-"""Where somebody stands who knows nothing of a table: before all that the log holds."""
+"""Cursor of a reader that knows nothing of a table: before all that the log holds."""
 
 
 class Opened(NamedTuple):
-    """How a feed begins."""
+    """Parameters of a feed that has begun, as reported to its reader."""
 
     seq: int
-    """The newest commit that the node shows."""
+    """Sequence of the newest commit that the node shows."""
     start: int
-    """What is told comes after this one; 0: the reader knows nothing yet, and the log holds all."""
+    """Sequence after which the feed begins; 0: the reader knows nothing yet, and the log holds all.
+    """
     start_epoch: int
-    """The epoch of that one; of 0 it is 0."""
+    """Epoch of `start`; 0 for 0."""
     begins: int
-    """The first commit that the log holds."""
+    """Sequence of the first commit that the log holds."""
     table: str
     created: int
-    """The commit that declared the table."""
+    """Sequence of the commit that declared the table."""
     store: str
-    """The id of the store, which comes back with a position."""
+    """Id of the store; a reader sends it back with a position."""
     epoch: int
-    """Of the newest commit."""
+    """Epoch of the newest commit."""
 
 
 class Change(NamedTuple):
-    """What became of one record, as a feed is to tell it."""
+    """Change of one record, as a feed delivers it."""
 
     action: Action
     id: RecordId
     fields: bytes | None
-    """Packed, without the id; None: it is no more, or not among what is let through."""
+    """Packed, without the id; None: the record is deleted, or no longer passes the filter."""
     before: bytes | None
-    """As it was, when that is asked for; None: it was not there, or it is not shown."""
+    """Before image, where requested; None: the record did not exist, or is not shown."""
     missing: Missing | None
     shows_before: bool
-    """Whether that is asked for."""
+    """True if the before image was requested."""
 
 
 class Head(NamedTuple):
-    """What a feed tells of a commit beside its changes."""
+    """Data of a commit that a feed delivers beside its changes."""
 
     place: Place
     time: int
-    """Log time, microseconds since 1970."""
+    """Log time, µs since 1970."""
     by: str | None
-    """None to whom may not know."""
+    """Author; None for a reader without the privilege to see it."""
     reason: str | None
 
 
 class Part(NamedTuple):
-    """Which part of a commit."""
+    """Number of a part of a long commit."""
 
     number: int
-    """From 1."""
+    """Counted from 1."""
     of: int
 
 
 class Form(Protocol):
-    """How a surface writes what a feed tells. Whatever it writes can be sent to any of its feeds,
-    so that feeds that want the same share it."""
+    """Encoding of a feed's output on a surface. The result can be sent to any feed of that surface,
+    so that feeds with equal parameters share it."""
 
     def change(self, change: Change) -> bytes:
-        """One change, to stand in a commit."""
+        """Encode one change, as a part of a commit."""
 
     def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
-        """A commit, or a part of one."""
+        """Encode a commit, or a part of one."""
 
     def caught_up(self, place: Place) -> bytes:
-        """All up to here was told, and what comes now is new."""
+        """Encode the notice that all up to here was delivered, and later commits are new."""
 
     def beat(self, place: Place) -> bytes:
-        """All up to here was told."""
+        """Encode a heartbeat: all up to here was delivered."""
 
 
 class Sink(Protocol):
-    """The way to a feed's reader."""
+    """Transport to a feed's reader."""
 
     @property
     def form(self) -> Form: ...
@@ -112,24 +112,25 @@ class Sink(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether the reader keeps up, or nearly: little waits, and there is room for more."""
+        """True if the reader keeps up, or nearly: little waits, and there is room for more."""
 
     def opened(self, opened: Opened) -> None:
-        """The feed begins. Called once, before anything else. Raises as `send`."""
+        """Report that the feed begins. Called once, before anything else. Raises like `send`."""
 
     def send(self, data: bytes) -> None:
-        """Send what the form has written.
+        """Send encoded output.
 
         :raises TooSlow: there is no room for it; nothing of it is sent
         """
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Call once, in another turn of the loop, when it is `ready` again."""
+        """Call once, in another iteration of the loop, when it is `ready` again."""
 
     def ended(self, why: Refusal, place: Place) -> None:
-        """The feed is over. Called at most once, and never when the surface has closed it.
+        """Report that the feed is over. Called at most once, and never when the surface has closed
+        it.
 
-        :param place: the last commit that was told whole
+        :param place: the last commit delivered whole
         """
 
 
@@ -139,28 +140,29 @@ class OpenFeed(Request["object"]):
 
     caller: Caller
     request: str
-    """Names it, as KILL does."""
+    """Id of the request, for KILL."""
     namespace: str
     database: str
     table: str
     sink: Sink
     start: int | None = None
-    """The last commit that is known; None: the newest there is; 0: as far back as the log goes."""
+    """Sequence of the last commit that the reader knows; None: the newest; 0: as far back as the
+    log goes."""
     store: str | None = None
-    """As `Opened` has told it when that position was given."""
+    """Store id that `Opened` reported with that position."""
     epoch: int | None = None
-    """Of that commit; or a later one, in which the newest was when it was told of."""
+    """Epoch of that commit; or a later one, of the newest commit when the position was reported."""
     actions: frozenset[str] = frozenset(ACTIONS)
     before: bool = False
-    """Whether the record as it was is told too."""
+    """True if before images are requested."""
     where: str | None = None
-    """The text of a condition that the record has to meet."""
+    """Text of a condition that a record has to meet; None: no filter."""
     after: int | None = None
-    """A sequence that the node has to show before the feed begins; it is waited for."""
+    """Sequence that the node has to show before the feed begins; it is waited for."""
 
     @property
     def text(self) -> str:
-        """What it is, for people; nothing of what may be secret."""
+        """Description of the feed for people, without possibly secret parts."""
         return f"WATCH {self.table}{'' if self.where is None else ' WHERE ...'}"
 
 

@@ -1,8 +1,10 @@
-"""What a feed tells of a commit: its changes, judged by the filter and written in the form of its
-surface. Feeds that want the same share a view, so that what they are told is made once.
+"""Views: the output of a feed for a commit, filtered and encoded in the form of its surface.
 
-A filter is judged on a record as it was and as it is. What begins to meet it comes as `create`,
-what no longer does as `delete`: who keeps a copy of what the filter lets through keeps it right.
+Feeds with equal parameters share a view, so that their output is made once.
+
+A filter is evaluated on the before image and on the new record. A record that begins to pass comes
+as `create`, one that no longer passes as `delete`. So a reader's copy of the filtered table stays
+correct.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ from storage.catalog import Table
 from storage.feeds import Commit
 
 CHANGE_BYTES: Final = 64
-"""What a change takes when it is told, beside its record and its id, about."""
+"""Encoded size of a change beside its record and its id, about (bytes)."""
 TOLD_BYTES: Final = 16 * limits.KIB
 TOLD_KEPT: Final = 16
-"""What is told of a commit stays with its view up to this size, and of so many commits, for the
-next of its feeds."""
+"""Output for a commit is cached in its view up to TOLD_BYTES, for TOLD_KEPT commits, for the next
+of its feeds."""
 IDS: Final = 3
-"""How often its id is told, at most: by itself, in the record, and in the record as it was."""
+"""Most copies of a record's id in a change: by itself, in the record, and in the before image."""
 
 
 class Long(Enum):
-    """What is to be told of a commit does not go into one piece."""
+    """Marks output that does not fit into one message."""
 
     LONG = "long"
 
@@ -41,27 +43,30 @@ class Long(Enum):
 LONG: Final = Long.LONG
 
 Parts = list[tuple[int, int]]
-"""The parts that a commit is told in: the first of its table's changes, and the one behind the
-last. The changes themselves would hold the records as they were, of all parts at once."""
+"""Parts of a long commit: index of the first change of the part, and of the first after it. Keeping
+the changes themselves would hold the before images of all parts at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a feed is to tell. Feeds of which all this is equal share a view."""
+    """Parameters of a feed's output. Feeds with equal parameters share a view."""
 
     prefix: bytes
-    """Of the table's records."""
+    """Prefix of the table's records."""
     form: Form
     actions: frozenset[str]
     before: bool
     where: str | None
     attributed: bool
-    """Whether the reader may know who changed something and why."""
+    """True if the reader may see the author and the reason of a change."""
 
 
 class View:
-    """:param table: whose changes are told
-    :param condition: None: all are"""
+    """Encodes commits for all feeds with equal parameters.
+
+    :param table: the table whose changes are delivered
+    :param condition: None: no filter
+    """
 
     def __init__(self, wanted: Wanted, table: Table, condition: Filter | None) -> None:
         self.wanted = wanted
@@ -69,23 +74,25 @@ class View:
         self.condition = condition
         self._record_id = records.record_id(table)
         self._told: dict[int, bytes | Long | None] = {}
-        """What was made of the last commits, where its feeds each read them for themselves."""
+        """Output for the last commits, shared by feeds that each read the log."""
         self._parts: tuple[int, Parts] = (0, [])
-        """Of the long commit that was told last …"""
+        """Parts of the long commit delivered last …"""
         self._written: tuple[tuple[int, int], bytes] = ((0, 0), b"")
-        """… and the part of it that was: of feeds that go through it together each asks."""
+        """… and its part encoded last: feeds that go through the commit together each ask for it.
+        """
 
     @property
     def looks_back(self) -> bool:
-        """Whether it needs records as they were."""
+        """True if it needs before images."""
         return self.wanted.before or self.condition is not None
 
     def told(
         self, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick
     ) -> bytes | Long | None:
-        """A commit in one piece, if it goes into one; None: there is nothing to tell of it.
+        """Return a commit encoded as one message, `LONG` if it does not fit, None if it has no
+        output.
 
-        :raises Refusal: the filter can't be computed of one of its records
+        :raises Refusal: the filter can't be evaluated for one of its records
         """
         if commit.size > limits.FEED_PART_BYTES or commit.sequence == self._parts[0]:
             return LONG
@@ -113,10 +120,9 @@ class View:
         return self.wanted.form.commit(self._head(commit), written, None) if written else None
 
     def parts(self, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick) -> Parts:
-        """The parts of a long commit, to be written one by one. None at all: there is nothing to
-        tell of it.
+        """Return the parts of a long commit, to be encoded one by one. Empty: it has no output.
 
-        :raises Refusal: as `told`
+        :raises Refusal: the filter can't be evaluated
         """
         if self._parts[0] != commit.sequence:
             parts, size = Parts(), limits.FEED_PART_BYTES
@@ -143,7 +149,7 @@ class View:
         fetch: Fetch,
         tick: Tick,
     ) -> bytes:
-        """One of the parts, from 1. :raises Refusal: as `told`"""
+        """Return an encoded part, numbered from 1. :raises Refusal: as `parts`"""
         at = commit.sequence, number
         if self._written[0] != at:
             changes, (start, end) = list[bytes](), parts[number - 1]
@@ -156,7 +162,7 @@ class View:
         return self._written[1]
 
     def forget(self) -> None:
-        """Nobody asks for parts any more."""
+        """Drop cached parts: no feed asks for them any more."""
         self._parts = 0, []
         self._written = (0, 0), b""
 
@@ -169,7 +175,7 @@ class View:
     def _change(
         self, raw: feeds.Change, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick
     ) -> Change | None:
-        """A change as it is told; None: it is not."""
+        """Return a change to deliver; None: it is left out."""
         tick()
         before = None
         if self.looks_back:
@@ -181,11 +187,11 @@ class View:
     def _judged(
         self, change: feeds.Change, before: bytes | Pruned | None, tick: Tick
     ) -> Change | None:
-        """What became of a record, for who sees what the filter lets through; None: nothing."""
+        """Return a record's change as a reader of the filtered table sees it; None: no change."""
         fields, existed = change.fields, bool(change.previous)
         if self.condition is not None:
-            # A record as it was that is no longer known counts as let through: who never had it
-            # is told once too often, and nobody keeps what has gone.
+            # An unknown before image counts as passed. A reader without the record gets one delete
+            # too many; otherwise a reader with it would keep a record that has gone.
             existed = before is PRUNED or (
                 before is not None and self._passes(change, before, tick)
             )
@@ -219,6 +225,6 @@ class View:
 
 
 def _weight(raw: feeds.Change, change: Change) -> int:
-    """Bytes that a change takes when it is told, about."""
+    """Encoded size of a change, about (bytes)."""
     shown = len(change.fields or b"") + len(change.before or b"")
     return CHANGE_BYTES + IDS * len(raw.key) + shown
