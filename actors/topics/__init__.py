@@ -1,15 +1,15 @@
-"""Topics while the node runs: who waits for messages, and what has to be done without being asked.
+"""Topics at run time: waiting consumers, expiry of ack deadlines, retention.
 
-Statements on topics work through the transactions of their scripts. What time brings by itself is
-done by one actor for each topic.
+Statements on topics run in the transactions of their scripts. Work that becomes due by time is done
+by one actor for each topic.
 
-| file | what it holds |
+| file | contents |
 |---|---|
-| `service.py` | what each topic has to come, one timer for all, what commits bring |
-| `due.py` | the actor of one topic: what is due |
-| `waiting.py` | who waits for messages, and in which order |
-| `deadlines.py` | deadlines that a slow disk uses up |
-| `metrics.py` | what /metrics shows |
+| `service.py` | schedule of each topic, one timer for all, effects of commits |
+| `due.py` | the actor of one topic: expiry, redelivery, retention |
+| `waiting.py` | scripts that wait for messages, and their order |
+| `deadlines.py` | ack deadlines that a slow disk uses up |
+| `metrics.py` | figures for /metrics |
 """
 
 from actors.topics.deadlines import LateDeadlines

@@ -1,4 +1,4 @@
-"""Deadlines that an answer tells, and that a slow disk uses up before anybody hears of them."""
+"""Ack deadlines (visibility timeouts) in an answer that a slow disk uses up before it is sent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from actors.topics.service import HandedOut, Topics
 
 TIMES: Final = 3
-"""How often the deadlines of one answer are counted anew because the disk was slow."""
+"""Most restarts of the ack deadlines of one answer because of a slow disk."""
 
 
 class LateDeadlines:
-    """Of one answer that waits for the disk.
+    """Ack deadlines of one answer that waits for the disk.
 
-    :param since_us: when it began to wait, on the monotonic clock
+    :param since_us: start of the wait, on the monotonic clock
     """
 
     __slots__ = ("_handed_out", "_since_us", "_tell", "_times", "_topics")
@@ -29,29 +29,31 @@ class LateDeadlines:
         self._since_us = since_us
         self._times = 0
         self._tell: Callable[[], None] | None = None
-        """Writes into the answer what is waited for."""
+        """Writes the new deadlines into the answer."""
 
     @property
     def prolongs(self) -> bool:
-        """Whether it is its deadlines that the answer waits for; its own commits are released."""
+        """True if the answer waits for new deadlines only; its own commits are released."""
         return self._tell is not None
 
     def prolonged(self) -> None:
-        """What it waited for is released: the answer tells so."""
+        """Write the new deadlines into the answer: their commit is released."""
         if self._tell is not None:
             self._tell()
 
     def again(self, now_us: int) -> CommitTicket | None:
-        """Whether the disk has used up half or more of a deadline: then that counts from now on,
-        which is a commit of its own, and the answer waits for that too. On a disk that stays so
-        slow it comes anyway: None."""
+        """Restart deadlines of which the disk has used up half or more. Return the ticket of that
+        commit, which the answer waits for too.
+
+        None if no deadline needs it; or after TIMES restarts, when the answer is sent as it is.
+        """
         waited_us, self._since_us = now_us - self._since_us, now_us
         late = [each for each in self._handed_out if each.group.deadline_us <= 2 * waited_us]
         if not late or self._times == TIMES:
             return None
         try:
             ticket, self._tell = self._topics.count_from_now(late)
-        except Refusal:  # no room, or no writes any more: the deadline is what it was told to be
+        except Refusal:  # no room, or no writes any more: the deadline in the answer stands
             return None
         self._times += 1
         return ticket

@@ -1,9 +1,8 @@
-"""What time brings to one topic: hand-outs are taken back, messages and ids go. Done by one actor,
-in slices, each a commit of its own.
+"""Due work of one topic: expiry of ack deadlines, message retention, deduplication ids.
 
-What is refused is logged, counted and tried again after growing pauses, a group's work without
-holding up that of another. Nothing is kept here but what the store says too: a failed actor is
-replaced.
+One actor does it in slices, each a commit of its own. Refused work is logged, counted and retried
+after growing pauses; a refusal for one group does not hold up another. The actor holds nothing that
+the store does not have too: a failed actor is replaced.
 """
 
 from __future__ import annotations
@@ -48,52 +47,53 @@ log = structlog.get_logger("topics")
 
 SECOND_US: Final = 1_000_000
 PAUSE_US: Final = SECOND_US
-"""When work that was refused is tried again. The pause doubles each time, …"""
+"""Pause before refused work is retried. It doubles each time, …"""
 PAUSE_MOST_US: Final = 32 * SECOND_US
 """… up to this."""
 UNWRITABLE_US: Final = 60 * SECOND_US
-"""When a node that takes no writes looks again whether it does."""
+"""Interval at which a node that takes no writes checks again."""
 UNREADABLE_US: Final = int(REST_SECONDS * SECOND_US)
-"""When work is tried again for which a part of the state could not be read."""
+"""Pause before work is retried that met an unreadable part of the state."""
 SWEPT_IDS: Final = 256
-"""Ids forgotten in one commit."""
+"""Deduplication ids forgotten in one commit."""
 DUE: Final = "due"
-"""Why the node does by itself what time brings."""
+"""Reason of commits that the node makes by itself because of time."""
 ALL: Final = -1
 RETENTION: Final = 0
 """Parts of an actor's work that belong to no group."""
 OF_THE_NODE: Final = (DiskFull, Failed, UnknownOutcome)
-"""Refusals that say nothing about a topic; what they come from is logged already."""
+"""Refusals that say nothing about a topic; their cause is logged already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work(Request[None]):
-    """Said to a topic's actor when its time has come."""
+    """Start of due work, sent to a topic's actor."""
 
 
 @dataclass(eq=False, slots=True)
 class TopicSchedule:
-    """What is to come for one topic, and the actor that does it."""
+    """Schedule of one topic, with its actor."""
 
     topic: Topic
     due_us: int | None = None
-    """When the topic will be looked after: log time; None: there is no need."""
+    """Log time of the next due work; None: there is none."""
     place: Supervised[TopicActor] | None = None
-    """The actor's, while it has something to do or lately had."""
+    """The actor, while it has something to do or lately had."""
     working: bool = False
     """True if the actor has work and has not reported its end."""
     on_the_way: bool = False
-    """True if it was told of more work and has not heard it yet."""
+    """True if a `Work` message has been sent and the actor has not handled it yet."""
     gone: bool = False
     """True if the topic was dropped while the actor worked."""
     void: bool = False
-    """True once the topic was dropped, or this node led no more: what the actor reports is void."""
+    """True once the topic was dropped, or this node lost the lead: reports of the actor are void.
+    """
 
 
 class TopicActor(LoopActor):
-    """Does what time brings to one topic.
+    """Does the due work of one topic.
 
-    :param replaces: whether there was one before it, which failed
+    :param replaces: True if it replaces an actor that failed
     """
 
     def __init__(
@@ -107,22 +107,22 @@ class TopicActor(LoopActor):
         self._replaces = replaces
         self._working = False
         self._told_us: int | None = None
-        """When it was given work that the slice at hand may have missed: log time."""
+        """Log time of a `Work` message that the slice at hand may have missed."""
         self._swept_to = b""
-        """Before this place no id is remembered."""
+        """Every deduplication id before this place is forgotten."""
         self._trims = limits.TRIM_MESSAGES
-        """Messages that it removes in one commit; fewer once that was too large for one."""
+        """Messages removed in one commit; reduced after a commit was too large."""
         self._refused: dict[int, _Refused] = {}
-        """What was refused last time, by the group's id; RETENTION, and ALL of it."""
+        """Work refused last time, by the group's id, RETENTION or ALL."""
 
     def on_start(self) -> None:
-        """What an actor before this one has left is not lost."""
+        """Resume the work that a failed predecessor has left."""
         if self._replaces:
             self._owner.begin_again(self._schedule)
 
     @handles(Work)
     async def work(self, _message: Work) -> None:
-        """Do all that is due, in slices, resting after each as long as it took."""
+        """Do all due work in slices; after each, pause as long as it took."""
         self._schedule.on_the_way = False
         if self._working:
             self._told_us = self._committer.ledger.log_time()
@@ -135,11 +135,11 @@ class TopicActor(LoopActor):
             while done.more:
                 self._told_us = None
                 done = await self._slice()
-            # What this slice had looked at before is looked at again, as soon as any work may be.
+            # A message during the slice may concern parts it had done before: run again.
             done.expects(self._told_us)
         except NotWritable:
             done.next_us = began_us + UNWRITABLE_US
-        except (NotEnoughReplicas, Draining):  # which the node's log and INFO FOR NODE say
+        except (NotEnoughReplicas, Draining):  # reported by the node's log and INFO FOR NODE
             done.next_us = began_us + PAUSE_US
         except Refusal as refusal:  # no room on the disk, or the node is on its way down
             done.next_us = self._refuse(ALL, "all of it", refusal)
@@ -152,7 +152,7 @@ class TopicActor(LoopActor):
         owner.worked(self._schedule, done.next_us, began_us, awaited=done.awaited)
 
     async def _slice(self) -> _Done:
-        """Some of each kind of work, if it is due."""
+        """Do some of each kind of work, if it is due."""
         committer, now_us = self._committer, self._monotonic_us
         began_us, worked_us = now_us(), 0
         done = _Done()
@@ -171,9 +171,11 @@ class TopicActor(LoopActor):
         return done
 
     def _try(self, part: int, name: str, done: _Done, work: Callable[[_Done], None]) -> None:
-        """Do a part of the work, unless it was refused just now. Where it is refused, all else goes
-        on. :raises NotWritable, NotEnoughReplicas, Draining, Failed: no part of it would be
-        taken"""
+        """Do a part of the work, unless it was refused just now. A refusal of it holds up no other
+        part.
+
+        :raises NotWritable, NotEnoughReplicas, Draining, Failed: no part would be accepted
+        """
         refused = self._refused.get(part)
         if refused is not None and refused.until_us > self._committer.ledger.log_time():
             done.expects(refused.until_us)
@@ -183,7 +185,7 @@ class TopicActor(LoopActor):
         except (NotWritable, NotEnoughReplicas, Draining, Failed):
             raise
         except Conflict:
-            # Somebody's barrier stands in its way, which is no refusal: it comes when that goes.
+            # Blocked by another transaction's priority lock: no refusal, retried when that goes.
             self._committer.barriers.tell_gone(self._barrier_gone)
         except Refusal as refusal:
             done.expects(self._refuse(part, name, refusal))
@@ -199,12 +201,12 @@ class TopicActor(LoopActor):
         self._owner.expects_for(self._schedule, at_us, exact=True)
 
     def _leave(self, part: int, error: EngineUnreadable) -> int:
-        """What a part of the work needs can't be read; log time when it is to be tried again."""
+        """Report that a part of the work met unreadable state. Return log time of the retry."""
         self.runtime.noticed(type(self).__name__, error)
         return self._pause(part, UNREADABLE_US).until_us
 
     def _pause(self, part: int, pause_us: int) -> _Refused:
-        """Note that a part of the work could not be done."""
+        """Note that a part of the work could not be done, and when it is retried."""
         refused = self._refused.setdefault(part, _Refused())
         refused.times += 1
         refused.until_us = self._committer.ledger.log_time() + pause_us
@@ -212,7 +214,7 @@ class TopicActor(LoopActor):
         return refused
 
     def _refuse(self, part: int, name: str, refusal: Refusal) -> int:
-        """Note that a part of the work was refused; log time when it is to be tried again."""
+        """Note that a part of the work was refused. Return log time of the retry."""
         before = self._refused.get(part)
         pause_us = min(PAUSE_US << min(before.times if before else 0, 16), PAUSE_MOST_US)
         refused = self._pause(part, pause_us)
@@ -229,7 +231,7 @@ class TopicActor(LoopActor):
         return refused.until_us
 
     def _groups(self, done: _Done) -> list[Group]:
-        """The topic's groups, and whether somebody waits for one of them."""
+        """Return the topic's groups, and note if any consumer waits for one of them."""
         with self._committer.begin() as tx:
             topic = self._present(tx)
             found = [] if topic is None else groups(tx, topic)
@@ -238,7 +240,7 @@ class TopicActor(LoopActor):
         return found
 
     def _retain(self, done: _Done) -> None:
-        """Remove messages that are too old or too much, and forget ids."""
+        """Remove messages beyond the limits of age and size, and forget deduplication ids."""
         with self._committer.begin() as tx:
             topic = self._present(tx)
             if topic is None:
@@ -260,7 +262,7 @@ class TopicActor(LoopActor):
             done.expects(at_us)
 
     def _take_back(self, group: Group, done: _Done) -> None:
-        """Take back hand-outs of a group whose deadline has passed."""
+        """Expire deliveries of a group whose ack deadline has passed."""
         waited = self._owner.waits.is_taken_from(self._topic.id, group.id)
         with self._committer.begin() as tx:
             topic = self._present(tx)
@@ -285,51 +287,51 @@ class TopicActor(LoopActor):
 
 @dataclass(slots=True)
 class _Refused:
-    """Work that was refused."""
+    """Record of a refused part of the work."""
 
     times: int = 0
-    """How often in a row."""
+    """Refusals in a row."""
     until_us: int = 0
     """Log time before which it is not tried again."""
 
 
 @dataclass(slots=True)
 class _Done:
-    """What a slice of a topic's actor has done."""
+    """Result of a slice of a topic's actor."""
 
     more: bool = False
     next_us: int | None = None
-    """When there will be something to do, as far as one can see."""
+    """Log time of the next work, as far as is known."""
     ticket: CommitTicket = NO_COMMIT
-    """Its last commit, or the last in flight that it saw: what it found to come is so only once
-    that is released."""
+    """Its last commit, or the last pending one that it saw: its findings are valid only once that
+    is released."""
     wrote: bool = False
-    """Whether it has made a commit."""
+    """True if it has made a commit."""
     swept_to: bytes = b""
-    """The place of the last id that it has forgotten."""
+    """Place of the last deduplication id that it has forgotten."""
     awaited: bool = False
-    """Whether somebody waits for what is to come."""
+    """True if a consumer waits for the next work."""
 
     def end(self, committer: Committer, tx: Transaction) -> None:
-        """End one of its transactions."""
+        """Commit one of its transactions."""
         if tx.size:
             self.wrote = True
         self.rest_on(committer, committer.commit(tx, NODE, reason=DUE))
 
     def rest_on(self, committer: Committer, ticket: CommitTicket) -> None:
-        """What one of its transactions has found, that there is nothing any more above all, is so
-        only once all that it saw is released: a drop in flight may be taken back."""
+        """Add a ticket that the findings rest on. They are valid, "nothing left" above all, only
+        once all that was read is released: a pending drop may be rolled back."""
         if not committer.was_taken_back(self.ticket):  # else all of the slice is refused
             self.ticket = committer.merge(self.ticket, ticket)
 
     def expects(self, at_us: int | None) -> None:
-        """There will be something at that time."""
+        """Note that there will be work at that log time."""
         if at_us is not None and (self.next_us is None or at_us < self.next_us):
             self.next_us = at_us
 
 
 def present(tx: Transaction, topic: Topic) -> Topic | None:
-    """A topic as it is declared now; None when it was dropped."""
+    """Return a topic as it is declared now; None: it was dropped."""
     database = topic.database
     namespace = catalog.find_namespace(tx, database.namespace.name)
     within = catalog.find_database(tx, namespace, database.name) if namespace else None
@@ -338,8 +340,8 @@ def present(tx: Transaction, topic: Topic) -> Topic | None:
 
 
 def due_times(tx: Transaction, topic: Topic) -> Iterator[int | None]:
-    """Log times when there will be something to do for a topic that nobody waits for: for its
-    messages and for each of its groups, of which there may be very many. None: nothing to come."""
+    """Yield the log times of the next work of a topic without waiting consumers: of its messages, of
+    each of its groups, which may be many. None: there is none."""
     messages = Messages(tx, topic)
     yield messages.next_trim_us()
     yield messages.next_id_us()

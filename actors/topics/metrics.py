@@ -1,8 +1,8 @@
-"""What GET /metrics shows of topics: the first of them each, all others as one sum.
+"""Topics in GET /metrics: the oldest topics each by name, all others as one sum.
 
-A monitoring system keeps each series for weeks, so a scrape has a bounded number of them, and
-always the same: those that were declared first. The sum needs no look at each of the others: their
-counters stand side by side in the state.
+A monitoring system keeps each series for weeks, so a scrape has a bounded number of series, and
+always the same: those declared first. The sum does not read each of the others: their counters
+stand side by side in the state.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from storage.topics import Topic
 from storage.transactions import Transaction
 
 OTHERS: Final = "(others)"
-"""The name of what is summed: nothing that is declared can have it."""
+"""Name of the summed series; no declaration can have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """What /metrics shows of a group."""
+    """Figures of a consumer group for /metrics."""
 
     name: str
     lag: int
@@ -43,7 +43,7 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """What /metrics shows of a topic."""
+    """Figures of a topic for /metrics."""
 
     namespace: str
     database: str
@@ -54,14 +54,14 @@ class TopicFigures:
     """Names and lags."""
     groups: tuple[GroupFigures, ...]
     refused: int
-    """How often what was due on it was refused."""
+    """Refusals of its due work."""
 
 
 class Scrape:
     """Figures of topics, as one transaction reads them.
 
-    :param refused: how often what was due on the topic of an id was refused
-    :param tick: called for each thing that is read: others may commit meanwhile
+    :param refused: returns the refusals of due work of a topic, by its id
+    :param tick: called for each item read: others may commit meanwhile
     """
 
     def __init__(self, tx: Transaction, refused: Callable[[int], int], tick: Tick) -> None:
@@ -72,7 +72,7 @@ class Scrape:
         self._others = _Others()
 
     def figures(self, places: Iterable[tuple[Database, Iterable[Topic]]]) -> list[TopicFigures]:
-        """Those of the topics that may be shown, by the databases they are in."""
+        """Return the figures of the topics that may be shown, by database."""
         first: list[tuple[int, Topic]] = []  # a heap: the one that was declared last on top
         ids: list[tuple[Database, set[int]]] = []
         for database, topics in places:
@@ -118,7 +118,7 @@ class Scrape:
         )
 
     def _add(self, database: Database, ids: set[int]) -> None:
-        """Add topics of a database to the others."""
+        """Add topics of a database to the sum."""
         tx, tick, others = self._tx, self._tick, self._others
         held = held_by_all(tx, database, tick)
         for id in paced(ids, tick):
@@ -168,7 +168,7 @@ _SUMMED: Final = ("lag", "pending", "waiting", "in_flight", "redelivered", "dead
 
 
 class _Others:
-    """The sum of what is not named."""
+    """Sum of the topics, readers and groups without a series of their own."""
 
     def __init__(self) -> None:
         self._topics = self._messages = self._last = self._refused = 0
@@ -191,7 +191,7 @@ class _Others:
             self._of_groups[name] += getattr(figures, name)
 
     def figures(self) -> list[TopicFigures]:
-        """One, or none where everything is named."""
+        """Return the sum as one entry; none where every item has its own series."""
         if not (self._topics or self._readers or self._groups):
             return []
         readers = ((OTHERS, self._lag),) if self._readers else ()

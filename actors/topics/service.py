@@ -1,12 +1,12 @@
-"""The topics of the node: what each has to come, one timer for all, what commits bring, who waits.
+"""Topics of the node: schedules, one timer for all, effects of commits, waiting consumers.
 
-- A topic with nothing to come costs nothing: no actor, no timer, no look. `Topics` keeps one
-  `TopicSchedule` for each topic that has something to come, and one timer for all of them. An actor
-  is started when the time has come, and goes when it has nothing to do for a while. A topic that is
-  dropped takes all of that with it once the drop is on the disk, and a node that leads no more
-  drops all of it: another leader may give an id to another topic (`storage/ids.py`).
-- These times are a service, not what makes anything right: TAKE judges deadlines exactly, by
-  itself. So they are kept apart a little, save where somebody waits.
+- An idle topic costs nothing: no actor, no timer, no check. `Topics` keeps one `TopicSchedule` for
+  each topic with future work, and one timer for all of them. An actor starts when work is due, and
+  ends after some idle time. A dropped topic takes all of that with it once the drop is on the disk.
+  A node that loses the lead drops all schedules: another leader may give an id to another topic
+  (`storage/ids.py`).
+- Correctness does not depend on these times: TAKE checks ack deadlines exactly, by itself. So runs
+  are kept apart a little, unless a consumer waits.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ from storage.topics import Topic, each_topic, find_topic
 from storage.transactions import Transaction
 
 APART_US: Final = SECOND_US // 20
-"""How often a topic is looked after at most, where nobody waits, …"""
+"""Shortest interval (µs) between runs for a topic without waiting consumers, …"""
 APART_EACH_US: Final = SECOND_US // 1_000
-"""… unless more topics have something to come: then so much for each of them. A look takes some
-0.3 ms, so that however many they are, all together take a third of the loop at most, …"""
+"""… unless more topics have schedules: then this much (µs) for each. A run takes some 0.3 ms, so
+that all topics together take a third of the loop at most, …"""
 APART_MOST_US: Final = SECOND_US
-"""… and no topic is left alone for longer than this."""
+"""… and no topic waits longer than this (µs)."""
 LONGEST_S: Final = 3_600.0
-"""The longest that the timer is set for: a deadline may be a thousand years away."""
+"""Longest setting of the timer (s): a deadline may be a thousand years away."""
 IDLE_US: Final = 60 * SECOND_US
-"""An actor with nothing to do for longer than this goes. Longer than any pause: it knows them."""
+"""Idle time (µs) after which an actor ends. Longer than any retry pause, which only it knows."""
 STALE: Final = 64
-"""Entries of the agenda that may have been overtaken by earlier ones, beyond as many as count."""
+"""Obsolete entries of the agenda that are tolerated, beyond as many as the valid ones."""
 BEGUN_AT_ONCE: Final = 64
-"""Topics whose time has come that are begun with in one turn of the loop."""
+"""Topics with due work that are started in one iteration of the loop."""
 REMEMBERED: Final = 1_000
-"""Topics for which it is remembered when they were last looked after; more if that was just now."""
+"""Topics whose last run is remembered; more if it was just now."""
 FIGURES_NEED: Final[Verbs] = READ
-"""What a caller needs on a topic to see its figures in /metrics."""
+"""Privilege on a topic to see its figures in /metrics."""
 
 
 class Topics:
-    """The topics of the node, as far as they are more than what is stored; on the loop only."""
+    """Run-time state of the node's topics, beyond the stored one. On the loop only."""
 
     def __init__(
         self, runtime: Runtime, committer: Committer, roles: Roles, rights: Rights
@@ -83,20 +83,21 @@ class Topics:
         self.waits = Waits(self._listen)
         """Scripts that wait for messages, or for an index."""
         self._hear: Hear | None = None
-        """Whoever wants to hear of commits beside this."""
+        """Further callback for pending commits."""
         self._leads = False
-        """True if this node does what time brings to topics, and keeps schedules for it."""
+        """True if this node does due work of topics, and keeps schedules for it."""
         self._leads_ended = 0
-        """How often that has ended."""
+        """Times that the lead was lost."""
         self.schedules: dict[int, TopicSchedule] = {}
-        """By the topic's id."""
+        """Schedules by the topic's id."""
         self.begun = 0
-        """How often an actor was given work."""
+        """Times that an actor was given work."""
         self._agenda: list[tuple[int, int]] = []
-        """Times and topics; an entry counts as long as the topic's schedule says the same."""
+        """Heap of log times and topic ids; an entry is valid as long as the topic's schedule has
+        that time."""
         self._worked_us: dict[int, int] = {}
         self.refusals: dict[int, tuple[int, Topic]] = {}
-        """How often what was due was refused, by the topic's id; since the start."""
+        """Refusals of due work since the start, by the topic's id."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us = 0
         self._stopping = False
@@ -106,7 +107,7 @@ class Topics:
     # --- start and end --------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Look at every topic for what there is to come, in slices."""
+        """Schedule every topic's due work, in slices. This node leads."""
         self._leads, leads_ended = True, self._leads_ended
         self._listen(self._hear)
         with self.committer.begin() as tx:
@@ -117,8 +118,8 @@ class Topics:
                     return
 
     def _expect_all(self, tx: Transaction) -> Iterator[None]:
-        """Look at every topic for what there is to come, with a step for each database, topic and
-        group. One that can't be read is due at once: its actor says so, and rests."""
+        """Schedule the next work of every topic, with a step for each database, topic and group. A
+        topic that can't be read is due at once: its actor reports it, and pauses."""
         for database in catalog.every_database(tx, unpaced):
             yield
             for topic in each_topic(tx, database, unpaced):
@@ -131,7 +132,7 @@ class Topics:
                     self.expects(topic, self.committer.ledger.log_time())
 
     def rest(self) -> None:
-        """Another node leads: what time brings is its to do. `begin` looks at all of them again."""
+        """Drop all schedules: another node leads and does due work. `begin` makes them again."""
         if self._stopping:
             return  # `stop` ends the actors
         self._leads, self._leads_ended = False, self._leads_ended + 1
@@ -147,11 +148,11 @@ class Topics:
         self.waits.look_again()
 
     def drain(self) -> None:
-        """Whoever waits is answered with what there is, and nobody waits from here on."""
+        """Answer all waiting consumers with the messages there are; no wait begins from here on."""
         self.waits.drain()
 
     async def stop(self) -> None:
-        """Stop every actor."""
+        """Drain, and stop every actor."""
         self._stopping = True
         self.drain()
         self._disarm()
@@ -160,7 +161,7 @@ class Topics:
         await asyncio.gather(*self._parting)
 
     def places(self) -> list[Supervised[TopicActor]]:
-        """Actors that have, or lately had, something to do."""
+        """Return the places of actors that have, or lately had, work."""
         return [one.place for one in self.schedules.values() if one.place is not None]
 
     @property
@@ -168,12 +169,12 @@ class Topics:
         """True if any actor has work and has not reported its end."""
         return any(schedule.working for schedule in self.schedules.values())
 
-    # --- what is to come ------------------------------------------------------------------------
+    # --- schedules ------------------------------------------------------------------------------
 
     def expects(self, topic: Topic, at_us: int, *, exact: bool = False) -> None:
-        """There is something to do for a topic at that log time, or soon after it.
+        """Schedule work for a topic at that log time, or soon after it.
 
-        :param exact: somebody waits for it
+        :param exact: True if a consumer waits for it
         """
         if not self._leads:
             return
@@ -190,7 +191,7 @@ class Topics:
         self._arm()
 
     def _tidy(self) -> None:
-        """Where most of the agenda has been overtaken, keep of it what counts."""
+        """Remove obsolete entries of the agenda once they prevail."""
         if len(self._agenda) > 2 * len(self.schedules) + STALE:
             self._agenda = [(at_us, id) for id, at_us in self.due().items()]
             heapify(self._agenda)
@@ -199,20 +200,21 @@ class Topics:
         return min(max(APART_US, APART_EACH_US * len(self.schedules)), APART_MOST_US)
 
     def due(self) -> dict[int, int]:
-        """When topics will be looked after, by their ids: log time."""
+        """Return log times of the next due work, by topic id."""
         return {id: one.due_us for id, one in self.schedules.items() if one.due_us is not None}
 
     def expected_us(self, topic: int) -> int | None:
-        """When the topic of that id will be looked after: log time; None: there is no need."""
+        """Return log time of a topic's next due work; None: there is none."""
         schedule = self.schedules.get(topic)
         return schedule.due_us if schedule is not None else None
 
     def declarations_changed(self) -> None:
-        """Topics or groups were dropped, or what may be done with them has changed."""
+        """Wake all waits: topics or groups were dropped, or privileges on them have changed."""
         self.waits.look_again()
 
     def roles_changed(self) -> None:
-        """The node may write again, or not any more; or it drains."""
+        """Wake all waits and run due work: the node accepts writes again, or no longer; or it
+        drains."""
         if not self.roles.words:
             self.waits.end()
         self.waits.look_again()
@@ -221,8 +223,7 @@ class Topics:
             self.expects(self.schedules[id].topic, now_us)
 
     def is_awaited(self, tx: Transaction, group: Group) -> bool:
-        """Whether somebody waits for what becomes of a group's deadlines: to take from it, or for
-        its dead letters."""
+        """True if a consumer waits for expiry in a group, as a taker or for dead letters."""
         if self.waits.is_taken_from(group.topic.id, group.id):
             return True
         if group.dead_letter is None or group.deliveries is None:
@@ -231,7 +232,7 @@ class Topics:
         return dead is not None and self.waits.is_awaited(dead.id)
 
     def refused(self, schedule: TopicSchedule) -> None:
-        """What was due on a topic was refused."""
+        """Count a refusal of a topic's due work."""
         if not schedule.void:
             topic = schedule.topic
             self.refusals[topic.id] = self._refused(topic.id) + 1, topic
@@ -242,21 +243,21 @@ class Topics:
     def worked(
         self, schedule: TopicSchedule, next_us: int | None, began_us: int, *, awaited: bool
     ) -> None:
-        """A topic's actor has done what there was to do.
+        """Take the report of a topic's actor, which has done its work.
 
-        :param next_us: when there will be something; None: not as far as one can see
-        :param began_us: when it began
-        :param awaited: whether somebody waits for that
+        :param next_us: log time of the next work; None: none as far as is known
+        :param began_us: log time when it began
+        :param awaited: True if a consumer waits for the next work
         """
         if schedule.void:
             return
         topic = schedule.topic
-        if schedule.on_the_way:  # which has an end of its own, and the actor stays for it
+        if schedule.on_the_way:  # another `Work` message follows, with a report of its own
             if next_us is not None:
                 self.expects(topic, next_us)
             return
         schedule.working = False
-        if schedule.gone:  # and what it found to come it has found before
+        if schedule.gone:  # its findings date from before the drop
             self._forget(topic.id)
             return
         if len(self._worked_us) > REMEMBERED:
@@ -264,7 +265,7 @@ class Topics:
             self._worked_us = {id: us for id, us in self._worked_us.items() if us > ago_us}
         self._worked_us[topic.id] = began_us
         if next_us is not None:
-            # What is due already, and was not done, waits for something else than time.
+            # Work that is due already and was not done waits for something other than time.
             self.expects(topic, next_us, exact=awaited and next_us > began_us)
         if schedule.due_us is None:
             self.schedules.pop(topic.id, None)
@@ -272,12 +273,12 @@ class Topics:
             self._part(schedule)
 
     def begin_again(self, schedule: TopicSchedule) -> None:
-        """An actor takes the place of one that failed, and left what it had to do."""
+        """Schedule the work that a failed actor has left to its replacement."""
         schedule.on_the_way = False
         self.expects_for(schedule, self.committer.ledger.log_time() + PAUSE_US)
 
     def expects_for(self, schedule: TopicSchedule, at_us: int, *, exact: bool = False) -> None:
-        """As `expects`, for a topic's actor."""
+        """Like `expects`, for a topic's actor."""
         if not schedule.void:
             self.expects(schedule.topic, at_us, exact=exact)
 
@@ -307,7 +308,7 @@ class Topics:
             self._timer = None
 
     def keep_time(self) -> None:
-        """Begin with the topics whose time has come; the timer's own call."""
+        """Start due work of topics; called by the timer."""
         self._disarm()
         now_us = self.committer.ledger.log_time()
         begun = 0
@@ -332,25 +333,25 @@ class Topics:
         schedule.working = schedule.on_the_way = True
         tell(schedule.place.ref, Work())
 
-    # --- what commits bring ---------------------------------------------------------------------
+    # --- effects of commits ---------------------------------------------------------------------
 
     def _listen(self, hear: Hear | None) -> None:
         self._hear = hear
         self.committer.ledger.heard = self._heard if self._leads else hear
 
     def _heard(self, layer: Layer) -> None:
-        """A commit is in flight: those who want to hear of it, and what it drops, whatever way."""
+        """Inspect a pending commit for dropped topics, by whatever statement, and pass it to the
+        further callback."""
         if layer.ranges:
             gone = [each for each in layer.ranges if keys.touches(*each, (keys.TOPIC_LAST,))]
-            if gone:  # once that is on the disk: a full one takes it back
+            if gone:  # once that is on the disk: a full disk rolls it back
                 ticket = self.committer.ticket(layer.sequence)
                 self.committer.when_released(ticket, partial(self._dropped, gone))
         if self._hear is not None:
             self._hear(layer)
 
     def _dropped(self, ranges: list[Range], lost: BaseException | None) -> None:
-        """Topics are gone, and what they had to come with them; there may be thousands, of a
-        database."""
+        """Forget dropped topics and their schedules; a dropped database may have thousands."""
         if lost is not None:
             return
         for start, end in ranges:
@@ -371,8 +372,8 @@ class Topics:
             self._part(schedule)
 
     def _known(self, start: bytes, end: bytes) -> list[int]:
-        """Topics of which anything is known here, and whose last positions stood in a range."""
-        alone = len(start) == keys.RECORD_PREFIX_BYTES  # then it is that of one topic
+        """Return the ids of topics known here whose last positions stand in a key range."""
+        alone = len(start) == keys.RECORD_PREFIX_BYTES  # the range is that of one topic
         ids = {keys.group_at(start)[0]} if alone else {*self.schedules, *self.refusals}
         found = []
         for id in ids:
@@ -383,9 +384,9 @@ class Topics:
         return found
 
     def published(self, topic: Topic, *, over: bool | None = None) -> None:
-        """A commit has brought messages.
+        """Take note of a commit with new messages.
 
-        :param over: whether the topic holds more than it should; None: not known
+        :param over: True if the topic exceeds its size limit; None: not known
         """
         self.waits.published(topic.id)
         now_us = self.committer.ledger.log_time()
@@ -397,19 +398,20 @@ class Topics:
             self.expects(topic, now_us + topic.dedup_us)
 
     def trimmed(self, topic: Topic) -> None:
-        """A commit has removed messages, and with them perhaps what was in flight."""
+        """Wake takers of a topic: a commit has removed messages, and maybe deliveries in flight."""
         for group in self.waits.taken_from(topic.id):
             self.waits.may_take(topic.id, group)
 
     def may_take(self, group: Group) -> None:
-        """A commit has brought back messages of a group, or made room for more in flight."""
+        """Wake takers of a group: a commit returned messages, or made room in flight."""
         self.waits.may_take(group.topic.id, group.id)
 
     def count_from_now(self, late: Sequence[HandedOut]) -> tuple[CommitTicket, Callable[[], None]]:
-        """Give what an answer hands out the whole of its deadline, which the disk has used up: a
-        commit of its own. Answers what the answer now waits for, and what then tells it so.
+        """Restart the ack deadlines of deliveries in an answer that a slow disk has delayed, in a
+        commit of its own. Return the ticket that the answer waits for, and a function that then
+        writes the deadlines into it.
 
-        :raises Refusal: it can't be done
+        :raises Refusal: the commit is refused
         """
         told: list[tuple[dict[str, Any], datetime]] = []
         with self.committer.begin() as tx:
@@ -423,7 +425,7 @@ class Topics:
                 until = tx.now + timedelta(microseconds=group.deadline_us)
                 told += [(one, until) for one in each.messages if one["position"] in out]
                 self.expects(group.topic, tx.now_us + group.deadline_us)
-            tx.passes = True  # what is not prolonged now is spent unseen
+            tx.passes = True  # past priority locks: a deadline not restarted now expires unseen
             ticket = self.committer.commit(tx, NODE, reason=DUE)
 
         def tell() -> None:
@@ -435,10 +437,10 @@ class Topics:
     # --- figures --------------------------------------------------------------------------------
 
     def figures(self, caller: Caller, tick: Tick) -> tuple[list[TopicFigures], CommitTicket | None]:
-        """What a caller may see of topics, for /metrics, and what an answer that shows it waits
-        for; nothing of a node that may show it nothing.
+        """Return the topics' figures that a caller may see in /metrics, and the ticket to wait for.
+        Empty on a node that may not answer the caller.
 
-        :param tick: called for each thing that is read: others may commit meanwhile
+        :param tick: called for each item read: others may commit meanwhile
         """
         if not self.roles.answers(caller):
             return [], None
@@ -451,8 +453,8 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """Messages that an answer hands out."""
+    """Messages that an answer delivers."""
 
     group: Group
     messages: list[dict[str, Any]]
-    """As they are answered."""
+    """Messages as they appear in the answer."""

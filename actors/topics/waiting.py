@@ -1,23 +1,22 @@
-"""Scripts that wait: whose READ or TAKE has a WAIT and found nothing, or whose index is not built.
+"""Waiting scripts: a READ or TAKE with WAIT that found nothing, or a wait for an index build.
 
-A wait holds no transaction and does no work. It ends by being woken, whereupon its statement runs
-again from the beginning and finds something, waits on, or is refused because what it waited for is
-gone. Who takes is woken by commits of this node (`Waits.published`, `Waits.may_take`) and by a
-topic's actor: only who leads hands out. Who reads is woken by what goes in flight here, whichever
-node has committed it (`Waits.heard`), and so is who waits for an index: for a change of its row.
+A wait holds no transaction and does no work (long polling). Once woken, its statement runs again
+from the beginning: it finds messages, waits on, or is refused because its topic is gone. Takers are
+woken by commits of this node (`Waits.published`, `Waits.may_take`) and by a topic's actor: only the
+leader delivers. Readers are woken by commits pending here, of whichever leader (`Waits.heard`). So
+are waits for an index: by a change of its catalog row.
 
-Who takes from one group stands in one line:
+Takers of one group stand in one line:
 
-- At most one of a line has the turn and runs its statement. One that comes to a line in which
-  others stand goes to its end without having looked; if they have gone before it stands there, it
-  looks after all.
+- At most one of a line has the turn and runs its statement. One that joins a non-empty line goes to
+  its end without a look. If the others have left before it stands there, it looks after all.
 - One that had the turn and found nothing goes back to the front. One that leaves, for whatever
-  reason, passes the turn on: what it did not take may be for the next.
-- One whose time is over looks once more, whether or not it has the turn: nobody answers that there
-  is nothing without having looked.
-- A wake while somebody has the turn is remembered, so none is lost.
+  reason, passes the turn on: messages it did not take may be for the next.
+- One whose time is over looks once more, with or without the turn: no statement answers "nothing"
+  without a look.
+- A wake while one has the turn is remembered, so none is lost.
 
-Readers of a topic take nothing from each other: all that a new message is for are woken at once.
+Readers of a topic take nothing from each other: a new message wakes all that it is for at once.
 """
 
 from __future__ import annotations
@@ -35,31 +34,31 @@ from storage.topics import topic_of_reader
 
 Hear = Callable[[Layer], None]
 Of = tuple[int, int]
-"""What one waits for: the ids of a topic and of its group, 0 for the topic itself."""
+"""Object of a wait: the ids of a topic and of its group, 0 for the topic itself."""
 Named = dict[bytes, dict["Wait", None]]
-"""Who reads by readers, by the keys under which their positions stand."""
+"""Waits that read by a named reader, by the keys of the readers' positions."""
 
 
 class Queue(Protocol):
-    """Where one waits."""
+    """Place where waits stand: a line of takers, readers of a topic, or a catalog row."""
 
     of: Of
 
     def enter(self) -> None:
-        """One more may come to stand in it."""
+        """Count one more that may come to stand in it."""
 
     def join(self, wait: Wait, overtaken: bool) -> None:
         """Stand in it. :param overtaken: as in `Wait.join`"""
 
     def leave(self, wait: Wait) -> None:
-        """Be gone, once; also for one that never stood in it."""
+        """Leave it, once; also for a wait that never stood in it."""
 
 
 class Wait:
-    """The wait of one statement, from its first look to its answer.
+    """Wait of one statement, from its first look to its answer.
 
-    :param until_us: on the monotonic clock
-    :param wake: makes the waiting script go on
+    :param until_us: end, on the monotonic clock
+    :param wake: resumes the waiting script
     """
 
     __slots__ = ("_wake", "after", "over", "queue", "reader", "until_us", "woken")
@@ -69,42 +68,42 @@ class Wait:
         self._wake = wake
         self.until_us = until_us
         self.over = False
-        """Whether it takes what is there, be it nothing."""
+        """True if the statement answers with the messages it finds, even none."""
         self.woken = False
-        """Whether it is to look again; no wait begins while this is set."""
+        """True if the statement is to run again; no wait begins while this is set."""
         self.after = 0
-        """Of a reader: the position after which it wants messages."""
+        """For a reader: the position after which it wants messages."""
         self.reader = b""
-        """The key under which that position stands; empty: it stands nowhere."""
+        """Key of that reader's stored position; empty: it has none."""
         queue.enter()
 
     def join(self, overtaken: bool = False) -> None:
-        """Begin to wait; `woken` says at once when there is no need.
+        """Begin to wait; `woken` is set at once when there is no need.
 
-        :param overtaken: whether anything was committed after what it has looked at, and may have
-            woken nobody, for it was not waiting then
+        :param overtaken: True if a commit came after the statement's look: its wake-up may be lost,
+            since this wait did not stand there
         """
         self.woken = self.over
         self.queue.join(self, overtaken)
 
     def leave(self) -> None:
-        """The statement is done, or has been ended."""
+        """End the wait: the statement is done, or has been ended."""
         self.queue.leave(self)
 
     def wake(self) -> None:
-        """Have it look again."""
+        """Have the statement look again."""
         if not self.woken:
             self.woken = True
             self._wake()
 
     def end(self) -> None:
-        """Have it look once more, and answer what it finds."""
+        """Have the statement look once more, and answer with the messages it finds."""
         self.over = True
         self.wake()
 
 
 class Line:
-    """Those that wait to take from one group, first come first served."""
+    """Waits to take from one group, first come first served."""
 
     def __init__(self, of: Of, emptied: Callable[[Of], None]) -> None:
         self.of = of
@@ -114,29 +113,29 @@ class Line:
         self._here = 0
         self._emptied = emptied
         self.closing = False
-        """Whether nobody may wait here any more."""
+        """True if no wait may begin here any more."""
 
     def __len__(self) -> int:
         return self._here
 
     def enter(self) -> None:
-        """One more may come to stand in it."""
+        """Count one more that may come to stand in it."""
         self._here += 1
 
     def may_look(self, wait: Wait) -> bool:
-        """Whether it is this one's turn, which it has from here on if nobody else is there."""
+        """True if the wait has the turn; it gets the turn here if no other wait is present."""
         if self._turn is None and not self._standing:
             self._turn = wait
         return self._turn is wait
 
     def join(self, wait: Wait, overtaken: bool) -> None:
-        """To the end, or back to the front."""
+        """Join at the end, or return to the front after a turn without messages."""
         if self.closing:
             wait.end()
         if self._turn is not wait:
             self._standing[wait] = None
             if self._turn is None and len(self._standing) == 1:
-                self.wake()  # those that it let look first have gone, and maybe without a look
+                self.wake()  # the waits before it have left, maybe without a look
             return
         self._turn = None
         self._standing[wait] = None
@@ -145,7 +144,7 @@ class Line:
             self.wake()
 
     def leave(self, wait: Wait) -> None:
-        """Out of the line; the turn goes to the next."""
+        """Leave the line; the turn goes to the next."""
         self._standing.pop(wait, None)
         if self._turn is wait:
             self._turn = None
@@ -155,7 +154,7 @@ class Line:
             self._emptied(self.of)
 
     def wake(self) -> None:
-        """There may be something: the first looks, and if it leaves the next one does."""
+        """Wake the first: there may be messages. If it leaves, the next one looks."""
         if self._turn is not None:
             self._again = True
             return
@@ -165,8 +164,8 @@ class Line:
             self._turn.wake()
 
     def look_again(self) -> None:
-        """All are to look whether they may still be here; they come back in their order. One that
-        is looking may have looked at that already, and looks once more."""
+        """Have all check if they may still wait here; they return in their order. One with the turn
+        may have checked that already, and looks once more."""
         if self._turn is not None:
             self._again = True
         standing, self._standing = self._standing, OrderedDict()
@@ -174,7 +173,7 @@ class Line:
             wait.wake()
 
     def end(self) -> None:
-        """All are to answer with what there is."""
+        """Have all answer with the messages there are."""
         for wait in list(self._standing):
             wait.end()
         if self._turn is not None:
@@ -182,10 +181,10 @@ class Line:
 
 
 class Readers:
-    """Those that wait to read a topic.
+    """Waits to read a topic.
 
-    :param last: the key under which its last position stands
-    :param named: gets those who read by a reader
+    :param last: key of the topic's last position
+    :param named: index of the waits by named reader
     """
 
     def __init__(
@@ -204,13 +203,13 @@ class Readers:
         self._here = 0
         self._emptied = emptied
         self.closing = False
-        """Whether nobody may wait here any more."""
+        """True if no wait may begin here any more."""
 
     def __len__(self) -> int:
         return self._here
 
     def enter(self) -> None:
-        """One more may come to wait."""
+        """Count one more that may come to wait."""
         self._here += 1
 
     def join(self, wait: Wait, overtaken: bool) -> None:
@@ -228,7 +227,7 @@ class Readers:
         heappush(self._by_position, (wait.after, self._joined, wait))
 
     def leave(self, wait: Wait) -> None:
-        """Be gone."""
+        """Remove the wait."""
         self._waiting.pop(wait, None)
         named = self._named.get(wait.reader)
         if named is not None:
@@ -243,34 +242,34 @@ class Readers:
             self._by_position.sort()
 
     def wake(self, last: int) -> None:
-        """The topic holds messages up to this position: those that want less look again."""
+        """Wake the waits for messages up to this position, the topic's last."""
         while self._by_position and self._by_position[0][0] < last:
             _, _, wait = heappop(self._by_position)
             if self._waiting.pop(wait, 0) is None:
                 wait.wake()
 
     def moved(self, wait: Wait) -> None:
-        """One waits for other messages than it did: it looks again."""
+        """Wake a wait whose reader's position was moved back."""
         if self._waiting.pop(wait, 0) is None:
             wait.wake()
 
     def look_again(self) -> None:
-        """All are to look whether they may still be here."""
+        """Have all check if they may still wait here."""
         waiting, self._waiting = self._waiting, {}
         self._by_position.clear()
         for wait in waiting:
             wait.wake()
 
     def end(self) -> None:
-        """All are to answer with what there is."""
+        """Have all answer with the messages there are."""
         for wait in list(self._waiting):
             wait.end()
 
 
 class Row:
-    """Those that wait for a change of one row of the catalog.
+    """Waits for a change of one row of the catalog.
 
-    :param key: the row's
+    :param key: key of the row
     """
 
     def __init__(self, of: Of, key: bytes, emptied: Callable[[bytes], None]) -> None:
@@ -280,7 +279,7 @@ class Row:
         self._here = 0
         self._emptied = emptied
         self.closing = False
-        """True if nobody may wait here any more."""
+        """True if no wait may begin here any more."""
 
     def __len__(self) -> int:
         return self._here
@@ -299,7 +298,7 @@ class Row:
             self._waiting[wait] = None
 
     def leave(self, wait: Wait) -> None:
-        """Be gone."""
+        """Remove the wait."""
         self._waiting.pop(wait, None)
         self._here -= 1
         if not self._here:
@@ -312,19 +311,19 @@ class Row:
             wait.wake()
 
     def end(self) -> None:
-        """Have all answer, or be refused for what there is not."""
+        """Have all answer, or be refused where the row is not as they need it."""
         for wait in list(self._waiting):
             wait.end()
 
 
 FORGOTTEN: Final = 64
-"""Entries of readers that have gone, kept before they are cleared away."""
+"""Entries of readers that have left, kept before a clean-up."""
 
 
 class Waits:
-    """All that wait, by topic and group; only those are here for which somebody waits.
+    """All waits, by topic and group; only queues with waits are kept.
 
-    :param listen: has this function hear of each commit that goes in flight, or, given None, nobody
+    :param listen: registers a callback for each pending commit; None: unregisters it
     """
 
     def __init__(self, listen: Callable[[Hear | None], None]) -> None:
@@ -335,9 +334,9 @@ class Waits:
         """The same, by the keys of their topics' last positions."""
         self._named: Named = {}
         self._rows: dict[bytes, Row] = {}
-        """By key."""
+        """Rows by key."""
         self.draining = False
-        """Whether nobody waits any more: the node stops."""
+        """True if no wait begins any more: the node stops."""
 
     def __len__(self) -> int:
         lines = sum(len(line) for lines in self._lines.values() for line in lines.values())
@@ -345,7 +344,7 @@ class Waits:
         return lines + readers + sum(map(len, self._rows.values()))
 
     def line(self, topic: int, group: int) -> Line:
-        """Where one waits to take from a group."""
+        """Return the line of takers of a group."""
         lines = self._lines.setdefault(topic, {})
         line = lines.get(group)
         if line is None:
@@ -354,7 +353,7 @@ class Waits:
         return line
 
     def readers(self, topic: int, last: bytes) -> Readers:
-        """Where one waits to read a topic. :param last: as for `Readers`"""
+        """Return the readers of a topic. :param last: as for `Readers`"""
         readers = self._readers.get(topic)
         if readers is None:
             of = topic, 0
@@ -365,7 +364,7 @@ class Waits:
         return readers
 
     def row(self, of: Of, key: bytes) -> Row:
-        """Where one waits for a change of a row of the catalog."""
+        """Return the waits for a row of the catalog."""
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = Row(of, key, self._drop_row)
@@ -374,22 +373,24 @@ class Waits:
         return row
 
     def taken_from(self, topic: int) -> list[int]:
-        """Groups of a topic for which somebody waits."""
+        """Return the groups of a topic with waiting takers."""
         return list(self._lines.get(topic, ()))
 
     def is_taken_from(self, topic: int, group: int) -> bool:
-        """Whether somebody waits for a group."""
+        """True if a taker waits for a group."""
         lines = self._lines.get(topic)
         return lines is not None and group in lines
 
     def is_awaited(self, topic: int) -> bool:
-        """Whether somebody waits for messages of a topic, to read or to take them."""
+        """True if a script waits for messages of a topic, to read or to take them."""
         return topic in self._readers or topic in self._lines
 
     def heard(self, layer: Layer) -> None:
-        """A commit is in flight: who reads a topic that has got messages by it, or that is gone
-        with it, or one of whose readers is, looks again; who reads by a reader that it moves back
-        does too, and who waits for a row that it changes."""
+        """Wake waits that a pending commit concerns.
+
+        Readers of a topic look again when the topic gets messages, is dropped, or loses a named
+        reader. So do waits by a named reader that is moved back, and waits for a changed row.
+        """
         by_last, writes, rows = self._by_last, layer.writes, self._rows
         if rows:
             changed = {key for start, end in layer.ranges for key in rows if start <= key < end} | (
@@ -414,18 +415,19 @@ class Waits:
                 by_last[key].wake(limits.INT_MAX)
 
     def published(self, topic: int) -> None:
-        """A topic has got messages: who takes from it looks again."""
+        """Wake the takers of a topic that has got messages."""
         for line in list(self._lines.get(topic, {}).values()):
             line.wake()
 
     def may_take(self, topic: int, group: int) -> None:
-        """A group may have something to hand out: redelivered, or there is room again."""
+        """Wake a taker of a group: a message is redelivered, or there is room in flight."""
         line = self._lines.get(topic, {}).get(group)
         if line is not None:
             line.wake()
 
     def taken_back(self) -> None:
-        """Commits were taken back: what they had taken or trimmed is there again."""
+        """Wake all: commits were rolled back, and messages they had taken or trimmed are there
+        again."""
         for topic in list(self._lines):
             self.published(topic)
         for readers in list(self._readers.values()):
@@ -434,17 +436,17 @@ class Waits:
             row.look_again()
 
     def look_again(self) -> None:
-        """Topics, groups, rights or roles have changed: all look whether they may still wait."""
+        """Have all check if they may still wait: declarations, privileges or roles changed."""
         for each in self._all():
             each.look_again()
 
     def end(self) -> None:
-        """All answer with what there is."""
+        """Have all answer with the messages there are."""
         for each in self._all():
             each.end()
 
     def drain(self) -> None:
-        """The same, and nobody waits from here on."""
+        """Like `end`, and no wait begins from here on."""
         self.draining = True
         for each in self._all():
             each.closing = True
