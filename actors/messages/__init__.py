@@ -1,9 +1,9 @@
-"""Operations on messages: the one engine for them, called by statements and wire alike.
+"""Operations on messages: one engine for statements and the wire protocol.
 
-| file | what it holds |
+| file | contents |
 |---|---|
-| `operations.py` | what each does, over one transaction |
-| `engine.py` | runs those that come without a script, many in one commit |
-| `request.py` | one of them, from its frame to its answer |
-| `texts.py` | the statements that they stand for |
+| `operations.py` | publish, take and settle, over one transaction |
+| `engine.py` | runs operations that come without a script, many in one commit |
+| `request.py` | one operation, from its frame to its answer |
+| `texts.py` | the equivalent statements of operations |
 """

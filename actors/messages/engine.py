@@ -1,21 +1,22 @@
-"""Runs operations on messages that come without a script, without a greenlet, many in one commit.
+"""Message engine: runs operations that come without a script, without a fiber, many in one commit.
 
-What a commit costs it costs once for all that is in it. So operations are not run as they come:
+The fixed cost of a commit is shared by all operations in it (group commit). So operations are not
+run as they come:
 
-- Those of one turn of the loop, and those that come while the log has a batch, are run together
-  (`actors/commits/gathering.py`).
+- Those of one iteration of the loop, and those that come while the log writes a batch, are run
+  together (`actors/commits/gathering.py`).
 - Those of one user over one surface share a transaction and a commit, which has one attribution.
-- Each is all or nothing by itself: what refuses it has changed nothing. Where that can't be said,
-  a transaction grown too large or a bug, and where the commit of several is refused, all of them
-  are run once more, each in a commit of its own.
-- In the order in which they came. One that takes longer than a slice (hundreds of receipts or
-  values) is run as the script that it stands for, in turns with everybody else's work.
+- Each is atomic by itself: a refused operation has changed nothing. Exceptions are a transaction
+  grown too large, a bug, and a refused commit of several. Then all of them are run once more, each
+  in a commit of its own.
+- They run in the order of arrival. One that takes longer than a slice (hundreds of receipts or
+  values) runs as its equivalent script, scheduled fairly among all others.
 
-A TAKE that waits rests in the same lines as those of scripts (`actors/topics/waiting.py`). Those
-that are woken by what was just committed are run in the same turn, and one that has taken lets the
-next look in the same transaction: a batch of messages for thirty workers is two commits.
+A TAKE that waits stands in the same lines as those of scripts (`actors/topics/waiting.py`). Waits
+woken by a commit are run in the same iteration, and one that has taken lets the next look in the
+same transaction: a batch of messages for thirty workers is two commits.
 
-Credentials and rights are judged at each operation's own run, as the statement's are.
+Credentials and privileges are checked at each operation's own run, like those of the statement.
 """
 
 from __future__ import annotations
@@ -58,25 +59,25 @@ from storage.topics import Topic
 from storage.transactions import Transaction
 
 COMMIT_BYTES: Final = 4 * limits.MIB
-"""What operations put into one commit, before the next one begins."""
+"""Bytes that operations put into one commit before the next one begins."""
 TOGETHER: Final = 256
-"""Operations in one commit at most: about a slice."""
+"""Most operations in one commit: about a slice."""
 SHORT: Final = 256
-"""Receipts or values of an operation that is run here. More are run as a script."""
+"""Most receipts or values of an operation that is run here. More are run as a script."""
 STATEMENTS: Final = 16
-"""Different statements that a commit names in the statement log; the others are counted."""
+"""Most different statements that a commit names in the statement log; the others are counted."""
 
 Whose = tuple[str, Surface]
-"""Whose operations share a commit: a user's over a surface."""
+"""User and surface whose operations share a commit."""
 
 Judged = tuple[tuple[str, str], str, Verbs]
-"""A topic by its names, and what is needed on it."""
+"""A topic by its names, and the required privilege."""
 
 
 class MessageEngine:
-    """See the head of the file. On the loop only.
+    """Queues operations by user and surface, and commits them in groups. On the loop only.
 
-    :param scripts: the scripts' actor, as it is now
+    :param scripts: returns the current scripts actor
     """
 
     def __init__(
@@ -103,17 +104,17 @@ class MessageEngine:
         self._scripts = scripts
         self._queues: dict[Whose, deque[MessageRequest]] = {}
         self._waiting = 0
-        """How many stand in them."""
+        """Operations in all queues."""
         self._gathering = Gathering(runtime, committer, self._run, lambda: self._waiting)
         self._as_scripts: set[MessageRequest] = set()
         self._barred: list[MessageRequest] = []
-        """Those in whose way somebody's barrier stands, in their order, and those behind them from
-        the same connections."""
+        """Operations blocked by another's priority lock, in their order, with later ones from the
+        same connections."""
         self._held_back: set[tuple[str, str, Surface]] = set()
-        """Who has sent them: what each sends is done in its order."""
+        """Senders of blocked operations: each sender's operations keep their order."""
         self._stopped = False
         self.commits = 0
-        """How many it has made."""
+        """Commits made."""
 
     def ask(
         self,
@@ -124,7 +125,7 @@ class MessageEngine:
         timeout_us: int | None = None,
         room: TakeRoom | None = None,
     ) -> MessageRequest:
-        """Run an operation soon. `told` hears what came of it, never before this returns."""
+        """Run an operation soon. The callback gets its result, never before this returns."""
         asked = MessageRequest(self, sender, operation, timeout_us, room, told)
         if _is_short(operation):
             self.again(asked)
@@ -133,7 +134,7 @@ class MessageEngine:
         return asked
 
     def again(self, asked: MessageRequest) -> None:
-        """Run an operation soon, behind those that have come before."""
+        """Run an operation soon, after those queued before."""
         by = asked.caller.user, asked.caller.surface
         queue = self._queues.get(by)
         if queue is None:
@@ -143,12 +144,12 @@ class MessageEngine:
         self._gathering.soon()
 
     def turn_ends(self) -> None:
-        """Who calls has asked for all that it will in this turn of the loop. What was asked for is
-        run now, where nobody else is going to ask in it, and no others are likely to come."""
+        """Note that the caller adds no more operations in this iteration of the loop. Run the
+        queued ones now, if no other caller adds any in it and none are likely to come."""
         self._gathering.turn_ends()
 
     def stop(self) -> None:
-        """Run nothing more: what is left is answered with `Draining`."""
+        """Run nothing more: queued operations are answered with `Draining`."""
         self._stopped = True
         self._gathering.stop()
         self._refuse_rest()
@@ -160,10 +161,10 @@ class MessageEngine:
                 if not asked.over:
                     asked.tell(_stopping())
 
-    # --- when -----------------------------------------------------------------------------------
+    # --- scheduling -----------------------------------------------------------------------------
 
     def _run(self) -> bool:
-        """Run what has come, for a slice; what that wakes too. Whether something is left."""
+        """Run queued operations for one slice, with those they wake. True if any are left."""
         if self._stopped:
             self._refuse_rest()
             return bool(self._queues)
@@ -172,7 +173,7 @@ class MessageEngine:
         while queues:
             by = next(iter(queues))
             queue = queues.pop(by)
-            queues[by] = queue  # behind the others, who have their commits too
+            queues[by] = queue  # round robin: the other queues get their commits first
             self._run_together(by, queue)
             if not queue and queues.get(by) is queue:
                 del queues[by]
@@ -183,7 +184,7 @@ class MessageEngine:
     # --- one commit -----------------------------------------------------------------------------
 
     def _run_together(self, by: Whose, queue: deque[MessageRequest]) -> None:
-        """Run the first of a queue in one commit. What they wake comes to its end meanwhile."""
+        """Run the first of a queue in one commit. Operations that they wake join its end."""
         done: list[MessageRequest] = []
         with self.committer.begin() as tx:
             refused = self._perform_some(tx, queue, done)
@@ -194,9 +195,9 @@ class MessageEngine:
         if refused is None:
             return
         for asked in done:
-            asked.give_room_back()  # what they have taken of their rooms was not handed out
+            asked.give_room_back()  # their deliveries did not happen
         if len(done) > 1:
-            # Who of them it was is not known, or all would lose what one has spoilt.
+            # The culprit is not known, or one's fault would fail all: run each alone.
             for asked in done:
                 self._waiting += 1
                 self._run_together(by, deque((asked,)))
@@ -213,10 +214,10 @@ class MessageEngine:
     def _perform_some(
         self, tx: Transaction, queue: deque[MessageRequest], done: list[MessageRequest]
     ) -> Refusal | None:
-        """Run some in one transaction. Answers with what one was refused that had changed something
-        by then: nothing of it all may be committed.
+        """Run some operations in one transaction. Return the refusal of one that had changed
+        something by then: nothing of the transaction may be committed.
 
-        :param done: gets those that were run, also that one
+        :param done: gets the operations run, the refused one too
         """
         judged: dict[Judged, Topic] = {}
         while queue and len(done) < TOGETHER and tx.size <= COMMIT_BYTES:
@@ -239,10 +240,11 @@ class MessageEngine:
         return None
 
     def _perform(self, tx: Transaction, asked: MessageRequest, judged: dict[Judged, Topic]) -> None:
-        """Run one. :raises Refusal: see `operations`
+        """Run one operation. :raises Refusal: see `operations`
 
-        :param judged: what others of its caller were judged for in this transaction, which reads
-            their rights as they are all through it; nor does what the node does change meanwhile
+        :param judged: topics authorized for its caller earlier in this transaction. The transaction
+            reads privileges in one state throughout; the node's role does not change meanwhile
+            either
         """
         asked.performed = asked.refusal = None
         asked.wrote = NO_COMMIT
@@ -267,7 +269,7 @@ class MessageEngine:
             asked.performed = operations.settle(self.topics, tx, group, operation)
 
     def _topic(self, tx: Transaction, asked: MessageRequest) -> Topic:
-        """What an operation names, judged. :raises Unknown, NotAllowed:"""
+        """Return an operation's topic, after authorization. :raises Unknown, NotAllowed:"""
         sender, operation = asked.sender, asked.operation
         try:
             return self._rights.topic(
@@ -289,7 +291,7 @@ class MessageEngine:
             wait = asked.stand(of, operation.wait_us)
             if wait.queue.of != of:
                 raise Unknown("what this waited for was dropped")
-            # As the statement: at the end of its time it looks whoever stands before it.
+            # As the statement does: at the end of its time it looks without the turn too.
             if not self.topics.waits.line(*of).may_look(wait) and not wait.over:
                 return  # it has not looked, and waits
         room = asked.room
@@ -298,11 +300,11 @@ class MessageEngine:
             return
         done = asked.performed = operations.take(self.topics, tx, group, operation, wait, _always)
         if done.handed_out is not None:
-            asked.leave_line()  # who stands behind it looks in the same transaction
+            asked.leave_line()  # the next in line looks in the same transaction
             asked.take_room(sum(message["bytes"] for message in done.answer))
 
     def _commit(self, tx: Transaction, by: Whose, done: list[MessageRequest]) -> Refusal | None:
-        """Make their changes a commit, and let each go on. Answers why there is none."""
+        """Commit their changes, and continue each. Return the refusal if there is no commit."""
         wrote = tx.size > 0
         try:
             ticket = self.committer.commit(tx, By(*by), _texts(done) if wrote else None)
@@ -332,10 +334,10 @@ class MessageEngine:
             return
         asked.answer_when(ticket)
 
-    # --- those that have to wait ----------------------------------------------------------------
+    # --- waiting --------------------------------------------------------------------------------
 
     def _rest(self, asked: MessageRequest) -> None:
-        """It has found nothing: it stands in line until there may be something."""
+        """Have an operation that found nothing wait in line for messages."""
         wait = asked.wait_in_line
         assert wait is not None, "it waits for nothing"
         try:
@@ -350,8 +352,8 @@ class MessageEngine:
         self._let_rest(asked, asked.until_us)
 
     def _hold_back(self, asked: MessageRequest) -> None:
-        """Another's barrier stands in its way, or of what was sent before it: it is run again,
-        before what has come since, when that has gone."""
+        """Hold back an operation blocked by another's priority lock, or sent after a blocked one.
+        It runs again when the lock goes, before operations that came since."""
         if not self._barred:
             self.committer.barriers.tell_gone(self._barrier_gone)
         self._barred.append(asked)
@@ -379,7 +381,7 @@ class MessageEngine:
     # --- as scripts -----------------------------------------------------------------------------
 
     def _run_as_script(self, asked: MessageRequest, timeout_us: int | None) -> None:
-        """Run what takes longer than a slice as the statement that it stands for."""
+        """Run an operation that takes longer than a slice as its equivalent statement."""
         if asked.over:
             return
         sender, operation = asked.sender, asked.operation
@@ -416,19 +418,20 @@ class MessageEngine:
                 found.refusal.detail.pop(name, None)
             asked.tell(found.refusal)
         else:
-            # Not the sequence of the answer: what it has only read others have made.
+            # Not the sequence of the answer: that covers commits of others that it has only read.
             asked.wrote = self.committer.ticket(found.committed)
             asked.tell_answer(found.results[-1].value)
 
     def ends_script(self, asked: MessageRequest) -> bool:
-        """End an operation that is run as a script. False: it is not."""
+        """End an operation that is run as a script. Return False if it is not."""
         if asked not in self._as_scripts:
             return False
         tell(self._scripts(), CancelScript(asked.request))
         return True
 
     def refusal_of(self, error: BaseException, asked: MessageRequest) -> Refusal:
-        """What is answered instead. Anything but a refusal is a bug, or the state engine's end."""
+        """Return the refusal to answer with. Anything but a refusal is a bug, or a failed state
+        engine."""
         if isinstance(error, Refusal):
             return error
         self._runtime.noticed("messages", error, request=asked.request)
@@ -436,19 +439,20 @@ class MessageEngine:
 
 
 def _always() -> bool:
-    """Each part that found nothing is a commit of its own: nothing else gives the loop its turn."""
+    """True always: each part without a result is a commit of its own, since only a commit yields to
+    the loop."""
     return True
 
 
 def _sender(asked: MessageRequest) -> tuple[str, str, Surface]:
-    """The connection that it came by, about: its user, address and surface."""
+    """Return the connection, about: its user, address and surface."""
     caller = asked.caller
     return caller.user, caller.address, caller.surface
 
 
 def _keeps_order(asked: MessageRequest) -> bool:
-    """Whether it is done in the order in which its connection has sent it. Not so one that waits
-    for messages: it may have the turn of its line, and keep all others there from looking."""
+    """True if it must run in the order of its connection. False for a waiting TAKE: holding the
+    turn of its line, it would keep all others there from looking."""
     return asked.wait_in_line is None
 
 
@@ -461,7 +465,7 @@ def _is_short(operation: MessageOperation) -> bool:
 
 
 def _texts(done: list[MessageRequest]) -> str:
-    """The statements that those stand for which have changed something, each text once."""
+    """Return the equivalent statements of the operations that changed something, each text once."""
     found = dict.fromkeys(
         texts.statement(asked.operation)
         for asked in done

@@ -1,8 +1,8 @@
-"""What each operation on messages does, over one transaction: once for statements and wire alike.
+"""Operations on messages over one transaction, shared by statements and the wire protocol.
 
-Each function has changed all that it changes, or nothing where it raises a refusal; only `TooLarge`
-of the whole transaction comes when something has been changed already. What has to be done once the
-transaction has committed, positions filled in and those who wait woken, is `Performed.follow_up`.
+Each function makes all its changes, or none where it raises a refusal. Only `TooLarge` of the whole
+transaction comes after some changes. `Performed.follow_up` runs after the commit: it fills in
+positions and wakes waiting consumers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from storage.transactions import Transaction
 
 
 class Performed:
-    """What came of an operation; its answer is final once `follow_up` was called."""
+    """Result of an operation; its answer is final once `follow_up` was called."""
 
     __slots__ = ("answer", "follow_up", "goes_on", "handed_out", "waits", "wrote")
 
@@ -37,18 +37,18 @@ class Performed:
         self.answer = answer
         self.follow_up = follow_up
         self.wrote = wrote
-        """Whether it has done what it was asked for: published, handed out, settled."""
+        """True if it has published, delivered or settled messages."""
         self.handed_out: HandedOut | None = None
-        """What it hands out to the caller."""
+        """Messages delivered to the caller."""
         self.waits = False
-        """It has found nothing, and is to wait."""
+        """True if it has found nothing, and is to wait."""
         self.goes_on = False
-        """It has done a part of its work, which is to be a commit of its own, and is to be run
-        again."""
+        """True if it has done a part of its work, which is to be a commit of its own, and is to be
+        run again."""
 
     @property
     def changed(self) -> bool:
-        """Whether it has changed something that its caller may be told of."""
+        """True if it has changed something that is visible to its caller."""
         return self.wrote or self.goes_on
 
 
@@ -61,9 +61,9 @@ def publish(
     pin: bool = False,
     tick: Tick | None = None,
 ) -> Performed:
-    """Append messages. The positions answered are those that the commit gives.
+    """Append messages. Their positions are final with the commit.
 
-    :param pin: others of the transaction may make use of them
+    :param pin: True if other parts of the transaction use the positions
     """
     messages = Messages(tx, topic)
     due_us = 0
@@ -73,7 +73,7 @@ def publish(
         due_us = operation.at_us
     published = messages.publish(
         operation.values,
-        key=operation.key,  # which is judged there, as are these:
+        key=operation.key,  # validated there, as are the following
         id=operation.id,
         headers=operation.headers,
         due_us=due_us,
@@ -105,7 +105,7 @@ def _has_published(
 
 
 def telling(service: Topics, messages: Messages) -> Callable[[], None]:
-    """What lets those who wait to take messages hear of these, to be called once they are there."""
+    """Return a function that wakes the takers of these messages, to be called after the commit."""
     return partial(_tell, service, messages)
 
 
@@ -123,11 +123,11 @@ def take(
     stops: Callable[[], bool],
     tick: Tick | None = None,
 ) -> Performed:
-    """Hand messages out to the caller.
+    """Deliver messages to the caller.
 
-    :param wait: its own, where it may wait
-    :param stops: asked each time that it has looked at a part and found nothing: whether that part
-        is to be a commit of its own
+    :param wait: its wait, where it may wait
+    :param stops: asked after each part of the work without a result; True: that part is to be a
+        commit of its own
     """
     hand_outs = HandOuts(tx, group, tick)
     found = hand_outs.take(operation.count, operation.member)
@@ -153,7 +153,7 @@ def settle(
     operation: Settling,
     tick: Tick | None = None,
 ) -> Performed:
-    """Take what a member answers to what it was handed out."""
+    """Apply a member's ACK, NACK, EXTEND or GIVE UP for its deliveries."""
     hand_outs = HandOuts(tx, group, tick)
     receipts, out_us = operation.receipts, None
     if isinstance(operation, AckMessages):
@@ -172,17 +172,17 @@ def settle(
 def _follow_up(
     service: Topics, tx: Transaction, hand_outs: HandOuts, out_us: int | None, waited: bool
 ) -> Callable[[], None]:
-    """What has to be done once the transaction has committed.
+    """Return the function to call after the commit.
 
-    :param out_us: for how long something is out from now on
-    :param waited: the operation itself will wait
+    :param out_us: ack deadline of deliveries, from now on; None: there are none
+    :param waited: True if the operation itself will wait
     """
     group = hand_outs.group
     at_us = None if out_us is None else tx.now_us + out_us
     exact = waited or service.waits.is_taken_from(group.topic.id, group.id)
     if exact:
         at_us = hand_outs.next_due_us()
-        # What can't be handed out although it is due waits for something else than time.
+        # A due message that can't be delivered waits for something other than time.
         exact = at_us is not None and at_us > tx.now_us
     elif at_us is not None:
         exact = service.is_awaited(tx, group)

@@ -1,14 +1,14 @@
-"""One operation on messages that came without a script, from its request to its answer.
+"""An operation on messages that came without a script, from its request to its answer.
 
-| it is | until | and ends early by |
+| state | until | ended early by |
 |---|---|---|
-| queued | the engine runs it, in this turn of the loop or after the batch at the log | the client |
-| resting | its wait is woken, or the barrier has gone that held it back | anybody, its time |
-| waiting for the disk | what it shows is released | anybody, its time: see `Waiter` |
-| run as a script | that has ended | anybody, its time: as any script |
+| queued | it is run, in this iteration of the loop or after the batch at the log | the client |
+| resting | its wait is woken, or a priority lock that held it back is gone | KILL, its time |
+| waiting for the disk | all that its answer shows is released | KILL, its time: see `Waiter` |
+| run as a script | that has ended | KILL, its time: as any script |
 | over | | |
 
-It is told its answer once, whatever happens. Nobody sees it as long as it is only queued.
+It is answered once, whatever happens. INFO FOR RUNNING does not show it while it is only queued.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
     from actors.messages.engine import MessageEngine
 
 Told = Callable[[Any, Refusal | None], None]
-"""Hears the answer, or why there is none; both None: it was given back, for want of room."""
+"""Callback with the answer, or the refusal. Both None: given back for want of room."""
 
 
 class TakeRoom(Protocol):
-    """For what is handed out and not said yet."""
+    """Byte budget of a client for messages delivered and not yet sent (backpressure)."""
 
     @property
     def left(self) -> int:
-        """Bytes of messages; with none left nothing is handed out."""
+        """Bytes of messages that may be delivered; at 0 none is."""
 
     def take(self, size: int) -> None:
-        """So many are handed out; fewer than nothing: they were not after all."""
+        """Count delivered bytes; negative: they were not delivered after all."""
 
 
 class Sender(NamedTuple):
-    """Who sends an operation, and into which database."""
+    """Sender of an operation, and the database it is for."""
 
     request: str
-    """Names it, as KILL does."""
+    """Id of the request, for KILL."""
     caller: Caller
     place: tuple[str, str]
-    """The names of the namespace and the database."""
+    """Names of the namespace and the database."""
 
 
 class MessageRequest(Waiter):
-    """See the head of the file.
+    """An operation that came without a script; the table in the module's docstring has its states.
 
-    :param timeout_us: when it must be answered, from now on; None: whenever it is
-    :param room: for what it hands out; what finds none there is given back
+    :param timeout_us: time to the answer, from now on; None: unlimited
+    :param room: byte budget of its deliveries; an operation that finds none left is given back
     """
 
     __slots__ = (
@@ -98,25 +98,25 @@ class MessageRequest(Waiter):
         self.operation = operation
         self.room = room
         self._took = 0
-        """What it has taken of its room."""
+        """Bytes taken of its budget."""
         self._told = told
         self._due_us = None if timeout_us is None else self.began_us + timeout_us
         self.performed: Performed | None = None
-        """What came of it the last time that it was run."""
+        """Result of its last run."""
         self.refusal: Refusal | None = None
-        """Or why nothing did."""
+        """Refusal of its last run."""
         self.wait_in_line: Wait | None = None
-        """Its place among those that wait for messages."""
+        """Its wait in a group's line."""
         self.until_us = 0
         self.wrote = NO_COMMIT
         self.over = False
-        """Whether it was told its answer."""
+        """True once it was answered."""
         self.rests = False
-        """Whether it waits for messages, or for a barrier to go."""
+        """True while it waits for messages, or for a priority lock to go."""
         self._timer_of_rest: asyncio.TimerHandle | None = None
         self._late: LateDeadlines | None = None
 
-    # --- what it is -----------------------------------------------------------------------------
+    # --- identity -------------------------------------------------------------------------------
 
     @property
     def request(self) -> str:
@@ -128,7 +128,7 @@ class MessageRequest(Waiter):
 
     @property
     def sequence(self) -> int:
-        """The sequence of its own newest commit; 0: it has made none."""
+        """Sequence of its own newest commit; 0: it has made none."""
         return self.wrote.sequence
 
     def info(self, now_us: int) -> dict[str, Value]:
@@ -145,13 +145,13 @@ class MessageRequest(Waiter):
     # --- its room -------------------------------------------------------------------------------
 
     def take_room(self, size: int) -> None:
-        """It hands out so many bytes: who is told its answer says when they have left its room."""
+        """Count delivered bytes against its budget; the surface returns them when they are sent."""
         if self.room is not None:
             self._took += size
             self.room.take(size)
 
     def give_room_back(self) -> None:
-        """What it hands out will not be said: the room is as before."""
+        """Return its bytes to the budget: its deliveries will not be sent."""
         size, self._took = self._took, 0
         if self.room is not None and size:
             self.room.take(-size)
@@ -159,34 +159,35 @@ class MessageRequest(Waiter):
     # --- waiting for messages -------------------------------------------------------------------
 
     def stand(self, of: Of, for_us: int) -> Wait:
-        """Its place in the line for what is named, from its first run on."""
+        """Return its wait in the line of a group; made at its first run."""
         wait = self.wait_in_line
         if wait is None:
             now_us = self._engine.monotonic_us()
             self.until_us = self.until_us or now_us + for_us
             wait = Wait(self._engine.topics.waits.line(*of), self.until_us, self.woken)
-            # One that was in line already, before it was run anew, may have no time left.
+            # One that was in line before, and is run again, may have no time left.
             wait.over = for_us == 0 or now_us >= self.until_us
             self.wait_in_line = wait
         return wait
 
     def leave_line(self) -> None:
-        """It waits for messages no more: the turn goes to the next."""
+        """End its wait for messages: the turn goes to the next."""
         wait, self.wait_in_line = self.wait_in_line, None
         if wait is not None:
             wait.leave()
 
     def woken(self) -> None:
-        """There may be something; or it is to take what there is. While it doesn't rest it looks
-        at `Wait.woken` by itself."""
+        """Run again: there may be messages, or its time is over. While it does not rest, it reads
+        `Wait.woken` by itself."""
         if self.rests:
             self.go_on()
             self._engine.again(self)
 
     def rest(self, until_us: int | None) -> None:
-        """Wait for messages, or for a barrier to go. :raises Busy: as many wait as may
+        """Wait for messages, or for a priority lock to go.
 
-        :param until_us: when it takes what there is; None: it does not
+        :param until_us: time at which it answers with the messages there are; None: it does not
+        :raises Busy: the limit of waiting requests is reached
         """
         self._engine.running.rest(self)
         self.rests = True
@@ -196,7 +197,7 @@ class MessageRequest(Waiter):
             self._timer_of_rest = self._engine.committer.at(until_us, self._rested)
 
     def go_on(self) -> None:
-        """It rests no more."""
+        """End the rest."""
         self.rests = False
         self._engine.running.go_on(self)
         if self._timer_of_rest is not None:
@@ -204,7 +205,7 @@ class MessageRequest(Waiter):
             self._timer_of_rest = None
 
     def _rested(self) -> None:
-        """Its time is over."""
+        """End the rest: its time is over."""
         self._timer_of_rest = None
         if self.is_late():
             self.tell(self.out_of_time())
@@ -212,13 +213,13 @@ class MessageRequest(Waiter):
             self.wait_in_line.end()
 
     def is_late(self) -> bool:
-        """Whether its own time is over."""
+        """True if its own time is over."""
         return self._due_us is not None and self._engine.monotonic_us() >= self._due_us
 
     # --- waiting for the disk -------------------------------------------------------------------
 
     def answer_when(self, ticket: CommitTicket) -> None:
-        """Answer once all that this shows may be shown."""
+        """Answer once all that the answer shows is released."""
         if self._engine.committer.is_released(ticket):
             self.settle(None)
             return
@@ -264,17 +265,17 @@ class MessageRequest(Waiter):
         return True
 
     def tell(self, refusal: Refusal | None) -> None:
-        """Its answer, or why there is none."""
+        """Answer with its result, or a refusal."""
         performed = self.performed
         answer = None if refusal is not None or performed is None else performed.answer
         self._finish(answer, refusal)
 
     def tell_answer(self, answer: Any) -> None:
-        """What it was answered as a script."""
+        """Answer with the result of its script."""
         self._finish(answer, None)
 
     def give_back(self) -> None:
-        """Nothing was done: there is no room for what it would hand out."""
+        """Give it back without effect: its budget has no room for deliveries."""
         self._finish(None, None)
 
     def _finish(self, answer: Any, refusal: Refusal | None) -> None:
@@ -284,8 +285,8 @@ class MessageRequest(Waiter):
             self.go_on()
         self.leave_line()
         if refusal is not None:
-            self.give_room_back()  # whether or not it was handed out
+            self.give_room_back()  # delivered or not
         try:
             self._told(answer, refusal)
-        except Exception as error:  # a bug of one who is told is not the others'
+        except Exception as error:  # a bug in one callback must not fail the other operations
             self._engine.refusal_of(error, self)

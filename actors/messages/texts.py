@@ -1,5 +1,5 @@
-"""The statements that operations on messages stand for: for the statement log, for INFO FOR
-RUNNING, and to run as scripts what takes longer than a slice."""
+"""Equivalent statements of operations on messages: for the statement log, for INFO FOR RUNNING, and
+to run long operations as scripts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _TEXTS_KEPT: Final = 1_000
 
 
 def statement(operation: MessageOperation) -> str:
-    """The statement that an operation stands for, its arguments as parameters: for the statement
-    log, and to run it (`parameters`)."""
+    """Return the equivalent statement of an operation, its arguments as parameters (`parameters`):
+    for the statement log, and to run it."""
     if type(operation) is PublishMessages:
         shape: tuple[Any, ...] = (
             PublishMessages, operation.topic, operation.many, operation.key is None,
@@ -57,7 +57,7 @@ def statement(operation: MessageOperation) -> str:
 
 
 def _given(operation: Settling) -> tuple[bool, ...]:
-    """Which of the clauses that may be left out are given."""
+    """Return the presence of each optional clause."""
     if type(operation) is NackMessages:
         return operation.delay_us is not None, operation.error is not None
     return (type(operation) is GiveUpMessages and operation.error is not None,)
@@ -76,11 +76,11 @@ def _text(operation: MessageOperation) -> str:
 
 
 _PLACED: Final = frozenset({"value", "values", "count", "receipts"})
-"""Parameters that stand where the statement has its own words for them."""
+"""Parameters that stand at a fixed place of the statement, not in a clause."""
 
 
 def parameters(operation: MessageOperation) -> Mapping[str, Value]:
-    """Of the statement that an operation stands for."""
+    """Return the parameters of the equivalent statement."""
     given: dict[str, Value]
     if isinstance(operation, PublishMessages):
         if operation.many:
