@@ -1,12 +1,12 @@
-"""Operations on the keys of cache spaces while the node runs, and the removal of expired ones.
+"""Operations on the keys of cache spaces at run time, and the removal of expired keys.
 
-| file | what it holds |
+| file | contents |
 |---|---|
-| `engine.py` | the one way by which surfaces have operations done, at once or in their turn |
-| `work.py` | operations asked for together: done in as few commits as may be, then answered |
-| `operations.py` | which rule does an operation, and which statement it stands for |
-| `entrances.py` | who asks and for which space, looked up once for all |
-| `sweeping.py` | the actors that remove what has expired |
+| `engine.py` | entry point of the surfaces: runs operations at once, or in a later slice |
+| `work.py` | operations of one request: run in as few commits as possible, then answered |
+| `operations.py` | implementation of each operation, and its equivalent statement |
+| `entrances.py` | cache of users' privileges on spaces |
+| `sweeping.py` | actors that remove expired keys |
 """
 
 from actors.spaces.engine import Spaces

@@ -1,14 +1,14 @@
-"""The one way by which operations on keys are done for the surfaces: at once, on the loop.
+"""Engine for operations on keys that come without a script: run synchronously, on the loop.
 
-Scripts work on keys through their own transactions, by the same rules (`perform`); all meet in the
-ledger, so neither needs the other for being right.
+Scripts work on keys through their own transactions, by the same rules (`perform`). The ledger
+validates both, so that neither depends on the other for correctness.
 
-- Whoever asks is answered by the return of `run` when all that the answer shows is released, and
-  told later otherwise: see `actors/commits/requesters.py`.
-- Keys may take one slice of the loop at a time (`limits.SLICE_US`). What comes when that is used up
-  is put off for a turn of the loop, and what comes after it is put off too: nothing overtakes.
-- Operations that somebody's barrier stands in the way of wait for its end, and so does whatever
-  comes after them for the same space.
+- `run` returns the answer when all that the answer shows is released; otherwise the caller is
+  notified later: see `actors/commits/requesters.py`.
+- Keys may take one slice of the loop at a time (`limits.SLICE_US`). Requests beyond that are put
+  off for an iteration of the loop, and later ones too: none overtakes.
+- Operations blocked by another's priority lock wait for its end, and so do later ones for the same
+  space.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Spaces:
         self.dropped = self.sweepers.dropped
         self._monotonic_us = runtime.clock.monotonic_us
         self._spent_us = 0
-        """Of the slice that keys may take until others had a turn."""
+        """Time (µs) used of the slice that keys may take before they yield."""
         self._renews = False
-        """Whether the loop knows that it is to be asked for another one. That costs as much as a
-        GET, so it is done only where much of the slice is used up."""
+        """True if `_renew` is scheduled. Scheduling costs as much as a GET, so it is done only
+        where much of the slice is used up."""
         self._put_off: deque[Work] = deque()
         self._goes_on = False
-        """Whether the loop knows that something was put off."""
+        """True if `_go_on` is scheduled."""
         self._late: dict[Names, deque[Work]] = {}
-        """What barriers hold back, those behind it included."""
+        """Requests held back by priority locks, and later ones for the same spaces."""
         self._listing: dict[asyncio.Task[None], Work] = {}
         self._stopped = False
 
@@ -84,17 +84,16 @@ class Spaces:
         operations: Sequence[KeyOperation],
         room: Room | None = None,
     ) -> Answers | None:
-        """Do operations on the keys of one space, one after the other, each all or nothing by
-        itself: a refusal of one of them is its answer.
+        """Run operations on the keys of one space in order, each atomic by itself: a refusal of one
+        is its answer.
 
         :param who: a caller, or the digest of a token
         :param names: of namespace, database and space
-        :param room: for the bytes of the answers. There may be fewer answers than operations then:
-            those behind the last one answered have not been done, because what was read filled the
-            room. While any is left, at least one is done.
-        :returns: the answers, if they may be shown already; None: the asker is told
-        :raises Refusal: as a whole, nothing having happened: SessionEnded, NotASpace, Draining,
-            Busy, what the log refuses
+        :param room: byte budget of the answers. Operations after the one that fills it are not done
+            and get no answer. While any budget is left, at least one is done.
+        :returns: the answers, if all they show is released; None: the caller is notified later
+        :raises Refusal: of the request as a whole, without effect: SessionEnded, NotASpace,
+            Draining, Busy, or a refusal of the log
         """
         began_us = self._monotonic_us()
         work = Work(self, asker, who, names, operations, room, began_us)
@@ -119,9 +118,10 @@ class Spaces:
         return None
 
     def _stands_behind(self, work: Work) -> bool:
-        """Whether there is something that it must not overtake, or no time for it now.
+        """Put a request off that must not overtake earlier ones, or that comes after the slice is
+        used up. Return False if it can run now.
 
-        :raises Busy: too much is put off
+        :raises Busy: too many are put off
         """
         if self._put_off or self._spent_us >= limits.SLICE_US:
             if len(self._put_off) >= limits.MAILBOX:
@@ -136,7 +136,7 @@ class Spaces:
         return True
 
     def _renew(self) -> None:
-        """Others had their turn: keys get a slice again."""
+        """Give keys a slice again: the loop has run other work."""
         self._renews = False
         self._spent_us = 0
 
@@ -146,7 +146,7 @@ class Spaces:
             self.runtime.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Do a slice of what was put off."""
+        """Run a slice of the requests put off."""
         self._goes_on = False
         began_us = self._monotonic_us()
         until_us = began_us + limits.SLICE_US
@@ -167,14 +167,14 @@ class Spaces:
             urgent.give_way(self._monotonic_us())
 
     def _do_late(self, work: Work, until_us: int) -> None:
-        """Do what its asker waits for."""
+        """Run a request whose caller waits already."""
         try:
             self._do(work, until_us)
         except Exception as error:
             work.settle(error)
 
     def _do(self, work: Work, until_us: int) -> None:
-        """Do it and answer, or see to it that somebody does."""
+        """Run a request, and answer it or arrange for a later answer."""
         try:
             work.run(until_us)
         except Refusal:
@@ -197,16 +197,15 @@ class Spaces:
         else:
             work.answer()
 
-    # --- what waits for its turn ----------------------------------------------------------------
+    # --- requests put off -----------------------------------------------------------------------
 
     def behind(self) -> Sequence[Work]:
-        """What was put off, or is held back by barriers, and listings that go on: as
-        `Running.behind`."""
+        """Return requests put off or held back, and unfinished listings: as `Running.behind`."""
         held_back = [work for late in self._late.values() for work in late]
         return [*held_back, *self._put_off, *self._listing.values()]
 
     def take_out(self, work: Work) -> bool:
-        """It is not to be done any more. False: it does not wait for its turn."""
+        """Remove a request that waits for its turn. Return False if it does not wait."""
         for line in (self._late.get(work.names), self._put_off):
             if line is not None and work in line:
                 line.remove(work)
@@ -214,7 +213,7 @@ class Spaces:
         return False
 
     def end_listing(self, work: Work, why: Refusal) -> bool:
-        """It is to list no more. False: it does not, or was ended before."""
+        """End a listing. Return False if it does not run, or was ended before."""
         for task, each in self._listing.items():
             if each is work and work.ended_for is None:
                 work.ended_for = why
@@ -222,7 +221,7 @@ class Spaces:
                 return True
         return False
 
-    # --- behind barriers ------------------------------------------------------------------------
+    # --- blocked by priority locks --------------------------------------------------------------
 
     def _hold_back(self, work: Work) -> None:
         if work.names not in self._late:
@@ -231,7 +230,7 @@ class Spaces:
         self._late[work.names].append(work)
 
     def _barrier_has_gone(self) -> None:
-        """What it held back comes before all that was put off since."""
+        """Resume requests that a priority lock held back, before all that were put off since."""
         late, self._late = self._late, {}
         for held_back in late.values():
             self._put_off.extendleft(reversed(held_back))
@@ -241,7 +240,7 @@ class Spaces:
     # --- long listings --------------------------------------------------------------------------
 
     async def _list_on(self, work: Work) -> None:
-        """Finish listings that take more than a slice, others having their turns."""
+        """Finish listings that take more than a slice; yield after each slice."""
         for number, tx in work.long:
             operation = work.operations[number]
             assert isinstance(operation, ListKeys)
@@ -273,14 +272,14 @@ class Spaces:
                 self.runtime.noticed(type(self).__name__, error)
             work.settle(error)
 
-    # --- what has expired -----------------------------------------------------------------------
+    # --- expired keys ---------------------------------------------------------------------------
 
     def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> CommitTicket:
-        """Remove keys of spaces that a read passed over because they had expired, in one commit.
-        Return the ticket of what its answer must wait for. See `storage/spaces.py`.
+        """Remove expired keys that a read skipped, in one commit. Return the ticket that its answer
+        must wait for. See `storage/spaces.py`.
 
-        :raises Busy, NotEnoughReplicas, Draining: they can't be removed now, so no answer may say
-            that they are gone
+        :raises Busy, NotEnoughReplicas, Draining: they can't be removed now, so that no answer may
+            say that they are gone
         """
         with self.committer.begin() as tx:
             for space, names in lapsed:
@@ -289,12 +288,13 @@ class Spaces:
             try:
                 return self.committer.commit(tx, NODE, reason=EXPIRED)
             except NotWritable:
-                return tx.ticket  # who commits nothing says so in docs/cache.md
+                return tx.ticket  # a node that takes no writes: see docs/cache.md
 
     # --- the end --------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Do what was put off, refuse what is held back, end what waits; then sweep no more."""
+        """Stop: run requests put off, refuse those held back, end those that wait, then stop
+        sweeping."""
         self._stopped = True
         while self._put_off:
             self._go_on()

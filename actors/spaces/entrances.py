@@ -1,8 +1,7 @@
-"""Who asks, for which space, and what it may do there: looked up once, remembered for all.
+"""Cache of spaces and privileges by user.
 
-What is remembered was found in a state that was released, and counts for as long as no declaration
-has changed since: users, spaces and grants are declarations. Whether the credential is still good
-is asked each time.
+Entries come from released state, and are valid until a declaration changes: users, spaces and
+grants are declarations. The credential is checked on each request.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from storage.catalog import Space
 from storage.transactions import Transaction
 
 REMEMBERED_SPACES: Final = 10_000
-"""Names of spaces of which it is remembered what they stand for."""
+"""Most names of spaces in the cache."""
 
 Names = tuple[str, str, str]
-"""Of namespace, database and space."""
+"""Names of namespace, database and space."""
 Who = Caller | bytes
 """A caller, or the digest of a token."""
 
 
 class Entrance(NamedTuple):
-    """Of a user to a space that it may see."""
+    """A space that a user may see, with the user's privileges."""
 
     space: Space
     standing: Standing
 
 
 class Entrances:
-    """See the head of the file."""
+    """Resolves a credential and names to a space and privileges; caches the result."""
 
     def __init__(
         self, committer: Committer, roles: Roles, sessions: Sessions, rights: Rights
@@ -46,12 +45,12 @@ class Entrances:
         self._sessions = sessions
         self._rights = rights
         self._version = 0
-        """Of the declarations that what is remembered was found in."""
+        """Version of the declarations that the cached entries were read at."""
         self._known: dict[Names, dict[str, Entrance]] = {}
-        """By the names of the users."""
+        """Cached entries by space, then by user name."""
 
     def known(self, who: Who, names: Names) -> tuple[str, Entrance] | None:
-        """The user that asks, and its entrance; None: look both up."""
+        """Return the caller's user and entry, if cached; None: look both up."""
         version = self._committer.ledger.catalog_version
         if version != self._version:
             self._known.clear()
@@ -64,25 +63,25 @@ class Entrances:
             if caller is None:
                 return None
         elif who.surface == "command" or not self._sessions.is_authenticated(who):
-            return None  # what the operator may do is not its user's; others hear why in `caller`
+            return None  # the operator's privileges are not its user's; `caller` refuses others
         else:
             caller = who
         entrance = entrances.get(caller.user)
         return None if entrance is None else (caller.user, entrance)
 
     def caller(self, tx: Transaction, who: Who) -> Caller:
-        """Who asks, as a transaction reads it. :raises SessionEnded:"""
+        """Return the caller, as a transaction reads it. :raises SessionEnded:"""
         if isinstance(who, bytes):
             return self._sessions.caller(who, tx)
         self._sessions.check_authenticated(who)
         return who
 
     def find(self, tx: Transaction, caller: Caller, names: Names) -> Entrance:
-        """The entrance of a caller, as a transaction reads it.
+        """Return the entry of a caller, as a transaction reads it.
 
         :raises NotASpace: it may see no space of these names
-        :raises Draining, Busy: the node answers nobody
-        :raises SessionEnded: there is no such user any more
+        :raises Draining, Busy: the node answers no caller
+        :raises SessionEnded: the user no longer exists
         """
         self._roles.check_answering(caller)
         namespace, database, name = names
@@ -92,7 +91,7 @@ class Entrances:
             path = f"{namespace}.{database}.{name}"[:200]
             raise NotASpace(f"{path} is no cache space", name=path) from None
         entrance = Entrance(space, self._rights.standing(tx, caller))
-        # What is in flight may be taken back, and its number given to another declaration.
+        # A pending commit may be rolled back, and its version given to another declaration.
         if self._version <= tx.released and caller.surface != "command":
             self._remember(names, caller.user, entrance)
         return entrance

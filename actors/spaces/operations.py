@@ -1,4 +1,4 @@
-"""Operations on keys: which rule does each, and which statement it stands for."""
+"""Operations on keys: implementation of each, and its equivalent statement."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _PERFORM: Final[dict[type, Callable[[Keys, Any], Any]]] = {
 
 
 def perform(keys: Keys, operation: KeyOperation) -> Any:
-    """Do one operation on one key. :raises Refusal: and nothing has changed"""
+    """Run one operation on one key. :raises Refusal: without any change"""
     return _PERFORM[type(operation)](keys, operation)
 
 
 def listed(keys: Keys, operation: ListKeys) -> Iterator[list[str]]:
-    """The keys that a listing asks for, in parts. :raises Refusal: of its arguments"""
+    """Yield the keys of a listing, in parts. :raises Refusal: its arguments are invalid"""
     return keys.listing(
         check_prefix(operation.prefix, "PREFIX"),
         check_prefix(operation.after, "AFTER"),
@@ -54,12 +54,12 @@ def listed(keys: Keys, operation: ListKeys) -> Iterator[list[str]]:
     )
 
 
-# --- the statements that they stand for -----------------------------------------------------------
+# --- equivalent statements ------------------------------------------------------------------------
 
 
 def statements(space: str, operations: Iterable[KeyOperation]) -> str:
-    """The statements that operations stand for, for the statement log and INFO FOR RUNNING; their
-    values are in the commit's effects."""
+    """Return the equivalent statements of operations, for the statement log and INFO FOR RUNNING.
+    Values are left out: the commit's effects have them."""
     return _cut("; ".join([_statement(space, each) for each in operations]))
 
 
@@ -82,7 +82,7 @@ def _expire(expire_us: int | None) -> str:
 
 
 def _fence(fence: int | None) -> str:
-    """What no statement can say is a comment in it."""
+    """Return a fence as a comment: no statement has a clause for it."""
     return "" if fence is None else f" /* fence {fence} */"
 
 

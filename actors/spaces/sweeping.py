@@ -1,9 +1,9 @@
-"""Removing keys that have expired: one actor for each space that has keys that expire.
+"""Removal of expired keys: one actor for each space that has keys with an expiry.
 
 A sweep removes a bounded slice of expired keys in a commit of its own, waits until that is durable,
-and rests as long as it took. No key has a timer: a space has one, for the earliest of its expiries.
-A space without any has no actor either: it comes with the first key that expires, and goes with the
-last one, with its space, or with the lead: another leader may give an id to another space
+and pauses as long as it took. Keys have no timers: a space has one, for its earliest expiry. A
+space without expiries has no actor. Its actor starts with the first key that expires, and ends with
+the last one, with its space, or with the lead: another leader may give an id to another space
 (`storage/ids.py`).
 """
 
@@ -28,70 +28,70 @@ from storage.spaces import Keys
 from storage.transactions import Transaction
 
 EXPIRED: Final = "expired"
-"""Why the node removes a key by itself."""
+"""Reason of commits by which the node removes expired keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Said to a space's actor by its timer."""
+    """Start of a sweep, sent to a space's actor by its timer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expiring:
-    """Said to a space's actor when somebody has written a key that expires."""
+    """Notice to a space's actor that a key with an expiry was written."""
 
     at_us: int
 
 
 @dataclass(eq=False, slots=True)
 class SpaceSweep:
-    """The sweeping of one space, as long as an actor does it."""
+    """Schedule of one space's sweeps, as long as it has an actor."""
 
     space: Space
     place: Supervised[SweepActor] | None = None
-    """The actor's; None: it has ended."""
+    """Place of the actor; None: it has ended."""
     due_us: int | None = None
-    """When the actor will look for expired keys: log time."""
+    """Log time of the actor's next look for expired keys."""
 
 
 class Sweepers:
-    """The actors that sweep; on the loop only."""
+    """Registry of all sweep actors; on the loop only."""
 
     def __init__(self, runtime: Runtime, committer: Committer) -> None:
         self.runtime = runtime
         self.committer = committer
         self.sweeps: dict[int, SpaceSweep] = {}
-        """By the space's id."""
+        """Schedules by the space's id."""
         self._parting: set[asyncio.Task[None]] = set()
         self._leads = False
-        """True if this node sweeps, and not another one."""
+        """True if this node leads, and therefore sweeps."""
         self._leads_ended = 0
-        """Number of times that has ended."""
+        """Times that the lead was lost."""
         self._stopped = False
         committer.on_withdraw.append(self.look_again)
         committer.on_following.append(self.rest)
 
     async def begin(self) -> None:
-        """Start an actor for every space that has keys that expire, in slices."""
+        """Start an actor for every space that has keys with an expiry, in slices."""
         self._leads, leads_ended = True, self._leads_ended
         with self.committer.begin() as tx:
             slices = Slices(self.runtime.clock, tx.pause)
             for space in _all(tx):
                 if self._stopped or self._leads_ended != leads_ended:
                     return
-                # One that has an actor has it of somebody who has written a key that expires.
+                # A write since `begin` may have started the space's actor already.
                 if space is not None and space.id not in self.sweeps and _has_expiries(tx, space):
                     self._place(space)
                 await slices.tick()
 
     def rest(self) -> None:
-        """Another node leads, and sweeps: no space has an actor here until the next `begin`."""
+        """End all actors: another node leads, and sweeps, until the next `begin`."""
         self._leads, self._leads_ended = False, self._leads_ended + 1
         for sweep in list(self.sweeps.values()):
             self.end(sweep)
 
     def expiring(self, space: Space, at_us: int) -> None:
-        """A key of a space expires at that log time: it is to be swept then."""
+        """Schedule a sweep: a key of a space expires at that log time."""
         if self._stopped or not self._leads:
             return
         sweep = self.sweeps.get(space.id)
@@ -108,8 +108,8 @@ class Sweepers:
             return  # it has much to do, and looks at the expiries after that
 
     def dropped(self, what: Namespace | Database | Space) -> None:
-        """A space was dropped, or what it lies in. Its actor goes once that is durable: a full disk
-        may take it back."""
+        """End the actors of a dropped space, database or namespace. Done once the drop is durable:
+        a full disk may roll it back."""
         ids = _ids(what)
         gone = [one for one in self.sweeps.values() if _ids(one.space)[: len(ids)] == ids]
         if gone:
@@ -123,7 +123,8 @@ class Sweepers:
                 self.end(sweep)
 
     def look_again(self) -> None:
-        """What was in flight was taken back: keys that had been deleted may be there again."""
+        """Have all actors look again: pending commits were rolled back, and deleted keys may be
+        there again."""
         now_us = self.committer.ledger.log_time()
         if self._stopped:
             return
@@ -132,7 +133,7 @@ class Sweepers:
             self._tell(sweep, now_us)
 
     def end(self, sweep: SpaceSweep) -> None:
-        """A space has nothing that expires, or is no more: let its actor go."""
+        """End an actor: its space has no expiries, or was dropped."""
         if sweep.place is None or self._stopped:
             return
         place, sweep.place = sweep.place, None
@@ -142,7 +143,7 @@ class Sweepers:
         parting.add_done_callback(self._parting.discard)
 
     def places(self) -> list[Supervised[SweepActor]]:
-        """Those of all actors."""
+        """Return the places of all actors."""
         return [sweep.place for sweep in self.sweeps.values() if sweep.place is not None]
 
     async def stop(self) -> None:
@@ -170,29 +171,29 @@ class SweepActor(LoopActor):
         self._space = sweep.space
         self._timer: asyncio.TimerHandle | None = None
         self._due_us = 0
-        """When the timer is set for, in log time."""
+        """Log time that the timer is set for."""
         self._swept_us = 0
         self._rests_until_us = 0
-        """Log time before which nothing is swept: what there is could not be read."""
+        """Log time before which no sweep takes place, after the state could not be read."""
         self._swept_to = b""
-        """Before this place the expiry index is empty."""
+        """Place before which the expiry index is empty."""
         self._written_us = limits.INT_MAX
-        """The earliest expiry that was written since the last sweep began."""
+        """Earliest expiry written since the last sweep began."""
         self.swept = 0
         """Keys swept since the start of this actor."""
 
     def on_start(self) -> None:
-        """Look when the first key expires."""
-        self._disarm()  # what an actor before this one had set
+        """Set the timer for the first expiry."""
+        self._disarm()  # a timer of a failed predecessor
         self._look_ahead()
 
     def on_stop(self) -> None:
-        """No more sweeps."""
+        """Cancel the timer."""
         self._disarm()
 
     @handles(Expiring)
     def expiring(self, message: Expiring) -> None:
-        """Somebody has written a key that expires."""
+        """Set the timer for a key that was written with an expiry."""
         if self._sweep.place is not None:
             self._expires_at(message.at_us)
         else:  # it was let go while this was on its way
@@ -200,7 +201,7 @@ class SweepActor(LoopActor):
 
     @handles(Sweep)
     async def sweep(self, _message: Sweep) -> None:
-        """Remove a slice of what has expired, then the next, or wait for the next expiry."""
+        """Remove a slice of expired keys; then do the next, or wait for the next expiry."""
         committer = self._committer
         began_us = self._monotonic_us()
         self._swept_us = committer.ledger.log_time()
@@ -232,7 +233,7 @@ class SweepActor(LoopActor):
             self._due_us = self._swept_us
 
     def _present(self, tx: Transaction) -> Space | None:
-        """The space as it is declared now; None when it was dropped."""
+        """Return the space as it is declared now; None: it was dropped."""
         space = self._space
         database = space.database
         found = find_space(tx, database.namespace.name, database.name, space.name)
@@ -245,13 +246,14 @@ class SweepActor(LoopActor):
             self._rest(error)
 
     def _rest(self, error: EngineUnreadable) -> None:
-        """Keys that have expired stay for a while, unseen: a part of the state can't be read."""
+        """Pause sweeps after an unreadable part of the state. Expired keys stay for that time,
+        invisible to reads."""
         self.runtime.noticed(type(self).__name__, error)
         self._rests_until_us = self._committer.ledger.log_time() + int(REST_SECONDS * 1_000_000)
         self._arm(self._rests_until_us)
 
     def _look(self) -> None:
-        """:raises EngineUnreadable:"""
+        """Set the timer for the next expiry, or end the actor. :raises EngineUnreadable:"""
         with self._committer.begin() as tx:
             space = self._present(tx)
             begin = self._swept_to
@@ -262,8 +264,8 @@ class SweepActor(LoopActor):
                 self._end_unless_taken_back(tx)
 
     def _end_unless_taken_back(self, tx: Transaction) -> None:
-        """There is nothing to sweep any more, in what a transaction has read. As long as a full
-        disk may take that back, look again: nobody else would start an actor then."""
+        """End the actor: a transaction has found nothing to sweep. As long as a full disk may roll
+        back commits it has read, look again instead: no other event would start an actor then."""
         if tx.saw > self._committer.released_upto:
             self._arm(self._committer.ledger.log_time())
         else:
@@ -272,11 +274,12 @@ class SweepActor(LoopActor):
     def _expires_at(self, at_us: int) -> None:
         self._written_us = min(self._written_us, at_us)
         if self._swept_to and at_us <= expiry_time(self._swept_to):
-            self._swept_to = b""  # by a transaction that began before the sweep
+            self._swept_to = b""  # written by a transaction that began before the sweep
         self._arm(at_us)
 
     def _arm(self, at_us: int) -> None:
-        """Sweep at that log time, or somewhat later: not more often than is useful."""
+        """Set the timer for that log time, or somewhat later: at most one sweep in
+        `limits.SWEEP_SECONDS`."""
         soonest_us = self._swept_us + limits.SWEEP_SECONDS * 1_000_000
         at_us = max(at_us, soonest_us, self._rests_until_us)
         if not self.actor_ref.is_alive() or (self._timer is not None and self._due_us <= at_us):
@@ -302,14 +305,14 @@ class SweepActor(LoopActor):
 
 
 def find_space(tx: Transaction, namespace: str, database: str, name: str) -> Space | None:
-    """A space by all its names, if there is one."""
+    """Return a space by all its names, if there is one."""
     place = catalog.find_namespace(tx, namespace)
     within = catalog.find_database(tx, place, database) if place is not None else None
     return catalog.find_space(tx, within, name) if within is not None else None
 
 
 def _ids(what: Namespace | Database | Space) -> tuple[int, ...]:
-    """Those of the places around something, and its own."""
+    """Return the ids of the enclosing namespace and database, and its own."""
     if isinstance(what, Namespace):
         return (what.id,)
     if isinstance(what, Database):
@@ -318,7 +321,7 @@ def _ids(what: Namespace | Database | Space) -> tuple[int, ...]:
 
 
 def _has_expiries(tx: Transaction, space: Space) -> bool:
-    """Whether a space has keys that expire, as far as that can be read: else its actor says so."""
+    """True if a space has keys with an expiry; also if that can't be read: its actor reports it."""
     try:
         return Keys(tx, space).next_expiry_us() is not None
     except EngineUnreadable:

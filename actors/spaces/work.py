@@ -1,9 +1,9 @@
-"""Operations on keys that were asked for together, while they are done and until they are answered.
+"""Operations on keys of one request, from their run to their answer.
 
-- Those that write share a commit: each is all or nothing by itself all the same, and no answer
-  leaves before what it shows is durable.
-- A GET with nothing but GETs before it is read from the present state: it costs no transaction.
-- What waits for the disk is seen in INFO FOR RUNNING and ended by KILL.
+- Operations that write share a commit (group commit). Each is atomic by itself all the same, and no
+  answer leaves before all it shows is durable.
+- A GET preceded by GETs only is read from the present state, without a transaction.
+- A request that waits for the disk is listed in INFO FOR RUNNING and ended by KILL.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ if TYPE_CHECKING:
     from actors.spaces.engine import Spaces
 
 COMMIT_BYTES: Final = 4 * limits.MIB
-"""What operations that came together put into one commit, before the next one begins."""
+"""Bytes that operations of one request put into one commit before the next one begins."""
 
 SEQ: Final = "seq"
-"""In an answer: at which commit that was done, whatever the operation's own fields are."""
+"""Field of an answer with the sequence of its commit, beside the operation's own fields."""
 Answers = tuple[KeyAnswer, ...]
 
 
 class Work(Waiter):
-    """Operations of one request, and what has come of them.
+    """Operations of one request, with their results.
 
     :param room: as in `Spaces.run`
     """
 
-    # What a short one never changes stands here: most are one GET, or one SET.
+    # Class attributes are defaults: a short request (one GET or SET) saves the time to set them.
 
     shown = NO_COMMIT
-    """The newest commit that the answers show: they wait for it."""
+    """Newest commit that the answers show: they wait for it."""
     soonest_us = 0
-    """The earliest expiry written; 0: none."""
+    """Earliest expiry written; 0: none."""
     barred = False
-    """Whether somebody's barrier stood in its way; then nothing has happened."""
+    """True if another's priority lock blocked it; then it has had no effect."""
     refusal: Refusal | None = None
-    """Why nothing was done, or is told, but for what was changed; shown when what it rests on is
-    durable."""
+    """Refusal of the whole request, except for changes already committed. Shown when all that it
+    rests on is durable."""
     long: Sequence[tuple[int, Transaction]] = ()
-    """Listings not finished within the slice, by their number, and what they are to be read from:
-    as it was when their turn came, whatever those behind them change."""
+    """Listings not finished within the slice, by number, each with a snapshot of its turn: later
+    operations don't show in it."""
     answered = False
-    """Whether it is known how it went, and with what it was lost if it was."""
+    """True once the outcome is known; `lost` is the exception, if it failed."""
     lost: BaseException | None = None
     promised = False
-    """Whether the asker has been left to be told."""
+    """True if the caller is to be notified later."""
     ended_for: Refusal | None = None
-    """Why somebody has ended its listing."""
+    """Reason why its listing was ended."""
     _user: str | None = None
-    """Who asks; None: nobody that the node knows any more."""
+    """User of the request; None: not known, or its session has ended."""
     _commits: Sequence[CommitTicket] = ()
-    """Its own, oldest first."""
+    """Its own commits, oldest first."""
     _read_bytes = 0
     _lapsed: Sequence[bytes] = ()
     _asked = False
-    """Whether the node was asked if it takes changes, and why it takes none if it does not."""
+    """True once it was checked that the node accepts writes; `_unwritable` is the refusal."""
     _unwritable: Refusal | None = None
 
     def __init__(
@@ -100,10 +100,10 @@ class Work(Waiter):
     # --- doing them -----------------------------------------------------------------------------
 
     def run(self, until_us: int) -> None:
-        """Do them all.
+        """Run all operations.
 
-        :param until_us: when listings are left for later, on the monotonic clock
-        :raises Conflict: a barrier stands in its way, if it is `barred` now
+        :param until_us: time on the monotonic clock after which listings are left for later
+        :raises Conflict: blocked by a priority lock, if it is `barred` now
         """
         if not self._enter():
             return
@@ -113,11 +113,11 @@ class Work(Waiter):
         if self._lapsed:
             self.remove_expired(list(self._lapsed))
         if self._room is not None:
-            # Only now: what a barrier stood in the way of will read it all again.
+            # Only now: a request blocked by a priority lock reads it all again.
             self._room.left -= self._read_bytes
 
     def _enter(self) -> bool:
-        """Who asks, and of which space. False: it is refused."""
+        """Authorize the request, and look up its space. Return False if it is refused."""
         spaces = self._spaces
         known = spaces.entrances.known(self._who, self.names)
         if known is not None:
@@ -134,11 +134,11 @@ class Work(Waiter):
         return self.refusal is None
 
     def _is_full(self, more: int) -> bool:
-        """Whether the answers fill the room that there is for them."""
+        """True if the answers fill their byte budget."""
         return self._room is not None and self._read_bytes + more >= self._room.left
 
     def _read_ahead(self) -> None:
-        """Answer the GETs that stand before anything else."""
+        """Answer leading GETs from the present state."""
         present = Present(self._committer.ledger)
         keys = Entries(present, self.space)
         for operation in self.operations:
@@ -155,8 +155,8 @@ class Work(Waiter):
         self._read_bytes = keys.read_bytes
 
     def _change(self, until_us: int) -> None:
-        """Do the others, in as few commits as may be. What is refused to one of these that has
-        others before it is the answer of its operations: those before have happened."""
+        """Run the other operations, in as few commits as possible. A refused commit with earlier
+        ones before it is the answer of its operations: the earlier ones have happened."""
         committer, done = self._committer, len(self.answers)
         begun = done
         tx = committer.begin()
@@ -190,7 +190,7 @@ class Work(Waiter):
             tx.release()
 
     def _check(self, operation: KeyOperation) -> None:
-        """:raises NotWritable, NotAllowed:"""
+        """Check that the node takes writes, and the privilege. :raises NotWritable, NotAllowed:"""
         if operation.writes:
             if not self._asked:
                 self._asked = True
@@ -209,7 +209,7 @@ class Work(Waiter):
             raise
 
     def _list(self, keys: Keys, operation: ListKeys, until_us: int) -> bool:
-        """Answer a listing. False: it is not finished, for its slice is used up."""
+        """Answer a listing. Return False if the slice ended before it was finished."""
         found: list[str] = []
         whole = True
         monotonic_us = self._spaces.runtime.clock.monotonic_us
@@ -223,14 +223,14 @@ class Work(Waiter):
         return whole
 
     def _list_later(self) -> None:
-        """Keep what the listing that was answered last is to be read from, if it still stands."""
+        """Keep a snapshot for the listing that was answered last, unless it was refused."""
         if type(self.answers[-1]) is dict:
             tx = self._committer.begin()
             tx.pause()
             self.long = [*self.long, (len(self.answers) - 1, tx)]
 
     def _commit(self, tx: Transaction, keys: Keys, begun: int) -> None:
-        """Commit what the operations from one on have changed, if anything."""
+        """Commit the changes of the operations from number `begun` on, if any."""
         if tx.size:
             assert self._user is not None, "somebody unknown has changed something"
             pairs = zip(self.operations[begun:], self.answers[begun:], strict=False)
@@ -262,7 +262,7 @@ class Work(Waiter):
         self._read_bytes += keys.read_bytes
 
     def forget(self) -> None:
-        """It will be run again from its beginning."""
+        """Reset it: it will be run again from its beginning."""
         self.let_go()
         self.answers.clear()
         self.shown = NO_COMMIT
@@ -272,7 +272,7 @@ class Work(Waiter):
         self._asked, self._unwritable = False, None
 
     def let_go(self) -> None:
-        """Keep nothing for listings any more."""
+        """Release the snapshots of listings."""
         for _, tx in self.long:
             tx.release()
         self.long = ()
@@ -280,14 +280,14 @@ class Work(Waiter):
     def rest_on(self, ticket: CommitTicket) -> None:
         """Have the answers wait for a commit.
 
-        :raises DiskFull, UnknownOutcome: one of those that they show was rolled back
+        :raises DiskFull, UnknownOutcome: a commit that they show was rolled back
         """
         if ticket.sequence:
             self.shown = self._committer.merge(self.shown, ticket)
 
     def remove_expired(self, lapsed: list[bytes]) -> None:
-        """Remove keys that the answers say have expired: they may not come back. Where that is
-        refused, nobody is told that they are gone."""
+        """Remove keys that the answers report as expired: they may not come back. If that is
+        refused, the whole request is, and nothing is reported."""
         try:
             ticket = self._spaces.remove_expired([(self.space, lapsed)])
         except Refusal as refusal:
@@ -298,7 +298,7 @@ class Work(Waiter):
     # --- answering ------------------------------------------------------------------------------
 
     def answer(self) -> None:
-        """Answer, once what the answers show is durable."""
+        """Answer once all that the answers show is durable."""
         if self._committer.is_released(self.shown):
             self.settle(None)
         else:
@@ -314,11 +314,11 @@ class Work(Waiter):
         answers = tuple(self.answers) if lost is None else self._standing_yet(lost)
         try:
             self.asker.told(answers, lost if answers is None else None)
-        except Exception as error:  # a bug of one asker's is not the others'
+        except Exception as error:  # a bug in one callback must not fail the other requests
             self._spaces.runtime.noticed(type(self).__name__, error)
 
     def outcome(self) -> Answers:
-        """The answers. :raises BaseException: why there are none"""
+        """Return the answers. :raises BaseException: the reason why there are none"""
         lost = self.lost or self.refusal
         answers = tuple(self.answers) if lost is None else self._standing_yet(lost)
         if answers is None:
@@ -327,8 +327,8 @@ class Work(Waiter):
         return answers
 
     def _standing_yet(self, lost: BaseException) -> Answers | None:
-        """The answers of what was changed in commits that are on the disk, and for all else why it
-        was lost; None: there are none, or nobody says why."""
+        """Return answers for changes in durable commits, and the failure for all others. None:
+        there are no such commits, or the failure is no refusal."""
         released = self._committer.is_released
         standing = {ticket.sequence for ticket in self._commits if released(ticket)}
         if not standing or not isinstance(lost, Refusal):
@@ -349,7 +349,7 @@ class Work(Waiter):
         return self._commits[-1] if self._commits else NO_COMMIT
 
     def is_of(self, user: str, session: str | None) -> bool:
-        """As `Behind.is_of`."""
+        """True if it is of that user and session, as in `Behind.is_of`."""
         who = self._who
         if isinstance(who, bytes):
             return session == session_name(who)
@@ -364,7 +364,7 @@ class Work(Waiter):
         return True
 
     def tell_ended(self, why: Refusal) -> None:
-        # Who is told may have the next request done at once, in the midst of whoever ends this one.
+        # Later: the callback may run the next request at once, inside the code that ends this one.
         self._soon(self, why)
 
     def _soon(self, tell: Callable[[BaseException | None], None], why: Refusal) -> None:
@@ -389,8 +389,8 @@ class Work(Waiter):
 
 
 def _begins_anew(tx: Transaction, keys: Keys, operation: KeyOperation) -> bool:
-    """Whether an operation needs a commit of its own. A lock that is acquired twice needs two
-    commits for two fences."""
+    """True if an operation needs a commit of its own. A lock that is acquired twice needs two
+    commits for two fencing tokens."""
     return tx.size > COMMIT_BYTES or (
         type(operation) is LockKey and bool(tx.size) and keys.written_here(operation.key)
     )
