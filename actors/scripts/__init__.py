@@ -1,6 +1,6 @@
-"""Running scripts: one actor, many scripts at once, each a greenlet that takes turns on the loop.
+"""Script execution: many scripts at once on one event loop, each a fiber (greenlet).
 
-`actor.py` answers requests · `transactions.py` is one run · `execution.py` is what a statement sees
-of it · `turns.py` and `workers.py` share the loop · `plans.py` keeps what is made of a text once ·
-`answers.py` answers once it has ended · the other files are the statements, by subject.
+`actor.py` answers requests · `transactions.py` runs one script · `execution.py` is the context of
+its statements · `turns.py` and `workers.py` schedule the fibers · `plans.py` caches compiled texts
+· `answers.py` answers once a script has ended · the other files are the statements, by subject.
 """

@@ -1,8 +1,8 @@
-"""The way from a statement to the records of a table: by their ids, by an index, or all of them.
+"""Access paths: how a statement reaches the records of a table, by id, by index or by a scan.
 
-What an index has to say is looked up before the first record is: how many records it leads to is
-then no guess. When they are too many, reading the whole table in order is faster, and that is done.
-Whatever the way, records come in the order in which a scan meets them, or in that of ORDER BY.
+Index entries are looked up before the first record is read: the number of matching records is then
+exact, not an estimate. If there are too many, a scan of the whole table in key order is faster, and
+is done. With any access path, records come in the order of a scan, or in that of ORDER BY.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from storage.engine import Pair
 from storage.indexes import Index
 
 FEW: Final = 64
-"""Records that are fetched one by one without asking whether a scan were faster."""
+"""Most records that are fetched one by one without comparing the cost of a scan."""
 WORTH: Final = 5
-"""Fetching a record costs about as much as reading so many in a scan."""
+"""Cost of fetching a record, in records read by a scan."""
 BESIDE: Final = 4
-"""A second index is looked up when the first leads to many: up to so many entries for each."""
+"""Limit of the entries looked up in a second index, for each entry of the first."""
 SHORT: Final = 1_000
-"""Entries looked up to spare going through another index in order."""
+"""Most entries looked up to avoid walking another index in order."""
 FIRST: Final = 32
 CHUNK: Final = 256
-"""Records fetched in one step: few at first, LIMIT may need no more."""
+"""Records fetched in one step: few at first, since LIMIT may need no more."""
 ID_BYTES: Final = 64
-"""Bytes of an id of an index entry, about, for as long as the statement runs."""
+"""Memory of an index entry's id, about (bytes), for as long as the statement runs."""
 
 _SHORT_RANGE: Final = "the range of ids is read in one step"
 _BEYOND_LINKS: Final = "a record has its values beyond a record link, which no index follows"
@@ -54,7 +54,7 @@ Access = Literal["record", "range", "index", "indexes", "union", "scan"]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was looked up for some conditions."""
+    """Result of an index lookup for some conditions."""
 
     by: tuple[Candidate, ...]
     used: tuple[Term, ...]
@@ -64,36 +64,36 @@ class _Found:
 
 @dataclass(slots=True)
 class AccessPath:
-    """How the records of one table are come by."""
+    """Chosen way to the records of one table."""
 
     table: Table
     access: Access
     batches: Iterator[Batch]
     ordered: bool = False
-    """Whether they come in the order of ORDER BY."""
+    """True if records come in the order of ORDER BY."""
     reverse: bool = False
     indexes: tuple[str, ...] = ()
     used: tuple[Term, ...] = ()
-    """The conditions that the access takes up."""
+    """Conditions that the access path fulfils."""
     entries: int | None = None
-    """How many records the indexes lead to, where that is known beforehand."""
+    """Records that the indexes lead to, where that is known beforehand."""
     why: dict[str, str] = field(default_factory=dict)
-    """Of indexes that might have helped and are not used, by their names: why not."""
+    """Reasons why candidate indexes are not used, by their names."""
 
 
 class _Unknown(Exception):
-    """A term has no value, or none that helps: whoever evaluates the condition will say why."""
+    """A term has no value, or none that helps: the evaluation of the condition gives the reason."""
 
 
 class _Values:
-    """The values of the terms of a question, computed when they are first asked for."""
+    """Values of the terms of a WHERE clause, computed on first use."""
 
     def __init__(self, run: Execution) -> None:
         self._run = run
         self._known: dict[int, Any] = {}
 
     def __call__(self, term: Term) -> Any:
-        """:raises _Unknown:"""
+        """Return the value of a term. :raises _Unknown:"""
         key = id(term)
         if key not in self._known:
             self._known[key] = self._value(term)
@@ -106,7 +106,7 @@ class _Values:
             assert isinstance(term.value, tree.Range)
             bounds = (self._run.evaluate(term.value.low), self._run.evaluate(term.value.high))
         except Refusal:
-            # A scan may never come to evaluate it: it is refused there or not at all.
+            # A scan may never evaluate it (short circuit): it is refused there, or not at all.
             raise _Unknown from None
         if type(bounds[0]) is not int or type(bounds[1]) is not int:
             raise _Unknown
@@ -116,9 +116,9 @@ class _Values:
 def access_path(
     run: Execution, plan: SelectPlan, table: Table, source: keys.Range, *, alone: bool
 ) -> AccessPath:
-    """How to come by the records of a table that lie in a range of keys.
+    """Choose the access path to the records of a table that lie in a range of keys.
 
-    :param alone: whether the statement reads nothing else, so that ORDER BY is about these
+    :param alone: True if the statement reads nothing else, so that ORDER BY is about these
     """
     question = plan.question
     if question.plain:
@@ -133,8 +133,8 @@ def access_path(
 
 
 def unique(run: Execution, table: Table, path: Path, value: Any) -> list[Pair] | None:
-    """The record, or none, that has a value by a UNIQUE index over that field alone: found without
-    weighing the ways to it. None: there is no such index, or it takes more than that to tell."""
+    """Return the record, or none, with a value in a UNIQUE index over that field alone; it skips
+    the comparison of access paths. None: there is no such index, or it does not suffice."""
     index = _unique(table, path)
     id = None if index is None else indexes.holder(run.transaction, index, value)
     if id is None:
@@ -143,7 +143,7 @@ def unique(run: Execution, table: Table, path: Path, value: Any) -> list[Pair] |
 
 
 def _unique(table: Table, path: Path) -> Index | None:
-    """The UNIQUE index of a table over that field alone."""
+    """Return the UNIQUE index of a table over that field alone."""
     if len(path) == 1:
         for index in table.indexes:
             if index.unique and index.usable and index.paths == (path,):
@@ -166,7 +166,7 @@ def _scanned(run: Execution, table: Table, span: keys.Range, reverse: bool) -> I
 
 
 class _Choice:
-    """One decision."""
+    """Planner for the records of one table."""
 
     def __init__(
         self, run: Execution, plan: SelectPlan, table: Table, source: keys.Range, alone: bool
@@ -181,10 +181,10 @@ class _Choice:
         self._record_ids = records.record_id(table)
         self._worth: int | None = None
         self.why: dict[str, str] = {}
-        """See `AccessPath.why`."""
+        """Reasons, as `AccessPath.why`."""
 
     def made(self) -> AccessPath:
-        """The way. :raises _Unknown: not without a value that there is not"""
+        """Return the access path. :raises _Unknown: a value that it depends on can't be computed"""
         named = self._named()
         if named is not None:
             term, ids = named
@@ -201,7 +201,7 @@ class _Choice:
         return self.scan(bounds, used)
 
     def scan(self, span: keys.Range, used: tuple[Term, ...]) -> AccessPath:
-        """All records between two keys."""
+        """Return a scan of all records between two keys."""
         found = _scan(self._run, self._table, span, self._source, self._down)
         found.ordered, found.used = self._by_id, used
         return found
@@ -209,7 +209,7 @@ class _Choice:
     # --- by id ------------------------------------------------------------------------------------
 
     def _named(self) -> tuple[Term, list[bytes]] | None:
-        """The ids that a condition names one by one."""
+        """Return the ids that a condition names one by one, with its term."""
         for term in self._question.terms:
             if term.path == ID and term.operator in ("=", "IN"):
                 value = self._values(term)
@@ -223,7 +223,7 @@ class _Choice:
         return type(value) is RecordId and value.table == self._table.name
 
     def _id_bounds(self) -> tuple[keys.Range, tuple[Term, ...]]:
-        """The range of keys that conditions on `id` leave of the source."""
+        """Return the range of keys that conditions on `id` leave of the source."""
         start, end = self._source
         used: list[Term] = []
         for term in self._question.terms:
@@ -242,14 +242,14 @@ class _Choice:
         return (start, end), tuple(used)
 
     def _is_short(self, span: keys.Range) -> bool:
-        """Whether a range of ids is read in one step."""
+        """True if a range of ids is read in one step."""
         if span == keys.within(self._table.prefix):
             return False
         steps = records.scan_keys(self._run.transaction, *span)
         return next(steps, None) is None or next(steps, None) is None
 
     def _inside(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Each once, in order, and only those that lie in the source."""
+        """Return the ids without duplicates, in order, and only those that lie in the source."""
         start, end = self._source
         prefix = self._table.prefix
         found = sorted(set(ids))
@@ -273,7 +273,7 @@ class _Choice:
         )
 
     def _fetched(self, lists: Iterable[list[bytes]]) -> Iterator[Batch]:
-        """The records of ids, a few at a time."""
+        """Yield the records of ids, a few at a time."""
         size = FIRST if self._most is None else min(max(self._most, 1), FIRST)
         run = self._run
         for ids in lists:
@@ -318,8 +318,8 @@ class _Choice:
         return self._together(found) if found else None
 
     def _united(self, either: Either, branches: Branches, most: int | None) -> _Found | None:
-        """What the branches of a condition lead to, together; None when that is too many, or one of
-        them leads nowhere."""
+        """Return the union of the records of all branches of an OR; None if there are too many, or
+        no index helps one of them."""
         by: list[Candidate] = []
         ids: set[bytes] = set()
         for candidates in branches:
@@ -340,7 +340,7 @@ class _Choice:
     def _first_of(
         self, candidates: tuple[Candidate, ...], most: int | None
     ) -> tuple[Candidate, list[bytes]] | None:
-        """The first of some candidates that helps, with what it leads to."""
+        """Return the first candidate that helps, with the ids that it leads to."""
         for candidate in candidates:
             if self._is_beside(candidate):
                 continue
@@ -356,7 +356,7 @@ class _Choice:
         return candidate.ordered and self._most is not None and self._most <= self._worthwhile()
 
     def _worthwhile(self) -> int:
-        """How many records are fetched one by one faster than all are read."""
+        """Return the number of records that are fetched one by one faster than a scan reads all."""
         if self._worth is None:
             self._worth = max(FEW, records.about(self._run.transaction, self._table) // WORTH)
         return self._worth
@@ -367,14 +367,14 @@ class _Choice:
         return index
 
     def _is_beside(self, candidate: Candidate) -> bool:
-        """Whether an index does not hold all records: some have values beyond a record link."""
+        """True if an index does not hold all records: some have values beyond a record link."""
         index = self._index(candidate)
         return index.follows_links and indexes.any_mark(
             self._run.transaction, index, indexes.NOT_HELD
         )
 
     def _is_exact(self, candidate: Candidate) -> bool:
-        """Whether the order of entries is that of values: none was cut short."""
+        """True if the order of entries is that of values: none was truncated."""
         index = self._index(candidate)
         return not indexes.any_mark(self._run.transaction, index, indexes.CUT_SHORT)
 
@@ -392,7 +392,7 @@ class _Choice:
         return self._fetching(access, self._inside(ids), by, used)
 
     def _looked_up(self, candidate: Candidate, most: int | None) -> list[bytes] | None:
-        """The ids that an index leads to; None when they are too many, or it does not help."""
+        """Return the ids that an index leads to; None: they are too many, or it does not help."""
         name = candidate.index.name
         if not candidate.used:
             self.why[name] = self._why_unordered(candidate)
@@ -430,7 +430,7 @@ class _Choice:
         return found
 
     def _why_unordered(self, candidate: Candidate) -> str:
-        """Why an index that only lies in the order asked for is not gone through."""
+        """Return the reason why an index that only gives the requested order is not walked."""
         if self._most is None:
             return _NO_LIMIT
         if self._most > self._worthwhile():
@@ -438,7 +438,7 @@ class _Choice:
         return _INEXACT if not self._is_exact(candidate) else _NO_HELP
 
     def _walk(self, candidate: Candidate) -> AccessPath | None:
-        """The records in the order of an index; None when it does not help with these values."""
+        """Return a walk in the order of an index; None: it does not help with these values."""
         index = self._index(candidate)
         spans = candidate.spans(self._values)
         if spans is None:
@@ -475,15 +475,15 @@ def _range(index: Index, side: bytes, span: Span) -> keys.Range:
 
 
 def _a_few_at_a_time(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
-    """The ids of entries, as they lie: with LIMIT most of a step may never be asked for."""
+    """Yield the ids of entries in order, a few at a time: LIMIT may need only a part of a step."""
     for pairs in entries:
         for at in range(0, len(pairs), FEW):
             yield list(map(indexes.entry_id, pairs[at : at + FEW]))
 
 
 def _ties_up(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
-    """The ids of entries that come from the highest down, those of equal values from the lowest
-    up, as a stable sort leaves them."""
+    """Yield the ids of entries read from the highest value down. Equal values come from the lowest
+    id up, as a stable sort leaves them."""
     tied: list[bytes] = []
     values: bytes | None = None
     for pairs in entries:

@@ -1,4 +1,4 @@
-"""The actor that runs scripts: many at once, each in turns on the loop (`turns.py`)."""
+"""Scripts actor: runs many scripts at once, each in time slices on the loop (`turns.py`)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ScriptsActor(LoopActor):
         return self._running.cancel(message.request)
 
     def on_stop(self) -> None:
-        """What still runs hears that the node is stopping, at its next slice."""
+        """Cancel the running scripts, which notice it at their next slice."""
         for run in self._running:
             run.turn.cancel(Draining("the node is stopping"))
         self._services.moments.end_all()

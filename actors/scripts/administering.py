@@ -1,7 +1,7 @@
-"""Scripts that only ask what runs, or end some of it.
+"""Administrative scripts: only INFO FOR RUNNING and KILL.
 
-They are let in where as many scripts run as may: that is when they are needed. So they count by
-themselves on a surface, and nobody else's place is theirs.
+They are admitted even when the limit of running scripts is reached, since they are needed then. So
+a surface counts them separately, and they take no other script's place.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from protocol import limits
 from protocol.errors import Refusal
 
 STATEMENTS: Final = 16
-"""Of one such script. What each answers is as long as the list of what runs."""
+"""Most statements of such a script. Each answer is as long as the list of running scripts."""
 _AT_FIRST_SIGHT: Final = re.compile(r"\s*(INFO\s+FOR\s+RUNNING|KILL)\b", re.IGNORECASE)
 
 
 def administers(text: str) -> bool:
-    """Whether a script does nothing but INFO FOR RUNNING and KILL. Quick to say no."""
+    """True if a script consists of INFO FOR RUNNING and KILL only. Rejects others fast."""
     if len(text) > limits.ADMINISTERING_CHARACTERS or _AT_FIRST_SIGHT.match(text) is None:
         return False
     try:
         script = parse(text, _no_tick)
     except Refusal:
-        return False  # it is refused as any other: with Busy, as long as there is no room
+        return False  # refused like any other script: with Busy at the limit of running scripts
     return len(script.statements) <= STATEMENTS and all(map(_is_of_running, script.statements))
 
 
@@ -39,4 +39,4 @@ def _is_of_running(statement: tree.Statement) -> bool:
 
 
 def _no_tick() -> None:
-    """A short text needs no pause."""
+    """Do nothing: a short text needs no yield."""

@@ -1,7 +1,7 @@
-"""ON CHANGE: what a statement has changed in a table that tells of it, published with it.
+"""ON CHANGE: publishes the changes of a table as messages, in the same transaction (outbox).
 
-The messages are part of the transaction: they are there exactly when the change is. They are
-published with the rights of whoever writes, who needs WRITE on the topic too.
+The messages exist exactly when the change does. They are published with the privileges of the
+writer, who needs WRITE on the topic too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def declared(node: tree.OnChange | None) -> OnChange | None:
-    """Where a table tells of its changes, as the catalog has it.
+    """Return the catalog form of an ON CHANGE clause.
 
     :raises BadRequest: a field is named twice, or `id` is, which never changes
     """
@@ -44,10 +44,10 @@ def declared(node: tree.OnChange | None) -> OnChange | None:
 
 
 def announce(run: Execution) -> None:
-    """Publish what the statement at hand has changed, in the order in which it was written.
+    """Publish the changes of the current statement, in the order in which they were written.
 
     :raises Unknown, NotAllowed: the caller may not publish into the topic
-    :raises TooLarge, Full: the topic does not take it
+    :raises TooLarge, Full: the topic does not accept it
     """
     noted = run.transaction.take_noted()
     noted.reverse()
@@ -64,7 +64,7 @@ def announce(run: Execution) -> None:
 
 
 class _Announcer:
-    """Tells of the changes of one table."""
+    """Publishes the changes of one table."""
 
     def __init__(self, run: Execution, table: Table) -> None:
         assert table.on_change is not None, "what is noted is to be told"
@@ -73,7 +73,7 @@ class _Announcer:
         self._messages: Messages | None = None
 
     def tell(self, change: Noted) -> None:
-        """Publish one change, if it is one of what the table tells of."""
+        """Publish one change, if it is one that ON CHANGE covers."""
         before = _unpacked(change.before)
         self._run.tick()  # either may be a megabyte and more
         after = _unpacked(change.after)
@@ -93,13 +93,13 @@ class _Announcer:
         except Refusal as refusal:
             told(refusal, f"ON CHANGE of {self._table.name}")
             if not self._run.may_read(self._table):
-                if isinstance(refusal, TooLarge):  # it says how large the record was before
+                if isinstance(refusal, TooLarge):  # its size would disclose the record's old size
                     raise redacted(refusal, self._table.name, self._table.fields) from None
                 raise
             raise of_record(refusal, record) from refusal.__cause__
 
     def finish(self) -> None:
-        """See to it that whoever waits for messages hears of them once they are there."""
+        """Wake the takers of these messages once the transaction has committed."""
         if self._messages is not None:
             service = self._run.services.topics
             self._run.afterwards.append(telling(service, self._messages))
@@ -123,7 +123,8 @@ def _value(
 
 
 def _key(record: RecordId) -> str:
-    """The same for each change of a record, so that a group ORDERED BY KEY has them in order."""
+    """Return the message key: equal for all changes of a record, so that a group ORDERED BY KEY has
+    them in order."""
     name = format_record(record)
     if len(name.encode()) <= limits.MESSAGE_NAME_BYTES and "\0" not in name:
         return name  # else it can't be the key of a message

@@ -1,4 +1,4 @@
-"""The size that the results of a script have in its answer, measured before its commit."""
+"""Size of a script's results in its answer, measured before its commit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from protocol.requests import Result
 from protocol.values import Tick, is_low
 
 BESIDE_BYTES: Final = 64
-"""What an answer says of a result beside its value, at most."""
+"""Most bytes that an answer needs for a result beside its value."""
 
 
 class _Sum:
-    """A class, since a function in a function that is compiled would hold what it shares with the
-    other until the collector comes by."""
+    """Running sum with a limit. A class, since a nested compiled function would form a reference
+    cycle, which lives until the garbage collector runs."""
 
     def __init__(self, size: int, most: int) -> None:
         self.size = size
         self._most = most
 
     def add(self, part: bytes) -> None:
-        """:raises AnswerTooLarge:"""
+        """Add an encoded part. :raises AnswerTooLarge:"""
         self.size += len(part)
         if self.size > self._most:
             raise AnswerTooLarge(
@@ -35,11 +35,11 @@ class _Sum:
 
 
 def measured(results: Sequence[Result], size: int, most: int, tick: Tick) -> int:
-    """The bytes that an answer has with some more results.
+    """Return the size of an answer with some more results (bytes).
 
-    :param size: those that it has without them
-    :param most: those that it may have
-    :raises AnswerTooLarge: it has more
+    :param size: its size without them
+    :param most: its limit
+    :raises AnswerTooLarge: the limit is exceeded
     """
     sum = _Sum(size, most)
     for result in results:

@@ -1,4 +1,4 @@
-"""The answers of scripts that have ended: at once, or when what they show is on the disk."""
+"""Answers of ended scripts: at once, or when the commits they show are durable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.tickets import CommitTicket
 
 
 class Answers:
-    """Those of one actor."""
+    """Answers of one scripts actor."""
 
     def __init__(self, services: Services, runtime: Runtime) -> None:
         self._services = services
@@ -29,9 +29,9 @@ class Answers:
     def of_ended(
         self, execution: ScriptRun, promised: Reply[ScriptAnswer] | None = None
     ) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
-        """The answer of a script that has ended, or a future while its commits are in flight.
+        """Return the answer of a script that has ended, or a future while its commits are pending.
 
-        :param promised: what was promised when it did not end at once
+        :param promised: the future returned earlier, if it did not end at once
         """
         answer: ScriptAnswer | asyncio.Future[ScriptAnswer] | None = None
         try:
@@ -60,7 +60,7 @@ class Answers:
         return promised
 
     def promised(self, execution: ScriptRun) -> asyncio.Future[ScriptAnswer]:
-        """The future answer of a script that goes on."""
+        """Return a future for the answer of a script that runs on."""
         promised: Reply[ScriptAnswer] = Reply(self._runtime.loop)
         execution.turn.outcome.add_done_callback(partial(self._has_ended, execution, promised))
         return promised
@@ -71,7 +71,7 @@ class Answers:
         promised: Reply[ScriptAnswer],
         outcome: asyncio.Future[None],
     ) -> None:
-        outcome.exception()  # seen: `of_ended` makes a refusal of it
+        outcome.exception()  # retrieved, or asyncio would log it; `of_ended` makes a refusal of it
         try:
             ended = self.of_ended(execution, promised)
         except Exception as error:
@@ -84,7 +84,7 @@ class Answers:
     def _answer(self, execution: ScriptRun, refusal: Refusal | None) -> ScriptAnswer:
         services = self._services
         released = services.committer.released_upto
-        # An empty script has read nothing, so it stands at what is released, or in its moment.
+        # An empty script has read nothing: its sequence is the released one, or its snapshot's.
         read_at = min(execution.read_at or released, released)
         sequence = execution.written.sequence or read_at
         return ScriptAnswer(
@@ -102,8 +102,8 @@ class Answers:
         )
 
     def _refusal(self, execution: ScriptRun) -> Refusal | None:
-        """What a script stopped at. Anything but a refusal is a bug, or the state engine's end: the
-        trace goes to the log only, and the node hears of it."""
+        """Return the refusal that a script stopped at. Anything but a refusal is a bug, or a failed
+        state engine: its traceback goes to the log only, and the node is notified."""
         error = execution.turn.error
         if error is None or isinstance(error, Refusal):
             return error
@@ -113,9 +113,9 @@ class Answers:
 
 
 class AwaitedAnswer(Waiter):
-    """One that waits for the disk.
+    """Answer that waits for its commits to be released.
 
-    :param refusal: what the script stopped at
+    :param refusal: the refusal that the script stopped at
     :param make: makes the answer, once it may be shown
     """
 
@@ -142,10 +142,10 @@ class AwaitedAnswer(Waiter):
         self._late = LateDeadlines(services.topics, execution.handed_out, self._since_us)
 
     def begin(self) -> None:
-        """Wait for what the script has committed and seen."""
+        """Wait for the commits that the script has made and seen."""
         ends_us = self._execution.due_us
         if isinstance(self._refusal, ENDED):
-            # Its time is over, but a disk that works tells in a moment what became of its commits.
+            # Its time is over, but a working disk decides the fate of its commits in a moment.
             ends_us = self._since_us + limits.ENDED_SECONDS * 1_000_000
         self.wait(self._execution.ticket, ends_us)
 
@@ -158,7 +158,7 @@ class AwaitedAnswer(Waiter):
         return self._execution.written
 
     def out_of_time(self) -> Refusal:
-        # Any other refusal rests on what the script has seen, which is not on the disk.
+        # Any other refusal rests on commits that the script has read and that are not durable.
         if self._ended is None and isinstance(self._refusal, FROM_OUTSIDE):
             return self._refusal
         return super().out_of_time()
@@ -184,7 +184,7 @@ class AwaitedAnswer(Waiter):
                 return
         elif lost is None:
             self._late.prolonged()
-        # What is not prolonged is what the log says, and may be shown.
+        # If the new deadlines are lost, those in the answer are those of the log, and hold.
         again = None if lost is not None else self._late.again(self._services.clock.monotonic_us())
         if again is None:
             self.promised.set_result(self._make())

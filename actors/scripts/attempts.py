@@ -1,9 +1,11 @@
-"""The attempts of one transaction of a script: what it does about races that it loses.
+"""Conflict retries of one transaction of a script (optimistic concurrency control).
 
-1. Lost: it runs again, in slices twice as long each time. What fits into one slice can't lose.
-2. Lost `limits.BARRIER_AFTER` times: it stands in line for a barrier. While that stands nobody
-   commits to what it reads, so it runs in short slices again, and gets every second one.
-3. Barred, by another's barrier: it waits until that has gone. This is no lost race.
+1. Conflict: it runs again, in slices twice as long each time. A transaction that fits into one
+slice can't conflict.
+2. After `limits.BARRIER_AFTER` conflicts it queues for a priority lock. While it holds the lock, no
+other transaction commits to its read set. So it runs in short slices again, and gets every second
+slice.
+3. Blocked by another's priority lock: it waits until the lock is gone. This is no conflict.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Attempts:
-    """See the head of the file. Everything is called inside the script's greenlet.
+    """Retry state of one transaction. All methods are called inside the script's fiber.
 
-    :param request: for the log
+    :param request: id of the request, for the log
     """
 
     def __init__(self, committer: Committer, turn: Turn, request: str) -> None:
@@ -35,23 +37,23 @@ class Attempts:
         self._barred = False
         self._place: Place | None = None
         self._reads: ReadSet
-        """Of the last attempt."""
+        """Read set of the last attempt."""
 
     @property
     def barrier(self) -> bool:
-        """Whether its barrier stands."""
+        """True if it holds a priority lock."""
         return self._place is not None and self._place.stands
 
     def begins(self, transaction: Transaction) -> None:
-        """The next attempt."""
+        """Start the next attempt."""
         if self._place is not None:
             self._place.barrier.holds_for(transaction)
 
     def may_go_on(self, refusal: Refusal, transaction: Transaction, *, lost: bool) -> bool:
-        """Whether the transaction may run again after what has ended an attempt.
+        """True if the transaction may run again after a failed attempt.
 
-        :param transaction: that attempt's
-        :param lost: whether it was ended by a race
+        :param transaction: that of the failed attempt
+        :param lost: True if it failed because of a conflict
         """
         self._reads = transaction.reads  # and nothing else of it: it may hold 64 MiB of changes
         self._barred = type(refusal) is Conflict and transaction.barred
@@ -64,11 +66,11 @@ class Attempts:
 
     @property
     def must_wait(self) -> bool:
-        """Whether it holds nothing now and has to wait before it may run again: `wait`."""
+        """True if it has to `wait` before it may run again; it holds no priority lock then."""
         return self._barred or (self._lost >= limits.BARRIER_AFTER and not self.barrier)
 
     def wait(self) -> None:
-        """Until it isn't barred any more, or its barrier stands. :raises Refusal: it is ended"""
+        """Wait until it is unblocked, or holds its own lock. :raises Refusal: it is ended"""
         if self._barred:
             self._wait_until_gone()
             self._barred = False
@@ -76,7 +78,7 @@ class Attempts:
             self._stand_in_line()
 
     def rest(self) -> None:
-        """Before it runs again. :raises Refusal: it is ended"""
+        """Set the slice for the next attempt, and yield. :raises Refusal: it is ended"""
         if self.barrier:
             self._turn.slice_us, self._turn.hurries = limits.SLICE_US, True
         else:
@@ -85,7 +87,8 @@ class Attempts:
         self._turn.rest()
 
     def leave(self) -> None:
-        """It has ended, or waits for something else: it holds nobody back."""
+        """Give the lock up: it has ended, or waits for something else, and blocks no other
+        transaction."""
         self._turn.slice_us, self._turn.hurries = limits.SLICE_US, False
         if self._place is not None:
             self._place.leave()

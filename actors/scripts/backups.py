@@ -1,5 +1,5 @@
-"""BACKUP, and INFO FOR BACKUPS: what may be asked, and what is answered. How a backup comes to be
-stands in `actors/backups/`."""
+"""BACKUP and INFO FOR BACKUPS: privileges, arguments, answers. Backups are made in
+`actors/backups/`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from storage.tickets import CommitTicket
 from storage.transactions import Transaction
 
 BESIDE_BYTES: Final = 4 * limits.KIB
-"""What an answer says beside the bytes of a backup, at most."""
+"""Most bytes of an answer beside those of a backup."""
 
 
 def _is_of_store(statement: tree.Backup) -> bool:
-    """Whether more is read or written than what the places hold: a snapshot has the store's users
-    and their hashes, a log every change, and the backup folder is the node's."""
+    """True if it covers more than the named places: a snapshot has the store's users and their
+    hashes, a log every change, and the backup folder is the node's."""
     return statement.form != "SCRIPT" or not statement.places or statement.to is not None
 
 
@@ -38,13 +38,13 @@ def _is_of_store(statement: tree.Backup) -> bool:
     audited=True,
 )
 def backup(run: ScriptRun, statement: tree.Backup) -> Value:
-    """Take a backup of what is released. It answers where it is, or is itself the answer.
+    """Take a backup of the released state. Return its place, or the backup itself.
 
-    :raises NotInTransaction: others of its transaction would wait with it
+    :raises NotInTransaction: other statements of its transaction would wait with it
     :raises BackupNameRefused, NoBackupFolder, BackupExists: of its name
     :raises Busy: another one is being taken
     :raises DiskFull: there is no room for it
-    :raises LogPruned: the log no longer holds all that was asked for
+    :raises LogPruned: the log no longer holds all requested frames
     :raises AnswerTooLarge: no answer can carry it
     """
     if not run.may_run_again:
@@ -72,7 +72,7 @@ def backup(run: ScriptRun, statement: tree.Backup) -> Value:
 
 
 def summary(written: Written) -> dict[str, Value]:
-    """What is answered of a backup that is handed over as a file."""
+    """Return the answer for a backup that is handed over as a file."""
     return {
         "form": written.form.value,
         "records": written.records,
@@ -81,9 +81,8 @@ def summary(written: Written) -> dict[str, Value]:
 
 
 def _let_go(run: ScriptRun) -> None:
-    """Read nothing more in the transaction, which stands for nobody: others would keep what they
-    change for it, for as long as the backup takes. What it has seen is in the backup, so that is
-    waited for."""
+    """Release the transaction's snapshot, and wait for the commits it has read: they are in the
+    backup. Otherwise old versions would be kept for it as long as the backup takes."""
     tx, committer = run.transaction, run.services.committer
     tx.release()
     if tx.sequence > committer.released_upto:
@@ -107,7 +106,7 @@ def _taken(run: ScriptRun, statement: tree.Backup) -> Taken:
 
 
 def _place(run: ScriptRun, view: Transaction, part: tree.NounRef) -> Namespace | Database:
-    """A place as the moment has it that is written. :raises Unknown, NotAllowed:"""
+    """Return a place as the backup's snapshot has it. :raises Unknown, NotAllowed:"""
     if part.kind == "NAMESPACE":
         return run.rights.namespace(view, run.caller, part.names[0], OWN)
     namespace, name = part.names
@@ -115,7 +114,7 @@ def _place(run: ScriptRun, view: Transaction, part: tree.NounRef) -> Namespace |
 
 
 def _read(run: ScriptRun, taken: Taken) -> bytes:
-    """:raises AnswerTooLarge: it is larger than an answer of this surface may be"""
+    """Return the backup's bytes. :raises AnswerTooLarge: it exceeds an answer of this surface"""
     size, file = taken.written.size, taken.file
     assert file is not None, "only what was kept is read"
     most = (run.request.answer_bytes or limits.FRAME_BYTES) - BESIDE_BYTES
@@ -134,7 +133,7 @@ def _read(run: ScriptRun, taken: Taken) -> bytes:
 
 @informs("BACKUPS", needs=[Need(OWN, Kind.STORE)])
 def info_for_backups(run: ScriptRun, statement: tree.Info) -> Value:
-    """The files of the backup folder, and whether each of them is whole.
+    """Return the files of the backup folder, and whether each of them is whole.
 
     :raises NoBackupFolder: the node has none
     """

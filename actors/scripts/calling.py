@@ -1,8 +1,8 @@
-"""Calls of functions that the database defines, resolved when they are made.
+"""Calls of functions of a database, resolved at the time of the call.
 
-A plan knows a function by its name alone: which one that is is read in the transaction at hand, so
-one that is defined anew is the one that runs from then on, in open sessions and in the same
-BEGIN … COMMIT. Compiled it is once for as long as it is defined as it is.
+A plan knows a function by its name alone; its definition is read in the current transaction. So a
+redefined function takes effect at once, in open sessions and in the same BEGIN … COMMIT. A
+definition is compiled once.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from actors.scripts.execution import Execution
 
 _FRAMES: Final = 400
-"""Frames of Python's stack above which nothing is called: what is left of its thousand is enough
-for the tallest body, whatever blocks and functions stand around it."""
+"""Depth of Python's stack above which no function is called. The rest of its thousand frames is
+enough for the tallest body, whatever blocks and functions surround it."""
 
 
 def call(run: Execution, name: str, arguments: list[Any]) -> Any:
-    """What a function of the present database answers.
+    """Return the result of a function of the present database.
 
     :raises Unknown: there is none such, or the caller may not see its database
-    :raises BadRequest, TypeRefused: the arguments, or what it answers, are not as it was defined
-    :raises TooLarge: too many run one inside another
+    :raises BadRequest, TypeRefused: arguments or result don't match the definition
+    :raises TooLarge: too many nested calls
     """
     run.tick()
     function = compiled(run, run.function(name, NOTHING))
@@ -44,7 +44,7 @@ def call(run: Execution, name: str, arguments: list[Any]) -> Any:
         return function.run(Confined(run, IN_FUNCTION, variables))
     except Refusal as refusal:
         if is_of_values(refusal):
-            refusal.offset = None  # that was one in the text of the definition
+            refusal.offset = None  # it pointed into the definition, not into the script
             if "in_function" not in refusal.detail:
                 refusal.detail["in_function"] = function.called
                 told(refusal, f"in {function.called}")
@@ -73,7 +73,7 @@ def _is_deep() -> bool:
 
 
 def compiled(run: Execution, function: Function) -> Defined:
-    """A function, compiled once for as long as it is declared as it is."""
+    """Return a function compiled; cached for as long as its definition does not change."""
     tx = run.transaction
     at = ("compiled", function.database.id, function.name)
     found: Defined | None = tx.known(at)

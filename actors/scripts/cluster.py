@@ -1,6 +1,6 @@
 """Statements on the cluster: its rows, join tokens, revoked certificates, and the failover policy.
 
-What stands here declares. What comes of it is `actors/cluster/`.
+These statements declare; `actors/cluster/` acts on the declarations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from storage.transactions import Transaction
 
 Outcome = TypeVar("Outcome")
 _SHOWN: Final = 10
-"""Rows that a message names."""
+"""Most rows that a message names."""
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -46,12 +46,12 @@ _SHOWN: Final = 10
 
 @handles(tree.DefineReplica, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
 def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
-    """Declare a row. One that is declared anew is let go unless it names the same node still, which
-    keeps its certificates then.
+    """Declare a row. A redeclared row drops its node, unless it still names it; then the node keeps
+    its certificates.
 
-    :raises AlreadyExists: the name is taken and the statement does not say what then; or another
-        row has its address, id or certificate
-    :raises BadRequest, Unknown, TooLarge: of what it says
+    :raises AlreadyExists: the name is taken without IF NOT EXISTS or OVERWRITE; or another row has
+        its address, id or certificate
+    :raises BadRequest, Unknown, TooLarge: of its clauses
     :raises BadRequest, NotEnoughReplicas: as `_let_go`
     """
     made = Replica(
@@ -78,7 +78,9 @@ def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
     audited=True,
 )
 def alter_replica(run: Execution, statement: tree.AlterReplica, replica: Replica) -> Value:
-    """:raises BadRequest: it is to lead the store; as `define_replica`
+    """Change a row.
+
+    :raises BadRequest: it is to lead the store; as `define_replica`
     :raises NotImplementedHere: it is to lead a part of it
     """
     if statement.leads is not None:
@@ -119,7 +121,7 @@ def drop_replica(run: Execution, statement: tree.DropReplica, replica: Replica) 
     return NONE
 
 
-# --- who may come in ------------------------------------------------------------------------------
+# --- admission ------------------------------------------------------------------------------------
 
 
 @handles(
@@ -132,9 +134,9 @@ def drop_replica(run: Execution, statement: tree.DropReplica, replica: Replica) 
 def create_join_token(
     run: Execution, statement: tree.CreateJoinToken, named: Replica | None
 ) -> Value:
-    """A token, which nothing but this answer holds.
+    """Create a join token, which only this answer contains.
 
-    :raises NotInTransaction: others of its transaction could keep what it answers
+    :raises NotInTransaction: other statements of its transaction could keep the token
     :raises BadRequest: the row does not wait, or several do and none is named
     :raises Unknown: no row waits
     :raises ExpireRefused, TooLarge: of EXPIRES
@@ -153,7 +155,8 @@ def create_join_token(
 
 
 def _waiting(tx: Transaction) -> Replica:
-    """The one row that waits. :raises Unknown, BadRequest: there is none, or are several"""
+    """Return the only row that waits for a node. :raises Unknown, BadRequest: none waits, or
+    several do"""
     found = [one for one in replicas.every(tx) if one.waits]
     if not found:
         raise Unknown(
@@ -169,8 +172,8 @@ def _waiting(tx: Transaction) -> Replica:
 
 @handles(tree.RevokeCertificate, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
 def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Value:
-    """Trust a certificate no more, whether or not a row names it, nor the node of such a row. It is
-    no refusal if that is so already.
+    """Revoke a certificate, named by a row or not, and drop the node of such a row. Revoking it
+    again is no error.
 
     :raises BadRequest: it is no fingerprint
     :raises TooLarge: too many are revoked
@@ -186,14 +189,15 @@ def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Val
 
 
 def _let_go(run: Execution, *rows: Replica) -> None:
-    """Some rows name their nodes no more, or nobody trusts these. Rule 2: nobody is shut out whom a
-    release waits for, or who may lead. This node takes changes, so it is the one that others
-    follow, and find by its row: that is the last to go.
+    """Remove the nodes of rows that no longer name or trust them from the in-sync replicas.
 
-    :raises BadRequest: one of them is this node's, which leads, or others have rows
-    :raises NotEnoughReplicas: too few would be left in the set
+    Rule 2: no node is shut out that a release waits for, or that may lead. This node accepts
+    writes, so it is the leader, which others find by its row: that row goes last.
+
+    :raises BadRequest: one of them is this node's, which leads, and others have rows
+    :raises NotEnoughReplicas: too few in-sync replicas would be left
     :raises NotWritable: the lead was lost meanwhile
-    :raises Conflict: at the commit: it was lost and taken again
+    :raises Conflict: at the commit: the lead was lost and taken again
     """
     nodes = [row.node for row in rows if row.node is not None]
     gone = {row.name for row in rows}
@@ -204,7 +208,7 @@ def _let_go(run: Execution, *rows: Replica) -> None:
             " another leads, on that one, or behind all other rows. Stop this node, and another"
             " takes over"
         )
-    transaction = run.transaction  # another one begins if this is run again
+    transaction = run.transaction  # bound here: a retry replaces `run.transaction`
     cluster = run.services.cluster
     run.holds += (partial(_check_leads_yet, cluster, cluster.epoch),)
     waited = cluster.take_out(nodes, lambda: transaction.ended)
@@ -213,7 +217,8 @@ def _let_go(run: Execution, *rows: Replica) -> None:
 
 
 def _check_leads_yet(cluster: Cluster, epoch: int | None) -> None:
-    """Who leads anew has its own set, with those nodes in it perhaps. :raises Conflict:"""
+    """Check that the lead was held throughout: a new leadership has a new in-sync set, perhaps with
+    those nodes in it. :raises Conflict:"""
     if cluster.epoch != epoch:
         raise Conflict("the lead was lost, and taken again, while nodes were let go")
 
@@ -223,9 +228,9 @@ def _check_leads_yet(cluster: Cluster, epoch: int | None) -> None:
 
 @handles(tree.DefineFailover, "none", writes=False, needs=[Need(OWN, Kind.STORE)], audited=True)
 def define_failover(run: ScriptRun, statement: tree.DefineFailover) -> Value:
-    """Put a policy into force: it is committed by who coordinates, in the middle of more.
+    """Put a failover policy into force. The coordinator commits it, between further steps.
 
-    :raises UnknownOutcome: it was not released in time: it may be in force yet
+    :raises UnknownOutcome: it was not released in time: it may still come into force
     :raises BadRequest, TooLarge: of a clause; or this node was never declared coordinating
     :raises NotInTransaction: it stands in one
     :raises NotEnoughReplicas, NotWritable, Busy: nothing was kept
@@ -239,7 +244,9 @@ def define_failover(run: ScriptRun, statement: tree.DefineFailover) -> Value:
 
 @handles(tree.DropFailover, "none", writes=False, needs=[Need(OWN, Kind.STORE)], audited=True)
 def drop_failover(run: ScriptRun, statement: tree.DropFailover) -> Value:
-    """:raises Unknown: there is no policy
+    """Drop the failover policy.
+
+    :raises Unknown: there is no policy
     :raises NotImplementedHere: it is in force
     :raises NotInTransaction: it stands in a transaction
     """
@@ -260,8 +267,8 @@ def _await_policy(run: ScriptRun, asked: asyncio.Future[CommitTicket | None]) ->
 
 
 def outcome_of(run: Execution, asked: asyncio.Future[Outcome]) -> Outcome:
-    """Return what whoever coordinates has come to, which it says within a bound of its own. It
-    counts, also where the script was ended meanwhile. :raises Refusal: what it was refused with"""
+    """Return the coordinator's result, which comes within a bound of its own. It counts even if the
+    script was ended meanwhile. :raises Refusal: the coordinator refused"""
     try:
         return run.turn.wait(asked)
     except Refusal:
@@ -294,7 +301,7 @@ def _policy(run: Execution) -> Value:
 
 @informs("CLUSTER", needs=[Need(INFO, Kind.NODE)])
 def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
-    """What is declared of the cluster, as this node has it. How other nodes do is theirs to say."""
+    """Return the cluster's declarations, as this node has them. Others report their own state."""
     tx, services = run.transaction, run.services
     now = instant(services.clock.wall_us())
     rows = replicas.every(tx)
@@ -322,7 +329,7 @@ def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
 
 
 def member_of(rows: list[Replica], node_id: str) -> str | None:
-    """The name of the row that is of a node; None: it is in no cluster, or under no row yet."""
+    """Return the name of a node's row; None: it is in no cluster, or under no row yet."""
     return next((row.name for row in rows if row.node == node_id), None)
 
 
@@ -343,7 +350,7 @@ def _described(tx: Transaction, store: str, row: Replica) -> Value:
 
 
 def _trusted(row: Replica, certificate: str, expires: datetime | None, now: datetime) -> Value:
-    """A certificate that a row names. Until its node has shown it nobody knows when it expires."""
+    """Describe a certificate of a row. Its expiry is unknown until its node has shown it."""
     return {
         "certificate": certificate,
         "replica": row.name,

@@ -36,12 +36,15 @@ _LITERALS = {
     "bool": "true is a bool",
     "uuid": "u'…' is a uuid",
 }
-"""How a value of each type is written, for whoever wrote a string."""
+"""Literal of each type, as a hint for a query with a string."""
 
 
 def check_comparisons(run: Execution, plan: SelectPlan, table: Table) -> None:
-    """:raises TypeRefused: a comparison in WHERE is false of every record of the table: what its
-    field is defined as is never of the class of what it is compared with"""
+    """Refuse a comparison in WHERE that is false for every record: its field's type never has the
+    class of the other operand.
+
+    :raises TypeRefused: there is one
+    """
     if not plan.comparisons:
         return
     schema = schema_of(run, table) if table.fields else None
@@ -91,7 +94,7 @@ def _met(run: Execution, one: Comparison) -> tuple[frozenset[int], str] | None:
     try:
         value = run.evaluate(one.value)
     except Refusal:
-        # A scan may never come to evaluate it: it is refused there or not at all.
+        # A scan may never evaluate it (short circuit): it is refused there, or not at all.
         return None
     if one.operator != "IN":
         return (

@@ -1,4 +1,4 @@
-"""The surroundings of what runs for whoever comes by: DEFAULT, VALUE, ASSERT, functions."""
+"""Restricted environment of shared expressions: DEFAULT, VALUE, ASSERT, functions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ IN_FUNCTION: Final = "inside a function"
 
 
 class Confined:
-    """What such an expression sees: the transaction's time and randomness, its own variables, and
-    neither parameters nor LETs of the script, so that it answers alike whoever asks. Nothing of the
-    store: see `language.confined`.
+    """Environment of such an expression: the transaction's time and randomness, and its own
+    variables. Parameters and LETs of the script are hidden, so that it gives every caller the same
+    result. Nothing of the store is readable: see `language.confined`.
 
-    :param where: the end of a refusal, where it was met
+    :param where: end of a refusal's message: the place of the expression
     """
 
     __slots__ = ("_run", "_where", "variables")
@@ -35,7 +35,7 @@ class Confined:
         self.variables = variables
 
     def of_value(self, value: Any) -> Confined:
-        """The same, with `$value`."""
+        """Return the same environment, with `$value`."""
         return Confined(self._run, self._where, {"value": value})
 
     @property
@@ -54,8 +54,9 @@ class Confined:
         return self._run.rng
 
     def select(self, select: tree.Select, parent: Value) -> Value:
-        """:raises TypeRefused: always. What was defined with a SELECT in an earlier version must be
-        defined anew"""
+        """:raises TypeRefused: always. A definition with a SELECT, from an earlier version, has to
+        be replaced
+        """
         raise TypeRefused(f"a SELECT is not run {self._where}: define it anew")
 
     def record(self, record: RecordId) -> dict[str, Any] | None:
@@ -64,9 +65,9 @@ class Confined:
         raise TypeRefused(f"the record link {link} is not followed {self._where}")
 
     def call(self, name: str, arguments: list[Any]) -> Any:
-        """What a function of the database answers."""
+        """Return the result of a function of the database."""
         return self._run.call(name, arguments)
 
     def tick(self, cost: int = PACE) -> None:
-        """Give the loop its turn when the slice is used up."""
+        """Yield to the loop when the slice is used up."""
         self._run.tick(cost)

@@ -1,4 +1,4 @@
-"""Records in the trail of a vault who was denied access to it before anything ran."""
+"""Audit of denied access to vaults, before a statement runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _FIRST_WORD: Final = re.compile("[A-Z][a-z]+")
 
 
 def turned_away(run: Execution, statement: Any, claims: Sequence[Claim], refusal: Refusal) -> None:
-    """Somebody may not do what a statement does, or names what it may not see."""
+    """Record in a vault's audit trail that the caller lacks a privilege, or names a vault it may
+    not see."""
     for claim in claims:
         if claim.kind is Kind.VAULT and not claim.as_noun and claim.names[0] is not None:
             _keep(run, statement, claim.names[0], refusal)
@@ -43,7 +44,7 @@ def _keep(run: Execution, statement: Any, name: str, refusal: Refusal) -> None:
         named = None
     act = Act(word.group().lower(), run.caller, vault, named, None, None, run.request.request)
     trail = run.services.vaults.trail
-    # Who is refused another right, on the database, may see nothing of the vault all the same.
+    # A caller refused a privilege on the database may be one that may not see the vault at all.
     if isinstance(refusal, NotAllowed) and run.rights.sees(run.transaction, run.caller, vault):
         trail.refused(act, refusal)
     else:

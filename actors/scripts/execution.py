@@ -1,7 +1,7 @@
-"""What a statement is run with: the place and variables of its script, its transaction, the gate.
+"""Execution context of a statement: place and variables of its script, transaction, authorization.
 
-Everything here runs inside the script's greenlet and is synchronous; see `turns.py`. How a script
-becomes transactions is `transactions.py`.
+All of it runs synchronously inside the script's fiber; see `turns.py`. `transactions.py` divides a
+script into transactions.
 """
 
 from __future__ import annotations
@@ -54,37 +54,36 @@ from storage.transactions import Transaction
 from storage.vaults import Vault
 
 Place = tuple[str | None, str | None]
-"""Where a script stands: the names of a namespace and a database, not yet looked up."""
+"""Current place of a script: the names of a namespace and a database, not yet looked up."""
 
 
 SEEN_ROLLED_BACK: Final = "a commit that this transaction had seen was taken back"
-"""Message of the conflict in which a transaction ends that rests on such a commit."""
+"""Message of the conflict that ends a transaction which has read a commit rolled back since."""
 
 _UNTOLD: Final = -1
-"""In the place of a count that would tell what records there are."""
+"""Replaces a count that would disclose the number of records."""
 
 _UNBOUND: Final = object()
-"""In the place of a variable that is not bound."""
+"""Marks a variable that is not bound."""
 
 
 class Returned(Exception):
-    """RETURN: ends the script with a value. What its transaction wrote until then is committed,
-    unless that ends in CANCEL."""
+    """RETURN: ends the script with a value. Its transaction's writes so far are committed, unless
+    the transaction ends in CANCEL."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
 
 
 class Work(Protocol):
-    """A statement that is done in several commits."""
+    """State of a statement that takes several commits."""
 
     def leave(self) -> None:
-        """It has ended, at its end or before."""
+        """Clean up: the statement has ended, complete or not."""
 
 
 class Execution:
-    """The run of a script, as its statements see it. It is also the `language.env.Env` of its
-    expressions."""
+    """Run of a script, as its statements see it. Implements `language.env.Env`."""
 
     plan: Plan
     transaction: Transaction
@@ -98,76 +97,78 @@ class Execution:
         self.tick = turn.tick
         self.place: Place = (request.namespace, request.database)
         self.variables: dict[str, Any] = request.parameters  # type: ignore[assignment]
-        """Copied before the first statement: what came with the request stays as it came."""
+        """Bound variables. Copied before the first statement: the request's parameters stay
+        unchanged."""
         self.memory = WorkingMemory()
-        """Memory held by its text and by the statement at hand."""
+        """Memory held by its text and by the current statement."""
         self.results: list[Result] = []
         self.afterwards: list[Callable[[], None]] = []
-        """What to do once the transaction has committed."""
-        # Not below: where a protocol is compiled its None at a class is lost.
+        """Callbacks after the transaction's commit."""
+        # Set here: a compiled class loses a None default whose type is a Protocol.
         self.work: Work | None = None
-        """What a statement that goes on in several commits keeps from one to the next."""
+        """State of the current statement between its commits, if it takes several."""
 
-    # What a short script never changes stands here: setting it for each one costs more than its
+    # Class attributes are defaults: to set them for each short script costs more than its
     # statement does.
 
     holds: tuple[Callable[[], None], ...] = ()
-    """What has to hold yet when the transaction commits: each raises `Conflict` if it does not."""
+    """Checks at the transaction's commit: each raises `Conflict` if its condition no longer holds.
+    """
     moment: KeptMoment | None = None
-    """The moment of the store that it reads in; None: each of its transactions reads what is there
-    when it begins."""
+    """Pinned snapshot that it reads in; None: each of its transactions reads the newest state at
+    its begin."""
     ticket = NO_COMMIT
-    """The newest commit that its transactions so far have made or seen: the answer is sent once
-    that is released."""
+    """Newest commit that its transactions so far have made or seen: the answer waits for it."""
     beside = NO_COMMIT
-    """The newest commit that the transaction at hand rests on and has not read itself."""
+    """Newest commit that the current transaction rests on and has not read itself."""
     iterations = 0
-    """Passes of all its loops so far."""
+    """Iterations of all its loops so far."""
     rows_read = 0
-    """By the statement at hand, its subqueries included."""
+    """Rows read by the current statement, its subqueries included."""
     _changed: int | None = None
-    """Records made, changed or deleted by the statement at hand; None: it writes none."""
+    """Records created, changed or deleted by the current statement; None: it writes none."""
     says_written = False
-    """True if a statement of the transaction at hand answers that it has written something, be it
-    what was there."""
+    """True if the answer of a statement of the current transaction reports a write, even one
+    without a change."""
     _ids = 0
     written = NO_COMMIT
-    """Its own last commit."""
+    """Ticket of its own last commit."""
     in_block = False
     audited = Audited.NEVER
-    """Cases in which the audit trail keeps the transaction at hand, by its statements so far."""
+    """Cases in which the audit trail keeps the current transaction, by its statements so far."""
     reason: str | None = None
     wait: Wait | None = None
-    """Of the statement at hand, which may have to wait for messages."""
+    """Wait of the current statement, which may have to wait for messages."""
     handed_out: tuple[HandedOut, ...] = ()
-    """What its answer hands out to the caller."""
+    """Messages that its answer delivers."""
     hands_out = False
-    """Whether messages are handed out to the caller by the transaction at hand."""
+    """True if the current transaction delivers messages to the caller."""
     goes_on = False
-    """Whether the statement at hand has done a part of its work that is to be a commit of its own,
-    and is to run again at once: it has answered nothing so far."""
+    """True if the current statement has done a part of its work that is to be a commit of its own.
+    It runs again at once; it has no result yet."""
     waits = False
-    """Whether it has found nothing and is to wait: it runs again from its beginning then."""
+    """True if the current statement has found nothing and is to wait; then it runs again from its
+    beginning."""
     file: HeldFile | None = None
-    """What it hands over beside its answer."""
+    """File handed over beside its answer."""
     calls = 0
-    """Functions of the database that are running, one inside another."""
+    """Nested calls of database functions that are running."""
     _reads_newest = False
-    """Whether what is only released does not do for it."""
+    """True if it has to read pending commits too: released state does not suffice."""
     _at: int | None = None
-    """The offset of the statement at hand in the script."""
+    """Number of the current statement in the script."""
     _nested = 0
-    """Blocks of IF and FOR around the statement at hand."""
+    """Blocks of IF and FOR around the current statement."""
     _kept: ScriptState | None = None
-    """What it keeps from one statement to the next; None: nothing so far."""
+    """Values kept from one statement to the next; None: nothing so far."""
     _answered: Answered | None = None
-    """What subqueries of the statement at hand have answered; None: nothing so far."""
+    """Cached results of the current statement's subqueries; None: nothing so far."""
 
     # --- statements -------------------------------------------------------------------------------
 
     def run_step(self, step: Step) -> Value:
-        """Run a statement, which may stand inside another. What its subqueries answered is
-        forgotten with it: the next statement reads what this one has written."""
+        """Run a statement, possibly nested. Cached subquery results are dropped at its end: the
+        next statement reads its writes."""
         outer, self._answered = self._answered, None
         held = self.memory.held
         try:
@@ -177,7 +178,7 @@ class Execution:
             self.memory.return_to(held)
 
     def timed(self, step: Step) -> Value:
-        """As `perform`, for as long as the statement's own TIMEOUT says."""
+        """Like `perform`, within the statement's own TIMEOUT."""
         if step.timeout_us is None:
             return self.perform(step)
         self.turn.push_deadline(step.timeout_us)
@@ -187,14 +188,14 @@ class Execution:
             self.turn.pop_deadline()
 
     def perform(self, step: Step) -> Value:
-        """Judge what a statement needs, and run it with what it names.
+        """Authorize a statement, and run it with the things it names.
 
         :raises NotWritable, Unknown, NotAllowed: the node, or the caller, may not
         """
         if step.writes:
             if self.moment is not None:
                 raise BadRequest("nothing is written in a moment that is over: leave `moment` out")
-            # The commit asks too; asked here, nothing is read, hashed or waited for in vain.
+            # The commit checks too; checked here, nothing is read, hashed or waited for in vain.
             committer = self.services.committer
             committer.check_writable()
             if committer.stall is not None:
@@ -221,16 +222,17 @@ class Execution:
             raise
 
     def _locate(self, refusal: Refusal, step: Step) -> None:
-        """Say where in the text it rose: at an expression, or else at the innermost statement."""
+        """Add the position in the text to a refusal: of its expression, or else of the innermost
+        statement."""
         if "line" not in refusal.detail:
             at = step.statement.at if refusal.offset is None else refusal.offset
             line, column = self.plan.script.position(at)
             refusal.detail.update(line=line, column=column)
 
     def block(self, block: tree.Block) -> Value:
-        """Run the statements of an IF or FOR; the value is that of the last one."""
+        """Run the statements of an IF or FOR; return the value of the last one."""
         value: Value = NONE
-        self._answered = None  # what the condition asked is not asked again
+        self._answered = None  # the condition's subqueries are not run again: free their results
         self._nested += 1
         for statement in block.statements:
             self.tick()
@@ -239,7 +241,7 @@ class Execution:
         return value
 
     def nested(self, statement: Any) -> Value:
-        """Run a statement that stands inside another; its value."""
+        """Run a nested statement; return its value."""
         self._nested += 1
         value = self.run_step(self.plan.step(statement))
         self._nested -= 1
@@ -247,17 +249,19 @@ class Execution:
 
     @property
     def is_nested(self) -> bool:
-        """Whether what the statement at hand answers may be used by others of its transaction."""
+        """True if other statements of its transaction may use the current statement's result."""
         return self._nested > 0
 
     @property
     def may_run_again(self) -> bool:
-        """Whether the statement at hand is all of its transaction: it stands in no BEGIN … COMMIT,
+        """True if the current statement is the whole transaction: it stands in no BEGIN … COMMIT,
         IF, FOR or LET."""
         return not (self.in_block or self._nested)
 
     def check_may_wait(self) -> None:
-        """:raises NotInTransaction: others of its transaction would wait with the statement
+        """Check that the current statement may WAIT.
+
+        :raises NotInTransaction: other statements of its transaction would wait with it
         :raises BadRequest: it would wait in vain
         """
         if self.moment is not None:
@@ -266,16 +270,17 @@ class Execution:
             raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")
 
     def at_statement(self) -> tuple[int, str] | None:
-        """The statement being run; see `running.Progress`."""
+        """Return number and text of the current statement; see `running.Progress`."""
         if self._at is None:
             return None
         number, text = self._at, self.plan.redacted(self._at, self._at + 1)
         return number + 1, text
 
     def depends_on(self, ticket: CommitTicket) -> None:
-        """Have the transaction at hand rest on a commit, as if it had read it.
+        """Have the current transaction rest on a commit, as if it had read it.
 
-        :raises Conflict: that was rolled back, or what it rests on already: it runs again
+        :raises Conflict: that commit, or another it rests on, was rolled back: the transaction runs
+            again
         """
         if ticket.sequence:
             try:
@@ -284,21 +289,21 @@ class Execution:
                 raise Conflict(SEEN_ROLLED_BACK) from gone
 
     def rest_on(self, ticket: CommitTicket) -> None:
-        """Have the answer wait for a commit, whatever becomes of the transaction at hand. Where
-        something was rolled back that it rests on already, that is what is answered."""
+        """Have the answer wait for a commit, whatever the outcome of the current transaction. If a
+        commit it rests on was rolled back already, the answer reports that."""
         committer = self.services.committer
         if ticket.sequence and not committer.was_taken_back(self.ticket):
             self.ticket = committer.merge(self.ticket, ticket)
 
     @property
     def saw_rolled_back(self) -> bool:
-        """True if a commit was rolled back that the transaction at hand rests on."""
+        """True if a commit was rolled back that the current transaction rests on."""
         committer = self.services.committer
         return self.transaction.withdrawn or committer.was_taken_back(self.beside)
 
     def rest_on_seen(self) -> None:
-        """Have the answer, or its refusal, wait for what the transaction at hand rests on. Nothing
-        that it read is shown where that was rolled back."""
+        """Have the answer, or its refusal, wait for the commits that the current transaction rests
+        on. If any was rolled back, nothing that it read is shown."""
         if not self.saw_rolled_back:
             self.rest_on(self.transaction.ticket)
             self.rest_on(self.beside)
@@ -306,9 +311,9 @@ class Execution:
     @contextmanager
     def reading_beside(self) -> Iterator[Transaction]:
         """Open a transaction of the statement's own, which may pause, beside that of the script.
-        There is no other way to open one: the answer rests on what it has read.
+        This is the only way to open one, since the answer has to wait for the commits it reads.
 
-        :raises Conflict: what it has read was rolled back: the script's transaction runs again
+        :raises Conflict: a commit that it read was rolled back: the script's transaction runs again
         """
         with self.new_transaction() as transaction:
             try:
@@ -320,12 +325,12 @@ class Execution:
             self.depends_on(transaction.ticket)
 
     def stop_reading(self) -> None:
-        """The statement at hand, all of its transaction, has read what it had to: nothing is kept
-        for it as it was while it waits."""
+        """Release the snapshot of the current statement, which is the whole transaction and has
+        read all it needs: no old versions are kept while it waits."""
         self.transaction.release()
 
     def new_transaction(self) -> Transaction:
-        """One to read in. :raises Unknown: the moment that the script reads has ended"""
+        """Begin a transaction to read in. :raises Unknown: the pinned snapshot has ended"""
         if self.moment is not None:
             return self.moment.begin()
         committer = self.services.committer
@@ -334,10 +339,12 @@ class Execution:
         return committer.begin()
 
     def _may_read_past(self) -> bool:
-        """Whether what is released answers the statements to come: where nothing can be released
-        for now, they would wait in vain for what is on its way. Nothing that is not released has
-        been answered to anybody. What the script itself has written, or has seen on its way, it
-        goes on to see."""
+        """True if the released state suffices for the statements to come.
+
+        While nothing can be released, answers that rest on pending commits would wait in vain. No
+        pending commit has been answered to any client, so skipping them is consistent. Pending
+        commits that the script itself has made or seen stay visible to it.
+        """
         committer = self.services.committer
         stall = committer.stall
         knows = self.plan.tells_of_cluster or (stall is not None and stall.shows_all)
@@ -345,19 +352,21 @@ class Execution:
         return knows and in_flight and not self._reads_newest
 
     def need_newest(self) -> None:
-        """The statement at hand has to see what is on its way. :raises Conflict: its transaction
-        does not, and runs again"""
+        """Have the current statement read pending commits too. :raises Conflict: its transaction
+        reads released state only, and runs again"""
         if self.transaction.is_past and self.moment is None:
             self._reads_newest = True
             raise Conflict("what is released is not all that there is to see")
 
     def check_authenticated(self) -> None:
-        """:raises SessionEnded: the credential that this was sent with is no longer good"""
+        """Check the caller's credential. :raises SessionEnded: it is no longer good"""
         self.services.sessions.check_authenticated(self.caller)
 
     def begin_wait(self, queue: Queue, for_us: int | None = None) -> Wait:
-        """Have the statement at hand wait for so long at most, if it has to. None: as long as its
-        script has time."""
+        """Return a wait for the current statement.
+
+        :param for_us: longest wait; None: as long as the script has time
+        """
         until_us = limits.INT_MAX
         if for_us is not None:
             until_us = self.services.clock.monotonic_us() + for_us
@@ -365,28 +374,30 @@ class Execution:
         return self.wait
 
     def bind(self, name: str, value: Any) -> None:
-        """Give a variable its value. :raises TooLarge: there are too many, or they hold too much"""
+        """Set a variable. :raises TooLarge: there are too many, or they hold too much"""
         if name not in self.variables:
             self._check_variables(len(self.variables) + 1)
         self.variables[name] = value
         self.keep(name, value)
 
     def bind_item(self, name: str, item: Any) -> None:
-        """Give a variable what is kept already, as an item of a loop. :raises TooLarge: there are
-        too many"""
+        """Set a variable to a value whose memory is counted already: an item of a loop.
+
+        :raises TooLarge: there are too many variables
+        """
         if name not in self.variables:
             self._check_variables(len(self.variables) + 1)
         self.variables[name] = item
         self.let_go(name)
 
     def keep(self, name: str | int, value: Any) -> None:
-        """Count a value to what the script keeps; see `ScriptState.put`. :raises TooLarge:"""
+        """Count a value against the script's memory; see `ScriptState.put`. :raises TooLarge:"""
         if self._kept is None:
             self._kept = ScriptState(self.tick)
         self._kept.put(name, value)
 
     def let_go(self, name: str | int) -> None:
-        """Count what was kept under that name no more."""
+        """Count the value kept under that name no more."""
         if self._kept is not None:
             self._kept.take(name)
 
@@ -397,15 +408,15 @@ class Execution:
             )
 
     def count_read(self, rows: int) -> None:
-        """Count rows that the statement has read. :raises TooLarge: more than it may"""
+        """Count rows that the statement has read. :raises TooLarge: the limit is exceeded"""
         self.rows_read += rows
         if self.rows_read > limits.ROWS_READ:
             most = limits.ROWS_READ
             raise TooLarge(f"a statement reads at most {most} rows", limit=most)
 
     def count_changed(self, records: int) -> None:
-        """Count records that the statement has made, changed or deleted, those of an answer's
-        `changed`. One that stays as it was counts."""
+        """Count records that the statement has created, changed or deleted, for the answer's
+        `changed`. A record that stays as it was counts."""
         if records:
             self.says_written = True
         if self._changed is None:
@@ -414,48 +425,49 @@ class Execution:
             self._changed += records
 
     def begin_count(self, tables: Iterable[Table]) -> None:
-        """Count what is written of records that are there already. How many there are is told
-        only to a caller who may read each of the tables."""
+        """Start counting writes to existing records. The count is shown only to a caller who may
+        read each of the tables."""
         self.count_changed(0)
         if not all(map(self.may_read, tables)):
             self._changed = _UNTOLD
 
     @property
     def changed(self) -> int | None:
-        """Records that the statement has made, changed or deleted, as far as the caller may know;
-        None: it writes none."""
+        """Records created, changed or deleted by the statement, if the caller may know; None: it
+        writes none."""
         return None if self._changed == _UNTOLD else self._changed
 
     def evaluate(self, expression: Any) -> Any:
-        """The value of an expression that stands outside any row.
+        """Return the value of an expression outside any row.
 
         :raises TooLarge: it grew too large or too deep; see `plans.rowless`
         """
         return self.plan.made(expression, rowless)(self)
 
     def new_id(self) -> UUID:
-        """An id for a record that was given none."""
+        """Return a new id for a record without one."""
         self._ids += 1
         return records.new_id(self.transaction, self._ids)
 
-    # --- what is judged -----------------------------------------------------------------------
+    # --- authorization ------------------------------------------------------------------------
 
     def names(self) -> Names:
-        """The database that the script stands in. :raises BadRequest: none is chosen"""
+        """Return the script's current database. :raises BadRequest: none is chosen"""
         namespace, database = self.place
         if namespace is None or database is None:
             return self.database_of(None, None)
         return self.place  # type: ignore[return-value]
 
     def namespace_of(self, name: str | None) -> str:
-        """The namespace that a statement names, or stands in. :raises BadRequest: none is chosen"""
+        """Return the namespace that a statement names, or the current one. :raises BadRequest: none
+        is chosen"""
         found = name or self.place[0]
         if found is None:
             raise BadRequest("no namespace is chosen: name one with the request, or USE it first")
         return found
 
     def database_of(self, namespace: str | None, name: str | None) -> Names:
-        """The names of a database, as `namespace_of`."""
+        """Return the names of a database, as `namespace_of`."""
         if name is None:
             name = self.place[1]
             if name is None:
@@ -465,32 +477,32 @@ class Execution:
         return self.namespace_of(namespace), name
 
     def table(self, name: str, verbs: Verbs) -> Table:
-        """A table of the present database. :raises Unknown, NotAllowed:"""
+        """Return a table of the current database, authorized. :raises Unknown, NotAllowed:"""
         return self.rights.table(self.transaction, self.caller, self.names(), name, verbs)
 
     def topic(self, name: str, verbs: Verbs) -> Topic:
-        """A topic of the present database. :raises Unknown, NotAllowed:"""
+        """Return a topic of the current database, authorized. :raises Unknown, NotAllowed:"""
         return self.rights.topic(self.transaction, self.caller, self.names(), name, verbs)
 
     def space(self, name: str, verbs: Verbs) -> Space:
-        """A cache space of the present database. :raises Unknown, NotAllowed:"""
+        """Return a cache space of the current database, authorized. :raises Unknown, NotAllowed:"""
         return self.rights.space(self.transaction, self.caller, self.names(), name, verbs)
 
     def vault(self, name: str, verbs: Verbs) -> Vault:
-        """A vault of the present database. :raises Unknown, NotAllowed:"""
+        """Return a vault of the current database, authorized. :raises Unknown, NotAllowed:"""
         return self.rights.vault(self.transaction, self.caller, self.names(), name, verbs)
 
     def function(self, name: str, verbs: Verbs) -> Function:
-        """A function of the present database. :raises Unknown, NotAllowed:"""
+        """Return a function of the current database, authorized. :raises Unknown, NotAllowed:"""
         return self.rights.function(self.transaction, self.caller, self.names(), name, verbs)
 
     def may_read(self, table: Table) -> bool:
-        """Whether the caller may be told what records of a table hold."""
+        """True if the caller may see the content of a table's records."""
         return self.rights.holds(self.transaction, self.caller, READ, table)
 
     def _unread(self, name: str) -> tuple[Field, ...] | None:
-        """The fields of a table of which the caller may not be told what records hold; None: it
-        may."""
+        """Return the fields of a table if the caller may not see the content of its records; None:
+        it may."""
         try:
             table = self.table(name, NOTHING)
         except Refusal:
@@ -510,7 +522,7 @@ class Execution:
         return self.transaction.rng
 
     def select(self, select: tree.Select, parent: Value) -> Value:
-        """The rows of a subquery; of one that looks at nothing around it the same for all of a
+        """Return the rows of a subquery. The rows of an uncorrelated one are cached for the
         statement."""
         if self._answered is not None and parent is NONE:
             known = self._answered.get(select)
@@ -538,19 +550,20 @@ class Execution:
         return found
 
     def call(self, name: str, arguments: list[Any]) -> Any:
-        """What a function of the present database answers; see `calling.call`."""
+        """Return the result of a function of the current database; see `calling.call`."""
         return calling.call(self, name, arguments)
 
     def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
-        """The packed fields of a record of the present database.
+        """Return the packed fields of a record of the current database.
 
-        :param verbs: what is needed of its table; without READ nothing may come of it but its id
+        :param verbs: privileges required on its table; without READ only the record's existence may
+            be used
         :raises Unknown, NotAllowed:
         """
         return records.read(self.transaction, self.table(record.table, verbs), record.id)
 
     def record(self, record: RecordId, verbs: Verbs = READ) -> dict[str, Any] | None:
-        """The fields of a record, `id` among them; as `raw`."""
+        """Return the fields of a record, `id` among them; as `raw`."""
         raw = self.raw(record, verbs)
         if raw is None:
             return None

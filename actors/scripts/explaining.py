@@ -1,4 +1,4 @@
-"""EXPLAIN: the way a statement takes to its records, in the words of an answer."""
+"""EXPLAIN: describes the access path of a statement."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _JOINED = " AND "
 
 @handles(tree.Explain, "info", writes=False, needs=[OnRecords(READ)])
 def explain(run: Execution, statement: tree.Explain) -> Value:
-    """How a statement would find its records; with ANALYZE they are found, and what that took is
-    answered too. Nothing is written either way."""
+    """Describe a statement's access paths. With ANALYZE its records are read, and the cost is
+    reported too. Nothing is written either way."""
     explained = statement.statement
     if isinstance(explained, tree.Select):
         plan = run.plan.made(explained, plan_select)
@@ -59,8 +59,8 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
 
 
 class _Reader:
-    """The rows of all sources, counted as they are pulled: for the answer, and as those that any
-    statement reads."""
+    """Rows of all sources, counted as they are read: for the answer, and against the limit of rows
+    read."""
 
     def __init__(self, run: Execution, ways: Sequence[AccessPath | Iterator[Batch]]) -> None:
         self._run = run
@@ -107,8 +107,8 @@ def _told(
 
 
 def _unused(run: Execution, one: AccessPath, plan: SelectPlan) -> Iterator[Value]:
-    """The indexes over fields that are asked for that are not used, and why: all of them where none
-    is used, else those that might have helped. Where records are named nobody looks for one."""
+    """Yield indexes over fields in the condition that are not used, with the reason: all of them if
+    none is used, else those that might have helped. If records are named, none is considered."""
     if one.access == "record":
         return
     known = asked(plan.question, run.tick)
@@ -131,7 +131,8 @@ def _count(source: tree.Target) -> Value:
 
 
 def _filter(plan: SelectPlan, ways: Sequence[AccessPath | Iterator[Batch]]) -> Value:
-    """What of WHERE no way takes up. All of it is applied to every row, whatever is told here."""
+    """Return the part of WHERE that no access path fulfils. All of WHERE is applied to every row
+    anyway."""
     (*taken,) = [
         {id(term.node) for term in one.used} if isinstance(one, AccessPath) else set()
         for one in ways

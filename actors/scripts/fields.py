@@ -1,4 +1,4 @@
-"""Fields: DEFINE, ALTER and DROP, and what they demand of every record that is written."""
+"""Fields: DEFINE, ALTER and DROP, and the schema checks of every record that is written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from storage.topics import Topic
 Row = dict[str, Any]
 
 NO_MISFIT: Final = (*FROM_OUTSIDE, Conflict)
-"""Refusals that say nothing of the record at hand."""
+"""Refusals that say nothing about the current record."""
 
 
 # --- writing records ------------------------------------------------------------------------------
@@ -55,11 +55,11 @@ NO_MISFIT: Final = (*FROM_OUTSIDE, Conflict)
 def conform_new(
     run: Execution, table: Table, record: RecordId, fields: Row, given: Callable[[], Row]
 ) -> Row:
-    """As `conform`, of a record that is to be made.
+    """Like `conform`, for a record that is to be created.
 
-    :param given: makes the fields once more as they were: what a refusal leaves is half done
-    :raises AlreadyExists, Duplicate: it meets one that is there, and does not fit: of a row that is
-        passed over, or changes another, nothing is asked
+    :param given: makes the original fields again: a refusal leaves them half changed
+    :raises AlreadyExists, Duplicate: it collides with an existing record, and does not fit the
+        schema. A row that is skipped, or changes another record, is not checked
     """
     try:
         return conform(run, table, record, fields, None, None)
@@ -78,11 +78,11 @@ def conform(
     before: Row | None,
     data: tree.Data | None,
 ) -> Row:
-    """A record as its table's fields want it; see `Schema.conform`.
+    """Return a record as its table's schema requires it; see `Schema.conform`.
 
     Called only where the table is SCHEMAFULL or has fields.
 
-    :param data: what the statement did to the record; None when it is new
+    :param data: the statement's change of the record; None: it is new
     """
     replaced = type(data) is tree.Content
     return schema_of(run, table).conform(
@@ -91,7 +91,7 @@ def conform(
 
 
 def schema_of(run: Execution, table: Table) -> Schema:
-    """What the fields of a table demand, remembered for as long as it is declared as it is."""
+    """Return the schema of a table, cached for as long as its declaration does not change."""
     tx = run.transaction
     at = ("rules", table.id)
     found: Schema | None = tx.known(at)
@@ -107,7 +107,7 @@ def schema_of(run: Execution, table: Table) -> Schema:
 
 @lru_cache(maxsize=8 * limits.FIELDS)
 def _rule(field: Field) -> Rule:
-    """A field, compiled once for as long as it is defined in these words."""
+    """Return the compiled rule of a field; cached by its definition."""
     return compile_rule(_definition(field))
 
 
@@ -124,12 +124,13 @@ def _definition(field: Field) -> Definition:
 
 
 def functions_of_field(field: Field) -> set[str]:
-    """The functions of the database that a field's expressions call."""
+    """Return the functions of the database that a field's expressions call."""
     return called(_definition(field))
 
 
 def _surroundings(run: Execution) -> Confined:
-    """What DEFAULT, VALUE and ASSERT see, but for the record: that is their row."""
+    """Return the environment of DEFAULT, VALUE and ASSERT, except for the record: that is their
+    row."""
     return Confined(run, FOR_WRITER, {})
 
 
@@ -141,11 +142,11 @@ _ON_TABLE: Final = [Need(DEFINE, Kind.TABLE, ("table",))]
 
 @handles(tree.DefineField, "none", writes=True, needs=_ON_TABLE)
 def define_field(run: Execution, statement: tree.DefineField, table: Table) -> Value:
-    """A field of a table that may hold records already.
+    """Define a field of a table, which may hold records already.
 
-    :raises AlreadyExists: it is defined and the statement does not say what then
-    :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit, how many, and
-        the statement says neither OVERWRITE nor UNCHECKED
+    :raises AlreadyExists: it is defined, and the statement has neither IF NOT EXISTS nor OVERWRITE
+    :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit (with their
+        number), and the statement says neither OVERWRITE nor UNCHECKED
     """
     made = Field(
         path=statement.path,
@@ -163,8 +164,12 @@ def define_field(run: Execution, statement: tree.DefineField, table: Table) -> V
 
 @handles(tree.AlterField, "none", writes=True, needs=_ON_TABLE)
 def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Value:
-    """One part of a field's definition. :raises Unknown: the table defines no such field
-    :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit, how many"""
+    """Change one part of a field's definition.
+
+    :raises Unknown: the table defines no such field
+    :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit (with their
+        number)
+    """
     field = catalog.find_field(table, path_text(statement.path))
     if statement.type is not None:
         field = replace(field, type=print_type(statement.type))
@@ -190,7 +195,7 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
 
 @handles(tree.DropField, "none", writes=True, needs=_ON_TABLE)
 def drop_field(run: Execution, statement: tree.DropField, table: Table) -> Value:
-    """The definition alone: records keep what they hold. :raises Unknown: there is none"""
+    """Drop the definition alone: records keep their values. :raises Unknown: there is none"""
     catalog.drop_field(run.transaction, table, path_text(statement.path))
     return NONE
 
@@ -208,9 +213,10 @@ def drop_field(run: Execution, statement: tree.DropField, table: Table) -> Value
 def alter_table(
     run: Execution, statement: tree.AlterTable, table: Table, _topic: Topic | None
 ) -> Value:
-    """What a table demands, where it tells of its changes, or its comment.
+    """Change a table's schema mode, its ON CHANGE, or its comment.
 
-    :raises FieldRefused: it is to be SCHEMAFULL and records hold what is not defined, how many
+    :raises FieldRefused: it is to be SCHEMAFULL and records hold undefined fields (with their
+        number)
     """
     comment, told = statement.comment, statement.on_change
     comment = table.comment if comment is None else comment or None
@@ -234,22 +240,25 @@ def alter_table(
 
 
 def _as_it_is_now(run: Execution, table: Table) -> Table:
-    """A table that the statement has just changed."""
+    """Return a table that the statement has just changed."""
     return run.table(table.name, DEFINE)
 
 
 def _text(expression: tree.Expression | None) -> str | None:
-    """The text of a DEFAULT, VALUE or ASSERT; None of one that is left out, or the word NONE."""
+    """Return the text of a DEFAULT, VALUE or ASSERT; None if left out, or the word NONE."""
     if expression is None or expression == tree.Constant(NONE):
         return None
     return print_expression(expression)
 
 
 def _checked(run: Execution, table: Table, changed: Field) -> Schema:
-    """The schema of a table of which a field has changed. It is compiled even when no record has
-    to be checked: fields that contradict each other are refused, and one that would look beyond
-    a record now that another is a link. :raises BadRequest: :raises Unknown: it calls a function
-    that there is not"""
+    """Return the schema of a table after a change of a field. It is compiled even when no record
+    has to be checked. That refuses fields that contradict each other, and a field that would look
+    beyond a record now that another is a link.
+
+    :raises BadRequest: the fields contradict each other
+    :raises Unknown: it calls a function that does not exist
+    """
     for name in sorted(functions_of_field(changed)):
         run.function(name, NOTHING)
     definitions = [_definition(field) for field in paced(table.fields, run.tick)]
@@ -273,9 +282,9 @@ def _define(run: Execution, table: Table, field: Field, statement: tree.DefineFi
 
 
 def _check_records(run: Execution, table: Table, schema: Schema, field: Field | None) -> None:
-    """Hold all records of a table against one of its fields, or against the rules as a whole.
+    """Check all records of a table against one of its fields, or against the whole schema.
 
-    :raises TypeRefused, AssertFailed, FieldRefused: as the first that does not fit, with the count
+    :raises TypeRefused, AssertFailed, FieldRefused: as the first misfit, with the count
     """
     env = _surroundings(run)
     address = records.record_id(table)
@@ -317,7 +326,7 @@ def _misfits(
         "found": first.code,
         **first.detail,
     }
-    # An ASSERT may also fail by what it computes, a division by zero.
+    # An ASSERT may also fail in its computation, as by a division by zero.
     error = type(first) if "wanted" in first.detail else AssertFailed
     return error(
         f"{misfits} of {found} records of {table.path} don't fit {what}; {name} is the first: "

@@ -1,4 +1,4 @@
-"""Statements that steer a script: LET, RETURN, IF, FOR, THROW, and the edges of a transaction."""
+"""Control flow statements: LET, RETURN, IF, FOR, THROW, and BEGIN, COMMIT, CANCEL."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from protocol.text import brief
 from protocol.values import NONE, Value, type_name
 
 MESSAGE_CHARACTERS: Final = 4096
-"""Of what THROW says: a refusal is shown, logged and sent whole, whatever the frame still takes."""
+"""Longest message of THROW: a refusal is shown, logged and sent whole."""
 
 
 @handles(tree.Begin, "none", writes=False, needs=())
 @handles(tree.Commit, "none", writes=False, needs=())
 @handles(tree.Cancel, "none", writes=False, needs=())
 def edge(run: Execution, statement: object) -> Value:
-    """The execution itself opens and ends transactions; the words only mark where."""
+    """Do nothing: the execution opens and ends transactions; these words only mark where."""
     return NONE
 
 
@@ -40,14 +40,14 @@ def return_(run: Execution, statement: tree.ReturnStatement) -> Value:
 
 @handles(tree.Evaluate, "value", writes=False, needs=())
 def evaluate(run: Execution, statement: tree.Evaluate) -> Value:
-    """An expression on its own answers its value."""
+    """Return the value of an expression statement."""
     value: Value = run.evaluate(statement.value)
     return value
 
 
 @handles(tree.If, "value", writes=False, needs=())
 def if_(run: Execution, statement: tree.If) -> Value:
-    """The first branch whose condition is true, else ELSE, else NONE."""
+    """Run the first branch whose condition is true, else ELSE; return its value, or NONE."""
     for condition, block in statement.branches:
         if truth(run.evaluate(condition)):
             return run.block(block)
@@ -56,7 +56,7 @@ def if_(run: Execution, statement: tree.If) -> Value:
 
 @handles(tree.For, "none", writes=False, needs=())
 def for_(run: Execution, statement: tree.For) -> Value:
-    """The body once for each item; the whole loop is one transaction."""
+    """Run the body once for each item; the whole loop is one transaction."""
     items = _items(run, statement.items)
     loop, variable = id(statement), statement.variable
     if type(items) is list:
@@ -73,12 +73,12 @@ def for_(run: Execution, statement: tree.For) -> Value:
         run.block(statement.body)
     run.let_go(loop)
     if items:
-        run.bind(variable, run.variables[variable])  # the last item stays, without the others
+        run.bind(variable, run.variables[variable])  # the last item stays bound: count its memory
     return NONE
 
 
 def _items(run: Execution, node: tree.Expression) -> list[Any] | range:
-    """What a loop goes over; of a range no list is made."""
+    """Return the items of a loop; a range is not made a list."""
     if isinstance(node, tree.Range):
         low, high = run.evaluate(node.low), run.evaluate(node.high)
         check_bounds(low, high)
@@ -91,7 +91,7 @@ def _items(run: Execution, node: tree.Expression) -> list[Any] | range:
 
 @handles(tree.Throw, "none", writes=False, needs=())
 def throw(run: Execution, statement: tree.Throw) -> Value:
-    """Refuse with the script's own words."""
+    """Refuse with the script's own message."""
     value = run.evaluate(statement.value)
     if isinstance(value, str):
         message = value

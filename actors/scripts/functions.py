@@ -20,14 +20,17 @@ from storage.catalog import Database
 from storage.functions import Function
 
 _SHOWN = 10
-"""Users of a function that a message names."""
+"""Most callers of a function that a message names."""
 
 
 @handles(tree.DefineFunction, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
 def define_function(run: Execution, statement: tree.DefineFunction, database: Database) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then
-    :raises BadRequest: its body looks at what it may not see
-    :raises Unknown: it calls another that there is not
+    """Define a function of a database.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
+    :raises BadRequest: its body uses names that it may not see
+    :raises Unknown: it calls a function that does not exist
     """
     check_function(statement)
     for name in sorted(called(statement.body) - {statement.name}):
@@ -41,7 +44,7 @@ def define_function(run: Execution, statement: tree.DefineFunction, database: Da
         statement.comment,
     )
     functions.define(run.transaction, made, IF_TAKEN[statement.exists])
-    # As it will be read from now on: what is printed may nest deeper than what was written.
+    # Compile it as stored, to refuse it now: the printed text may nest deeper than the given one.
     compiled(run, run.function(statement.name, NOTHING))
     return NONE
 
@@ -55,7 +58,10 @@ def define_function(run: Execution, statement: tree.DefineFunction, database: Da
 def drop_function(
     run: Execution, statement: tree.DropFunction, database: Database, function: Function
 ) -> Value:
-    """:raises StillHeld: fields or other functions of the database call it, and which"""
+    """Drop a function.
+
+    :raises StillHeld: fields or other functions of the database call it; names them
+    """
     run.reason = statement.reason
     users = _users(run, function)
     if users:
@@ -71,7 +77,7 @@ def drop_function(
 
 
 def _users(run: Execution, function: Function) -> list[str]:
-    """What of its database calls a function, beside itself."""
+    """Return the fields and functions of its database that call a function, itself excepted."""
     found = []
     for table in catalog.tables(run.transaction, function.database, run.tick):
         for field in table.fields:
@@ -86,12 +92,12 @@ def _users(run: Execution, function: Function) -> list[str]:
 
 @informs("FUNCTION", needs=[Need(INFO, Kind.FUNCTION, (0,))])
 def info_for_function(run: Execution, statement: tree.Info, function: Function) -> Value:
-    """A function as it was defined."""
+    """Describe a function."""
     return described_function(function)
 
 
 def described_function(function: Function) -> dict[str, Value]:
-    """What INFO shows of a function."""
+    """Return the description of a function for INFO."""
     return {
         "name": function.name,
         "comment": function.comment,

@@ -1,4 +1,4 @@
-"""GRANT, REVOKE, and what a user holds."""
+"""GRANT, REVOKE, and INFO FOR GRANTS."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from storage.users import User
     audited=True,
 )
 def grant(run: Execution, statement: tree.Grant, user: User, noun: Noun) -> Value:
-    """Let a user hold verbs on something. What it holds already it keeps.
+    """Grant a user privileges on a securable, in addition to those it has.
 
-    :raises Unknown: there is no such verb
-    :raises BadRequest: it means nothing on that
-    :raises GrantOutsideSpace: it does not lie in the space that the user belongs to
+    :raises Unknown: there is no such privilege
+    :raises BadRequest: the privilege does not apply to that kind of securable
+    :raises GrantOutsideSpace: the securable lies outside the user's space
     """
     verbs = _verbs(statement, noun)
     if not is_inside(noun.path, user.space):
@@ -48,15 +48,16 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Noun) -> Valu
     audited=True,
 )
 def revoke(run: Execution, statement: tree.Revoke, user: User, noun: Noun) -> Value:
-    """Take verbs away that were granted on just that; what comes of a role, or of a grant on a
-    place around it, stays. It is no refusal if there is none: then it is as it should be."""
+    """Revoke privileges granted on exactly that securable; those of a role, or of a grant on an
+    enclosing place, stay. Revoking nothing is no error."""
     users.revoke(run.transaction, user, _verbs(statement, noun), noun)
     return NONE
 
 
 @informs("GRANTS", needs=[Need(NOTHING, Kind.USER, (0,))])
 def info_for_grants(run: Execution, statement: tree.Info, user: User) -> Value:
-    """What a user holds, and what of: its role, or grants. A user may always see its own."""
+    """Return a user's privileges and their source: its role, or grants. A user may always see its
+    own."""
     found: list[Value] = []
     role = ROLES[user.role]
     if role:

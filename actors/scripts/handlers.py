@@ -1,14 +1,14 @@
-"""Which function runs which statement, and what that needs. Each module of statements adds its own.
+"""Registry of statement handlers, with the privileges that each requires.
 
-A statement is run by a function of the execution and its node, `@handles`, or is *compiled*: what
-`@compiles` decorates is called once for a node, and answers the function that runs it each time.
-The second is for statements on records, which come by the thousand with the same text.
+A statement is run by a function of the execution and its node (`@handles`), or is *compiled*: a
+function decorated with `@compiles` is called once for a node, and returns the function that runs it
+each time. The second is for statements on records, which come by the thousand with the same text.
 
-What a statement needs is declared as data beside its function, `needs=`, and judged by
-`actors/rights.py` before the function runs. The function gets what the statement names from there,
-as arguments in the order of `needs`, and has no other way to come by it: a name alone opens
-nothing. Records are named by expressions, so their tables are judged when they are known:
-`Execution.table` asks for the verbs that `OnRecords` declares.
+Required privileges are declared as data beside the function, `needs=`. `actors/rights.py` checks
+them before the function runs (authorization). The function gets the named things from there, as
+arguments in the order of `needs`, and has no other way to them: a name alone gives no access.
+Records are named by expressions, so their tables are authorized at run time: `Execution.table`
+requires the privileges that `OnRecords` declares.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Run = TypeVar("Run", bound=Callable[..., Value])
 Work = Callable[..., Value]
 """Runs one statement: called with the execution and the things that its needs name."""
 Make = Callable[[Any], Work]
-"""Answers the work of one statement's node."""
+"""Returns the function that runs one statement's node."""
 Compiler = TypeVar("Compiler", bound=Make)
 
-# --- what is needed -------------------------------------------------------------------------------
+# --- required privileges --------------------------------------------------------------------------
 
 
 class When(Enum):
-    """What a statement must ask for to need something."""
+    """Condition under which a statement requires a privilege."""
 
     ALWAYS = "always"
     ANSWERS = "with RETURN other than NONE"
@@ -54,10 +54,11 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Verbs on something that a statement names, or stands in.
+    """Required privileges on a thing that a statement names, or on the current place.
 
-    :ivar fields: of the statement's node, which hold its names, from the outside in; an int: that
-        item of `names`. None of a place: the one in use. One that is not given needs nothing.
+    :ivar fields: fields of the statement's node with its names, from the outside in; an int: that
+        item of `names`. Empty for a place: the current one. A name that is not given requires
+        nothing.
     """
 
     verbs: Verbs
@@ -68,7 +69,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class OnRecords:
-    """Verbs on the tables of the records that a statement names, whatever names them."""
+    """Required privileges on the tables of the records that a statement names, by whatever
+    expression."""
 
     verbs: Verbs
     when: When = When.ALWAYS
@@ -76,10 +78,10 @@ class OnRecords:
 
 @dataclass(frozen=True, slots=True)
 class OnNoun:
-    """Verbs on the place of the noun that a statement names, or on that place itself; on the store
-    where it names none. Its function gets the noun.
+    """Required privileges on a named securable, or on a place around it; on the store if none is
+    named. The function gets the securable.
 
-    :ivar field: of the statement's node, a `tree.NounRef` or None
+    :ivar field: field of the statement's node, a `tree.NounRef` or None
     """
 
     verbs: Verbs
@@ -88,11 +90,11 @@ class OnNoun:
 
 @dataclass(frozen=True, slots=True)
 class OnParts:
-    """Verbs on the places that a statement names, each of them, and on the store where what it does
-    is more than theirs. Its function gets nothing: it looks at another moment of the store.
+    """Required privileges on each place that a statement names, and on the store if it covers more
+    than these. The function gets nothing: it reads another snapshot of the store.
 
-    :ivar field: of the statement's node, a tuple of `tree.NounRef`
-    :ivar beyond: of a statement's node, whether it is more
+    :ivar field: field of the statement's node, a tuple of `tree.NounRef`
+    :ivar beyond: of a statement's node; True if it covers more
     """
 
     verbs: Verbs
@@ -124,29 +126,30 @@ _ASKS: Final[dict[When, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one statement needs of one thing. `names` are as in the statement; None: as given."""
+    """Privileges that one statement requires on one thing. `names` are as in the statement; None:
+    not given."""
 
     kind: Kind
     names: tuple[str | None, ...]
     verbs: Verbs
     as_noun: bool = False
-    """Whether its function gets the noun itself."""
+    """True if its function gets the securable itself."""
     is_handed: bool = True
-    """Whether its function gets anything."""
+    """True if its function gets an argument for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What one statement needs."""
+    """Privileges that one statement requires."""
 
     things: tuple[Claim, ...]
-    """In the order in which the handler gets them."""
+    """In the order of the handler's arguments."""
     records: Verbs
-    """Of the tables of the records it names."""
+    """On the tables of the records it names."""
 
 
 def claims_of(statement: Any) -> Claims:
-    """What a statement needs, by what its handler declares."""
+    """Return the privileges that a statement requires, by its handler's declaration."""
     things: dict[tuple[Kind, tuple[str | int, ...]], Verbs] = {}
     nouns: list[Claim] = []
     parts: list[Claim] = []
@@ -191,7 +194,7 @@ def _of_noun(named: tree.NounRef | None, verbs: Verbs) -> Claim:
 
 
 def _named(statement: Any, field: str | int) -> str | None:
-    """What a field of a statement's node names; None where it is not given."""
+    """Return the name in a field of a statement's node; None: it is not given."""
     found: str | None
     if isinstance(field, int):
         names = statement.names
@@ -207,17 +210,17 @@ def _named(statement: Any, field: str | int) -> str | None:
 
 
 class Audited(IntEnum):
-    """Cases in which the audit trail keeps a statement. A refused right is kept of each."""
+    """Cases in which the audit trail keeps a statement. A refused privilege is kept for each."""
 
     NEVER = 0
     CHANGES = 1
-    """It changed something."""
+    """If it changed something."""
     ALWAYS = 2
-    """It changed something or nothing, or was refused."""
+    """Always: if it changed something, nothing, or was refused."""
 
 
 _DECLARES: Final = ("Alter", "Define", "Drop", "Rebuild", "Redrive", "Trim")
-"""Beginnings of the names of statements on what is declared, and on all that stands in it."""
+"""Prefixes of the names of statements on declarations, and on all of their content."""
 
 
 def _is_declaration(statement: type) -> bool:
@@ -226,28 +229,29 @@ def _is_declaration(statement: type) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """How one kind of statement is run, what its answer is called, and what it needs."""
+    """Handler of one kind of statement: its function, the kind of its answer, its required
+    privileges."""
 
     make: Make
     kind: ResultKind
     writes: bool
-    """Whether it needs a node that is writable."""
+    """True if it requires a writable node."""
     needs: tuple[Need | OnRecords | OnNoun | OnParts, ...]
     audited: Audited = Audited.NEVER
     """Cases in which the audit trail keeps it, beside the statement log."""
 
 
 HANDLERS: Final[dict[type, Handler]] = {}
-"""By the class of the statement's node; of all but INFO."""
+"""Handlers by the class of the statement's node; all but INFO."""
 SUBJECTS: Final[dict[str, Handler]] = {}
-"""INFO FOR …, by its subject."""
+"""Handlers of INFO FOR …, by its subject."""
 
 UNNAMED: Final = frozenset({Kind.STORE, Kind.NODE})
-"""What there is one of: it is judged, and there is nothing to hand over."""
+"""Kinds with a single instance: they are authorized, and no argument is passed for them."""
 
 
 def handler_of(statement: Any) -> Handler:
-    """What runs a statement."""
+    """Return the handler of a statement."""
     if type(statement) is tree.Info:
         return SUBJECTS[statement.subject]
     return HANDLERS[type(statement)]
@@ -256,9 +260,9 @@ def handler_of(statement: Any) -> Handler:
 def handles(
     statement: type, kind: ResultKind, *, writes: bool, needs: Needs, audited: bool = False
 ) -> Callable[[Run], Run]:
-    """Let the decorated function run one kind of statement.
+    """Register the decorated function as the handler of one kind of statement.
 
-    :param audited: the audit trail keeps it also where it changes nothing
+    :param audited: True if the audit trail keeps it also where it changes nothing
     """
 
     def register(run: Run) -> Run:
@@ -273,7 +277,8 @@ def handles(
 def compiles(
     statement: type, kind: ResultKind, *, writes: bool, needs: Needs
 ) -> Callable[[Compiler], Compiler]:
-    """Let the decorated function compile one kind of statement, which names nothing but records."""
+    """Register the decorated function as the compiler of one kind of statement, which names nothing
+    but records."""
 
     def register(make: Compiler) -> Compiler:
         assert not _things(needs), f"{make.__name__}: what is compiled is handed no things"
@@ -289,7 +294,7 @@ def _register(statement: type, handler: Handler) -> None:
 
 
 def informs(subject: str, *, needs: Needs) -> Callable[[Run], Run]:
-    """Let the decorated function answer INFO FOR one subject."""
+    """Register the decorated function as the handler of INFO FOR one subject."""
 
     def register(run: Run) -> Run:
         assert subject not in SUBJECTS, f"{subject} is answered twice"
@@ -300,7 +305,7 @@ def informs(subject: str, *, needs: Needs) -> Callable[[Run], Run]:
 
 
 def _bound(run: Callable[..., Value], needs: Needs) -> Make:
-    """Calls a function with the node of its statement."""
+    """Return a function that binds a statement's node to its handler."""
     things = _things(needs)
     takes = len(inspect.signature(run).parameters) - 2
     assert takes == things, f"{run.__name__} takes {takes} things, its needs name {things}"

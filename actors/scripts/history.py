@@ -1,12 +1,12 @@
-"""INFO FOR HISTORY OF: what became of a record, newest first, as the log tells it.
+"""INFO FOR HISTORY OF: the changes of a record, newest first, read from the log.
 
-The newest change of a record that is there stands in the state, and each change in the log says
-which was before it: so what it costs grows with what is answered, whatever else the log holds. A
-record that is no more has left nothing in the state: its deletion is searched for, from the newest
-frame backwards; likewise, behind its creation, the deletion of one that had the same id before.
+The state has the newest change of an existing record, and each change in the log names the previous
+one. So the cost grows with the answer, not with the log. A deleted record has left nothing in the
+state: its deletion is searched for, backwards from the newest frame. A record's creation is
+followed by such a search for an earlier record with the same id.
 
-The log is read by its own thread, a part at a time, and the loop is given up meanwhile. Only what
-is released is read: what the transaction has seen in flight is waited for first.
+The log is read by its own thread, a part at a time, while the loop runs other work. Only released
+commits are read: pending ones that the transaction has seen are waited for first.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from storage.faults import LogDamaged
 from storage.history import Change, Searched, Trail
 
 FEW: Final = 64
-"""Changes newer than BEFORE that are passed over to come to the first that is wanted; beyond that
-it is searched for: a record that has changed so often has done so nearby."""
+"""Most changes newer than BEFORE that are skipped to reach the first one requested. Beyond that a
+search is faster: a record that changes so often has a change nearby."""
 
 
 @handles(tree.InfoHistory, "info", writes=False, needs=[OnRecords(READ)])
 def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
-    """Changes of a record, newest first: the newest, or those before a commit.
+    """Return changes of a record, newest first: the newest, or those before a commit.
 
-    :raises NoHistory: it is asked of a place or a table
-    :raises BadRequest: of no record, or LIMIT or BEFORE is none
+    :raises NoHistory: it names a place or a table
+    :raises BadRequest: it names no record, or LIMIT or BEFORE is invalid
     :raises Failed: a frame that is needed is damaged
     """
     if isinstance(statement.of, tree.NounRef):
@@ -87,10 +87,10 @@ def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
 
 
 def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]:
-    """The commit that last changed a record, 0 when it is not there, and the newest commit that is
-    looked at: the transaction's, as far as it is released.
+    """Return the commit that last changed a record, 0 if it does not exist, and the newest commit
+    to read: the transaction's, as far as it is released.
 
-    :raises Conflict: what the transaction has seen was taken back
+    :raises Conflict: a commit that the transaction has read was rolled back
     """
     tx, committer = run.transaction, run.services.committer
     newest = records.last_change(tx, table, record.id)
@@ -107,20 +107,20 @@ def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]
 
 @dataclass(slots=True)
 class _Found:
-    """Changes in a row, newest first, and why there are no more."""
+    """Consecutive changes, newest first, and the reason why there are no more."""
 
     changes: list[Change] = field(default_factory=list)
     shown: int = 0
-    """How many of them are; one behind them only says what the last of these has changed."""
+    """Changes to show; one more may follow, for comparison with the last of these."""
     held: int = 0
-    """Bytes of their fields."""
+    """Bytes of the changes' fields."""
     stopped: str | None = None
     next: int | None = None
 
     def entries(self, attributed: bool, tick: Tick) -> list[Value]:
-        """As they are answered.
+        """Return the changes in the form of the answer.
 
-        :param attributed: whether the caller may know who made them, and why
+        :param attributed: True if the caller may see the author and the reason
         """
         entries: list[Value] = []
         after: dict[str, Any] | None = None
@@ -137,8 +137,8 @@ class _Found:
 
 
 def _entry(change: Change, fields: dict[str, Any] | None, attributed: bool) -> dict[str, Value]:
-    """A change. What it has changed is known here of one that made the record; of any other, null
-    stays where the log no longer holds the one before."""
+    """Return one change for the answer. `changed` is known here for a creation; for any other it
+    stays null if the log no longer holds the change before it."""
     made = not change.previous
     return {
         "seq": change.sequence,
@@ -154,8 +154,8 @@ def _entry(change: Change, fields: dict[str, Any] | None, attributed: bool) -> d
 def _compare(
     entry: Any, after: dict[str, Any] | None, before: dict[str, Any] | None, tick: Tick
 ) -> None:
-    """Say of an entry which fields it has changed, by the change before it: those that it gave
-    another value or none, in the order of the value, then those that it took away."""
+    """Fill in the changed fields of an entry, by comparison with the change before it. First fields
+    with another or a new value, in their order, then removed ones."""
     if entry["action"] == "create":
         return
     after, before = after or {}, before or {}
@@ -168,7 +168,7 @@ def _compare(
 
 
 class _Reading:
-    """Reads the log for one statement, until it has what it wants or has used up its budget."""
+    """Reader of the log for one statement, with a budget of frames, bytes and time."""
 
     def __init__(self, run: ScriptRun, reads: LogReads, key: bytes) -> None:
         self._run = run
@@ -181,9 +181,9 @@ class _Reading:
         self._clock = clock
 
     def changes(self, newest: int, below: int, most: int) -> _Found:
-        """The changes before a commit.
+        """Return the changes before a commit.
 
-        :param newest: the record's newest one; 0: it is not there
+        :param newest: the record's newest change; 0: it does not exist
         """
         found = _Found()
         at = self._first(newest, below)
@@ -197,11 +197,11 @@ class _Reading:
         return found
 
     def _last_before(self, below: int, found: _Found) -> int:
-        """The newest change before a commit that no chain leads to: a deletion. 0: the log has
-        none, or the search has stopped.
+        """Return the newest change before a commit that no chain leads to: a deletion. 0: the log
+        has none, or the search has stopped.
 
-        Behind a creation that is to be answered one part of the log is searched, and no more: most
-        records have one life.
+        After a creation in the answer, only one part of the log is searched: most records are
+        created once.
         """
         while below > self._reads.begins:
             if found.changes and found.held > limits.HISTORY_BYTES:
@@ -210,7 +210,7 @@ class _Reading:
                 searched = self._search(below)
             except LogDamaged:
                 if found.changes:
-                    break  # the answer that goes on here says so
+                    break  # the next answer, which begins here, reports the damage
                 raise
             below = searched.reached
             if searched.found:
@@ -224,14 +224,14 @@ class _Reading:
         return 0
 
     def _first(self, newest: int, below: int) -> int:
-        """The newest change before a commit, as far as it is quickly told; 0: it is not.
+        """Return the newest change before a commit, if it is found quickly, else 0.
 
-        What is looked at for that is no part of the answer, and tells nothing where it is damaged.
+        Changes read for that are not in the answer, and damage among them is ignored.
         """
         if newest < below:
             return newest
         if below > 1 and self._glance(below - 1, 1).changes:
-            return below - 1  # as whoever goes on where the last answer ended asks
+            return below - 1  # the usual case: BEFORE is the `next` of the last answer
         at, passed = newest, 0
         while at >= max(below, self._reads.begins) and passed < FEW:
             trail = self._glance(at, FEW - passed)
@@ -243,13 +243,14 @@ class _Reading:
         return at if at < below else 0
 
     def _down(self, at: int, most: int, found: _Found) -> bool:
-        """Add the changes from one on. True: down to a creation, and there is room for more."""
+        """Add the changes from one on, backwards. Return True if a creation was reached and there
+        is room for more."""
         changes = found.changes
         while at >= self._reads.begins and len(changes) <= most:
             trail = self._follow(at, most + 1 - len(changes))
             if not trail.changes:
                 assert at < self._reads.begins, "a record's change is none"
-                break  # pruned in this moment
+                break  # pruned meanwhile
             changes += trail.changes
             found.held += sum(len(change.fields or b"") for change in trail.changes)
             at = trail.goes_on
@@ -257,7 +258,7 @@ class _Reading:
                 break
         found.shown = len(changes)
         if len(changes) > most or at >= self._reads.begins:
-            # The next one is known, but what was before it may not be.
+            # One more change is known, but the one before it may not be.
             found.shown = min(len(changes) - 1, most)
             found.stopped = "limit" if found.shown == most else "budget"
             found.next = changes[found.shown].sequence + 1
@@ -266,7 +267,7 @@ class _Reading:
         return found.stopped is None
 
     def _glance(self, at: int, count: int) -> Trail:
-        """As `_follow`; nothing where that is damaged."""
+        """Like `_follow`; empty where the log is damaged."""
         try:
             return self._follow(at, count)
         except LogDamaged:

@@ -24,7 +24,8 @@ _ON_TABLE: Final = [Need(DEFINE, Kind.TABLE, ("table",))]
 def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> Value:
     """Declare an index and, on a small table or with WAIT, build it.
 
-    :raises AlreadyExists: the name is taken and the statement does not say what then
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
     :raises Duplicate: it is UNIQUE, and two records have the same values
     :raises NotInTransaction: WAIT in a transaction
     """
@@ -48,7 +49,7 @@ def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> V
 
 @handles(tree.RebuildIndex, "none", writes=True, needs=_ON_TABLE)
 def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) -> Value:
-    """Build an index anew. :raises Duplicate, NotInTransaction: as DEFINE INDEX"""
+    """Rebuild an index. :raises Duplicate, NotInTransaction: as DEFINE INDEX"""
     if run.work is not None:
         return _await(run, table)
     if statement.wait:
@@ -61,7 +62,7 @@ def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) ->
 
 @handles(tree.DropIndex, "none", writes=True, needs=_ON_TABLE)
 def drop_index(run: Execution, statement: tree.DropIndex, table: Table) -> Value:
-    """The index and its entries. :raises Unknown: the table has none of that name"""
+    """Drop an index with its entries. :raises Unknown: the table has none of that name"""
     run.reason = statement.reason
     index_builds.drop_index(run.transaction, catalog.index(table, statement.name))
     return NONE
@@ -69,13 +70,13 @@ def drop_index(run: Execution, statement: tree.DropIndex, table: Table) -> Value
 
 @informs("INDEX", needs=[Need(INFO, Kind.TABLE, (1,))])
 def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
-    """An index, and while it is being built how far that has come."""
+    """Describe an index, with its progress while it is being built."""
     index = catalog.index(table, statement.names[0])
     return {"table": table.name, **described(index), **_progress(run, table, index)}
 
 
 def described(index: Index) -> dict[str, Value]:
-    """What an index is."""
+    """Return the description of an index for INFO."""
     return {
         "name": index.name,
         "fields": [print_path(path) for path in index.paths],
@@ -86,7 +87,7 @@ def described(index: Index) -> dict[str, Value]:
 
 
 _UNTOLD: Final = "records stand in its way; whoever may READ the table is told which"
-"""The problem of an index shows what records hold."""
+"""Replaces an index's problem, which contains values of records."""
 
 
 def _progress(run: Execution, table: Table, index: Index) -> dict[str, Value]:
@@ -99,19 +100,19 @@ def _progress(run: Execution, table: Table, index: Index) -> dict[str, Value]:
 
 
 class _Awaited:
-    """The index that a statement has declared, and waits for."""
+    """State of a statement that has declared an index and waits for its build."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
 
     def leave(self) -> None:
-        """Its build goes on."""
+        """Do nothing: the build goes on."""
 
 
 def _build(run: Execution, index: Index, *, waits: bool) -> None:
-    """Once it is committed, have an index built that is not, or not anew.
+    """Start the build of an index after the commit, unless it is built already.
 
-    :raises Duplicate, TooLarge: the statement waits for one that has failed before
+    :raises Duplicate, TooLarge: the statement waits for a build that has failed before
     """
     if index.state in (BUILDING, REBUILDING):
         run.afterwards.append(run.services.indexes.wake)
@@ -128,7 +129,7 @@ def _begin_wait(run: Execution, index: Index) -> None:
 
 
 def _await(run: Execution, table: Table) -> Value:
-    """Look how far the index is that the statement waits for.
+    """Check the build that the statement waits for.
 
     :raises Duplicate, TooLarge: it can't be built
     :raises Unknown: it was dropped

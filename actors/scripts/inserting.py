@@ -1,4 +1,4 @@
-"""INSERT: any number of rows, all or none; see also the head of `writing.py`."""
+"""INSERT: any number of rows, atomically; see also the head of `writing.py`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from storage.changes import Changes
     ],
 )
 def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
-    """Any number of rows, all or none."""
+    """Insert any number of rows, all or none."""
     rows = run.evaluate(statement.rows)
     if isinstance(rows, dict):
         rows = [rows]
@@ -42,16 +42,16 @@ def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
 
 
 TOGETHER: Final = 64
-"""Rows that are inserted in one go where that is possible."""
+"""Most rows that are inserted in one batch, where that is possible."""
 _OBJECTS: Final = frozenset({dict})
 _ONCE: Final = "ON DUPLICATE UPDATE changes what was there before the statement, and a record once"
 
 
 class _Insertion:
-    """One INSERT.
+    """An INSERT statement.
 
-    New records are written as they come where nothing is read between two of them; records that are
-    changed, and new ones where something is, wait for the last row.
+    New records are written at once if no expression reads the store between two of them. Changed
+    records, and new ones otherwise, are written after the last row was computed.
     """
 
     def __init__(self, run: Execution, statement: tree.Insert, table: Table) -> None:
@@ -64,20 +64,20 @@ class _Insertion:
             or reads_store(statement.returning)
             or reads_store(statement.on_duplicate, tree.Parameter("input"))
         )
-        # ON DUPLICATE needs READ.
+        # ON DUPLICATE needs READ, so that skipping an equal record discloses nothing.
         self._changes = Changes(run.transaction, table, skips_same=True)
         self._written: set[bytes] = set()
-        """Keys of records that ON DUPLICATE UPDATE must not meet: the statement has written them,
-        or is going to."""
+        """Keys of records that ON DUPLICATE UPDATE must not change: the statement writes them
+        already."""
         self._answer = Answer(run, statement.returning, default_return(run, table))
         self._row = 0
-        """The number of the row at hand, from 1."""
+        """Number of the current row, from 1."""
         self._several = False
         self._count = 0
-        """Records that are made or changed, or are going to be."""
+        """Records created or changed by the statement, pending ones included."""
 
     def of(self, rows: list[Any]) -> Value:
-        """Write the rows. The answer of the statement."""
+        """Write the rows. Return the statement's answer."""
         self._several = len(rows) > 1
         for part, made in self._parts(rows):
             if made:
@@ -91,9 +91,9 @@ class _Insertion:
         return [one for number, one in enumerate(told) if number not in passed] if passed else told
 
     def _parts(self, rows: list[Any]) -> Iterator[tuple[list[Any], list[tuple[Any, Row]]]]:
-        """The rows some at a time, with the ids and fields of those that were made in one go; where
-        there are none, each has to be seen to."""
-        # What came with the request has been checked, and stays as it came.
+        """Yield the rows a batch at a time, with the ids and fields of those created as a batch. If
+        these are empty, each row has to be handled by itself."""
+        # Parameters of the request were checked by the surface, and are not changed.
         source = self._statement.rows
         checked = type(source) is tree.Parameter and rows is self._run.request.parameters.get(
             source.name
@@ -107,8 +107,9 @@ class _Insertion:
             at += len(made) or len(part)
 
     def _together(self, rows: list[Any], checked: bool) -> list[tuple[Any, Row]]:
-        """Make the first of some new records, as many as are made in one go. Answers their ids and
-        fields; none when each has to be made for itself: one is refused, or meets another one."""
+        """Create records from the first of some rows, as many as possible in one batch. Return
+        their ids and fields; empty if each row has to be handled by itself: one is refused, or
+        collides with another."""
         run, table = self._run, self._table
         ids: list[Any] = []
         fields: list[Row] = []
@@ -119,7 +120,7 @@ class _Insertion:
                 if not checked:
                     check(row, 0, run.tick)
                 given = row.get("id", NONE)
-                # An integer is an id as it is.
+                # Fast path: an integer is a valid id.
                 ids.append(given if type(given) is int else address(run, table, row, None).id)
                 if "id" in row:
                     row = row.copy()
@@ -133,7 +134,7 @@ class _Insertion:
         return list(zip(ids[:made], fields, strict=False))
 
     def _note(self, made: list[tuple[Any, Row]]) -> None:
-        """Remember and answer what was made in one go."""
+        """Count the records created as a batch, and add them to the answer."""
         table = self._table
         self._count += len(made)
         if self._statement.on_duplicate is not None:
@@ -143,7 +144,7 @@ class _Insertion:
                 self._answer.add(None, {"id": RecordId(table.name, id), **fields})
 
     def _taken(self, row: Any) -> bool:
-        """As `_take`; a refusal names the row."""
+        """Like `_take`; a refusal names the row."""
         self._row += 1
         try:
             return self._take(row)
@@ -151,12 +152,12 @@ class _Insertion:
             raise self._named(refusal) from refusal.__cause__
 
     def _named(self, refusal: Refusal) -> Refusal:
-        """With the number of the row at hand, where there are several."""
+        """Add the number of the current row to a refusal, where there are several."""
         return of_row(refusal, self._row) if self._several else refusal
 
     def _take(self, row: Any) -> bool:
-        """See to one row. Answers whether to go on: not behind one that is refused unless one
-        before it is."""
+        """Handle one row. Return True to go on: a refused row ends the INSERT, unless an earlier
+        one is refused at the write."""
         run, table = self._run, self._table
         run.tick()
         if type(row) is not dict:
@@ -177,7 +178,7 @@ class _Insertion:
             self._note([(record.id, fields)])
 
     def _compute(self, record: RecordId, fields: Row, row: Row) -> bool:
-        """Have a record written with all the others. As `_take`."""
+        """Prepare a record to be written with all the others. Returns as `_take`."""
         run, table, statement = self._run, self._table, self._statement
         refused: Refusal | None = None
         if self._has_rules:
@@ -187,7 +188,7 @@ class _Insertion:
                 raise
             except Refusal as refusal:
                 refused = self._named(refusal)
-                # Judged is what was given: what a refusal leaves is half done.
+                # Start from the given row again: the refusal has left the fields half changed.
                 fields = storable(row, run.tick)
         if statement.ignore or statement.on_duplicate is not None:
             try:
@@ -196,7 +197,7 @@ class _Insertion:
                 self._meet(taken, record, row)
                 return True
         if refused is not None:
-            # One before it may be refused first, or be what is in its way: that shows at the end.
+            # An earlier row may be refused first, or collide with this one: known at the write.
             self._changes.refuse(record.id, fields, refused)
             return statement.ignore
         run.memory.held += self._changes.put(record.id, fields, None)
@@ -205,13 +206,13 @@ class _Insertion:
         return True
 
     def _meet(self, taken: AlreadyExists | Duplicate, record: RecordId, row: Row) -> None:
-        """What becomes of a row that is there already, or whose values another record has."""
+        """Handle a row whose record exists, or whose unique values another record has."""
         data = self._statement.on_duplicate
         if self._statement.ignore:
             return
         if data is None:
             raise taken
-        # What a UNIQUE index met is the record that has the values, under whatever id.
+        # With a UNIQUE index the colliding record has the values, but maybe another id.
         met = taken.detail["record"] if isinstance(taken, Duplicate) else record
         assert isinstance(met, RecordId)
         key = keys.record(self._table.prefix, met.id)
@@ -221,7 +222,7 @@ class _Insertion:
         self._change(met, data, row)
 
     def _change(self, record: RecordId, data: tree.Data, row: Row) -> None:
-        """Change a record, with the row that met it as `$input`."""
+        """Change a record, with the colliding row as `$input`."""
         run = self._run
         outer = run.variables.get("input", NONE)
         run.variables["input"] = row
@@ -236,13 +237,14 @@ class _Insertion:
                 run.variables["input"] = outer
 
     def _is_passed(self, taken: AlreadyExists | Duplicate) -> bool:
-        """Whether a new record that turns out to be there is passed over. It was not there when the
-        statement began, so what is in its way is another row."""
+        """True if a new record that turns out to exist is skipped. It did not exist when the
+        statement began, so that it collides with another row."""
         if self._statement.on_duplicate is not None:
             raise _twice(taken)
         return self._statement.ignore
 
 
 def _twice(taken: AlreadyExists | Duplicate) -> Refusal:
-    """The refusal of a row that meets another row of its own statement, there or in a record."""
+    """Return the refusal of a row that collides with another row of its own statement, directly or
+    through a record."""
     return type(taken)(f"{taken.message}, as another row of this INSERT: {_ONCE}", **taken.detail)

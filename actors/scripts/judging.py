@@ -1,4 +1,4 @@
-"""From what a statement needs to the things its function gets: judged, each by its name."""
+"""Authorization of a statement: resolves the things it names, and checks the privileges on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def judged(run: Execution, claims: Sequence[Claim]) -> list[Any]:
-    """What a statement names, in the order of its handler's needs; None for what is not given.
+    """Return the things that a statement names, in the order of its handler's needs; None if not
+    given.
 
     :raises Unknown, NotAllowed: see `actors.rights`
     """
@@ -27,12 +28,12 @@ def judged(run: Execution, claims: Sequence[Claim]) -> list[Any]:
 
 
 def touch_named(run: Execution, claims: Sequence[Claim]) -> None:
-    """Touch every place that a statement names which was refused: at the first that was judged, and
-    what is kept of it names all of them."""
+    """Touch every place that a refused statement names: authorization stopped at the first refusal,
+    but the audit entry names all of them."""
     for claim in claims:
         names: list[str | None] = [name for name in claim.names if name is not None]
         if claim.kind in IN_DATABASE:
-            names = names[:-1]  # without its own
+            names = names[:-1]  # the last one is its own, the others its places
         if not names or claim.kind not in _PLACED:
             continue
         if len(names) == 1 and claim.kind not in (Kind.NAMESPACE, Kind.VAULTS):
@@ -42,7 +43,7 @@ def touch_named(run: Execution, claims: Sequence[Claim]) -> None:
 
 
 _PLACED: Final = frozenset({Kind.NAMESPACE, Kind.DATABASE, Kind.VAULTS, *IN_DATABASE})
-"""What is a place, or may be named with the one that it stands in."""
+"""Kinds that are places, or may be named with the place that contains them."""
 
 
 def _noun(run: Execution, claim: Claim) -> Noun:

@@ -1,9 +1,12 @@
-"""Moments of the store that are kept between requests, so that several of them read the same.
+"""Pinned snapshots (*moments*): kept between requests, so that several of them read the same state.
 
-A moment is its user's, and is named by chance: a name from before a restart, or from another node,
-is nobody's. It ends when nobody has read in it for as long as was said, an hour after it was made,
-when the disk is full or another node leads and commits were taken back, and with the node. Who may
-do what is judged as it was in the moment, so it ends as well when any user or grant changes.
+A pinned snapshot belongs to its user. Its name is random, so that a name from before a restart, or
+from another node, is unknown. It ends in these cases:
+
+- no request has read in it for the requested time, or an hour has passed since it was made
+- commits were rolled back, because the disk is full or another node leads
+- any user or grant changes, since privileges are checked as of the snapshot
+- the node stops
 """
 
 from __future__ import annotations
@@ -23,25 +26,25 @@ from storage.transactions import Transaction
 
 NAME_BYTES: Final = 9
 NAME_CHARACTERS: Final = 64
-"""Of what a request gives for a name, in the refusal."""
+"""Most characters of an unknown name that the refusal repeats."""
 
 
 class KeptMoment:
-    """One that is kept."""
+    """A pinned snapshot."""
 
     def __init__(self, name: str, user: str, moment: Moment, until_us: int) -> None:
         self.name = name
         self.user = user
         self.moment = moment
         self.ends_us = until_us
-        """On the monotonic clock: not later, whatever happens."""
+        """Latest end on the monotonic clock, whatever happens."""
         self.lapses_us = until_us
-        """Unless it is read before."""
+        """End on the monotonic clock, unless it is read before."""
         self.readers = 0
         """Scripts that read in it now."""
 
     def begin(self) -> Transaction:
-        """A transaction of a script that reads it. :raises Unknown: it has ended meanwhile"""
+        """Begin a transaction that reads in it. :raises Unknown: it has ended meanwhile"""
         if self.moment.ended:
             raise _gone(self.name)
         return self.moment.begin()
@@ -57,14 +60,14 @@ def _gone(name: str) -> Unknown:
 
 
 class Moments:
-    """Those of one node, by their names."""
+    """Pinned snapshots of one node, by name."""
 
     def __init__(self, runtime: Runtime, committer: Committer) -> None:
         self._runtime = runtime
         self._committer = committer
         self._kept: dict[str, KeptMoment] = {}
         self._timer: asyncio.TimerHandle | None = None
-        committer.on_withdraw.append(self.end_all)  # what they hold on to is room on the disk
+        committer.on_withdraw.append(self.end_all)  # snapshots keep old versions on a full disk
 
     def __len__(self) -> int:
         self._forget_ended()
@@ -75,17 +78,17 @@ class Moments:
         return iter(list(self._kept.values()))
 
     def _forget_ended(self) -> None:
-        """Those that the ledger has ended take nobody's room."""
+        """Remove snapshots that the ledger has ended: they must not count against the limit."""
         for kept in list(self._kept.values()):
             if kept.moment.ended:
                 del self._kept[kept.name]
 
     def enter(self, name: str, user: str) -> KeptMoment:
-        """A script begins to read in a moment, until it says `leave`.
+        """Begin to read in a snapshot; the script calls `leave` at its end.
 
-        :param name: of one that is kept, or `NEW_MOMENT`
+        :param name: name of a kept snapshot, or `NEW_MOMENT`
         :raises Unknown: it has ended, or is another user's
-        :raises Busy: as many are kept as may be
+        :raises Busy: the limit of kept snapshots is reached
         """
         kept = self._new(user) if name == NEW_MOMENT else self._kept.get(name)
         if kept is None or kept.user != user:
@@ -94,9 +97,9 @@ class Moments:
         return kept
 
     def leave(self, kept: KeptMoment, keep_us: int | None) -> bool:
-        """A script has ended that read in it; whether it is kept on.
+        """End a script's reads in a snapshot. Return True if the snapshot stays.
 
-        :param keep_us: for how long, microseconds; None: for as long as is usual
+        :param keep_us: time to keep it, µs; None: the default
         """
         kept.readers -= 1
         if keep_us is None:
@@ -108,7 +111,7 @@ class Moments:
         return kept.name in self._kept
 
     def end_all(self) -> None:
-        """Keep none any more: those that are being read go when that has ended."""
+        """End all snapshots: those in use go when their readers have ended."""
         for kept in list(self._kept.values()):
             self._end(kept)
         self._look()
@@ -132,7 +135,7 @@ class Moments:
         kept.moment.end()
 
     def _look(self) -> None:
-        """End those whose time is over, and come again when the next one's is."""
+        """End snapshots whose time is over, and set the timer for the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""What a DEFINE does when the name is taken, as the store takes it."""
+"""Maps the clause of a DEFINE for an existing name to the store's enumeration."""
 
 from __future__ import annotations
 

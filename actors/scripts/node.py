@@ -1,4 +1,4 @@
-"""Statements on the node itself and on what it is running."""
+"""Statements on the node itself and on the scripts it runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from storage import replicas
 from storage.state_hash import hash_in_slices
 
 ID_CHARACTERS: Final = 128
-"""Shown of an id that names nothing."""
+"""Most characters of an unknown id that a refusal shows."""
 
 
 @handles(tree.DefineNode, "none", writes=False, needs=[Need(OWN, Kind.NODE)], audited=True)
 def define_node(run: Execution, statement: tree.DefineNode) -> Value:
-    """Set the node's roles, endpoints or origins. Not a write: accepted in every role, kept beside
-    the log, so it can't be part of a transaction that might be cancelled."""
+    """Set the node's roles, endpoints or origins. Not a write: accepted in every role, and kept
+    beside the log, so it can't be part of a transaction that might be cancelled."""
     if run.in_block:
         raise NotInTransaction("DEFINE NODE is no part of a transaction")
     run.turn.wait(
@@ -38,10 +38,11 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
 
 @handles(tree.LeadStore, "none", writes=False, needs=[Need(OWN, Kind.NODE)], audited=True)
 def lead_store(run: Execution, statement: tree.LeadStore) -> Value:
-    """Take the lead, which nobody has. About this node and no write, as DEFINE NODE.
+    """Take the lead of a store without a leader. Concerns this node only and is no write, as DEFINE
+    NODE.
 
     :raises NotInTransaction: it stands in one
-    :raises Unknown, NotWritable, Busy: it may not, or did not come to it
+    :raises Unknown, NotWritable, Busy: it may not, or failed to
     """
     if not run.may_run_again:
         raise NotInTransaction("DEFINE NODE LEADS stands in a statement of its own")
@@ -69,8 +70,8 @@ def kill(run: ScriptRun, statement: tree.Kill) -> Value:
 
 @informs("NODE", needs=[Need(INFO, Kind.NODE)])
 def info_for_node(run: Execution, statement: tree.Info) -> Value:
-    """Identity, version, roles, endpoints, settings in force, where it listens, and its row of the
-    cluster."""
+    """Return identity, version, roles, endpoints, settings in force, listening addresses, and the
+    node's row of the cluster."""
     services = run.services
     more: dict[str, Value] = {
         "member": member_of(replicas.every(run.transaction), services.roles.node_id),
@@ -83,18 +84,18 @@ def info_for_node(run: Execution, statement: tree.Info) -> Value:
 
 @informs("RUNNING", needs=[Need(OWN, Kind.NODE)])
 def info_for_running(run: ScriptRun, statement: tree.Info) -> Value:
-    """Scripts being run, longest first: everybody's, with their texts."""
+    """Return the running scripts of all users with their texts, longest first."""
     run.enlist()
     return run.services.running.info(run.services.clock.monotonic_us())
 
 
 @informs("STATE", needs=[Need(INFO, Kind.NODE)])
 def info_for_state(run: Execution, statement: tree.Info) -> Value:
-    """The hash of the committed state and the sequence it stands at, taken slice by slice, and kept
-    until something is committed.
+    """Return the hash of the committed state and its sequence. Computed in slices, and cached until
+    the next commit.
 
-    A transaction of its own reads it: the engine alone may hold a part of a commit, and the
-    script's own may have changes that nobody has committed.
+    A transaction of its own reads the state. The engine alone may hold a part of a commit, and the
+    script's transaction may have uncommitted changes.
     """
     committer, facts = run.services.committer, run.services.facts
     with run.reading_beside() as transaction:
@@ -112,7 +113,7 @@ def info_for_state(run: Execution, statement: tree.Info) -> Value:
 
 
 def _ticking(run: Execution, slices: Generator[None, None, str]) -> str:
-    """What a generator returns, with others' turns between its steps."""
+    """Return a generator's result; yield between its steps."""
     while True:
         try:
             next(slices)

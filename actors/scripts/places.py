@@ -28,7 +28,7 @@ from storage.topics import Topic
 
 @handles(tree.Use, "none", writes=False, needs=[Need(NOTHING, Kind.NAMESPACE, ("namespace",))])
 def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
-    """Stand in another place for the rest of the script. :raises Unknown: there is none such"""
+    """Change the current place for the rest of the script. :raises Unknown: there is none such"""
     database = statement.database
     run.rights.enter(run.transaction, run.caller, namespace, database)
     run.place = namespace.name, database
@@ -37,7 +37,11 @@ def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
 
 @handles(tree.DefineNamespace, "none", writes=True, needs=[Need(DEFINE, Kind.STORE)])
 def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    """Define a namespace.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
+    """
     taken = IF_TAKEN[statement.exists]
     catalog.define_namespace(run.transaction, statement.name, statement.comment, taken)
     return NONE
@@ -47,7 +51,11 @@ def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
     tree.DefineDatabase, "none", writes=True, needs=[Need(DEFINE, Kind.NAMESPACE, ("namespace",))]
 )
 def define_database(run: Execution, statement: tree.DefineDatabase, namespace: Namespace) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    """Define a database.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
+    """
     taken = IF_TAKEN[statement.exists]
     catalog.define_database(run.transaction, namespace, statement.name, statement.comment, taken)
     return NONE
@@ -66,7 +74,11 @@ def define_database(run: Execution, statement: tree.DefineDatabase, namespace: N
 def define_table(
     run: Execution, statement: tree.DefineTable, database: Database, _topic: Topic | None
 ) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    """Define a table.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
+    """
     catalog.define_table(
         run.transaction,
         database,
@@ -81,7 +93,7 @@ def define_table(
 
 @handles(tree.DropNamespace, "none", writes=True, needs=[Need(OWN, Kind.NAMESPACE, ("name",))])
 def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Namespace) -> Value:
-    """The namespace and everything in it."""
+    """Drop a namespace with everything in it."""
     run.reason = statement.reason
     for database in catalog.databases(run.transaction, namespace, run.tick):
         drop_vaults(run, database, statement.reason)
@@ -98,7 +110,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
     tree.DropDatabase, "none", writes=True, needs=[Need(OWN, Kind.DATABASE, ("namespace", "name"))]
 )
 def drop_database(run: Execution, statement: tree.DropDatabase, database: Database) -> Value:
-    """The database and everything in it."""
+    """Drop a database with everything in it."""
     run.reason = statement.reason
     drop_vaults(run, database, statement.reason)
     for user in catalog.drop_database(run.transaction, database, run.tick):
@@ -119,7 +131,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase, database: Databa
 def drop_table(
     run: Execution, statement: tree.DropTable, _database: Database, table: Table
 ) -> Value:
-    """The table and its records."""
+    """Drop a table with its records."""
     run.reason = statement.reason
     catalog.drop_table(run.transaction, table)
     return NONE
@@ -127,13 +139,13 @@ def drop_table(
 
 @informs("STORE", needs=[Need(INFO, Kind.STORE)])
 def info_for_store(run: Execution, statement: tree.Info) -> Value:
-    """The namespaces of the store, and where its log stands."""
+    """Return the namespaces of the store, and the sequence of the log."""
     transaction = run.transaction
     namespaces = run.rights.namespaces(transaction, run.caller, run.tick)
     newest = min(transaction.sequence, run.services.committer.released_upto)
     return {
         "store": run.services.store_id,
-        # The script's own commits and what it has seen count too: its answer waits for them.
+        # The script's own commits and those it has read count too: its answer waits for them.
         "sequence": max(newest, transaction.saw, run.ticket.sequence),
         "namespaces": list(map(_described, namespaces)),
     }
@@ -141,14 +153,14 @@ def info_for_store(run: Execution, statement: tree.Info) -> Value:
 
 @informs("NAMESPACE", needs=[Need(INFO, Kind.NAMESPACE, (0,))])
 def info_for_namespace(run: Execution, statement: tree.Info, namespace: Namespace) -> Value:
-    """A namespace and its databases."""
+    """Describe a namespace and its databases."""
     databases = catalog.databases(run.transaction, namespace, run.tick)
     return {**_described(namespace), "databases": [_described(each) for each in databases]}
 
 
 @informs("DATABASE", needs=[Need(INFO, Kind.DATABASE, (-2, -1))])
 def info_for_database(run: Execution, statement: tree.Info, database: Database) -> Value:
-    """A database with what is defined in it, and how much its tables and topics hold."""
+    """Describe a database with all its declarations, and the sizes of its tables and topics."""
     tx, tick = run.transaction, run.tick
     held = records.counts(tx, database, tick)
     tables = catalog.tables(tx, database, tick)
@@ -165,14 +177,14 @@ def info_for_database(run: Execution, statement: tree.Info, database: Database) 
 
 @informs("TABLE", needs=[Need(INFO, Kind.TABLE, (0,))])
 def info_for_table(run: Execution, statement: tree.Info, table: Table) -> Value:
-    """A table and its fields."""
+    """Describe a table and its fields."""
     held = records.count(run.transaction, table)
     fields = [_described_field(field) for field in paced(table.fields, run.tick, FEW)]
     return {**_described_table(run, table, held), "fields": fields}
 
 
 def _described_table(run: Execution, table: Table, held: int) -> dict[str, Value]:
-    """:param held: records"""
+    """Describe a table. :param held: its number of records"""
     return {
         **_described(table),
         "schemafull": table.schemafull,
@@ -187,7 +199,7 @@ def _described_on_change(on_change: OnChange) -> dict[str, Value]:
 
 
 def described_space(space: Space) -> dict[str, Value]:
-    """What INFO shows of a space without looking at its keys."""
+    """Return the description of a space for INFO, without reading its keys."""
     expire_us = space.expire_us
     return {**_described(space), "expire": None if expire_us is None else duration(expire_us)}
 

@@ -1,8 +1,8 @@
-"""Plans: what is made of a text once and kept for the next time the same text comes.
+"""Plans: texts parsed and compiled once, and cached for the next request with the same text.
 
-What is kept is bounded in entries and in bytes, and never holds a secret: a text in which a
-password or a hash stands is planned each time it comes. So no secret outlives its statement, for a
-dump of the process to show.
+The cache is bounded in entries and in bytes, and never holds a secret: a text that contains a
+password or a hash is planned each time. So no secret outlives its statement, where a core dump of
+the process would show it.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ Made = TypeVar("Made")
 
 EDGES: Final = (tree.Begin, tree.Commit, tree.Cancel)
 BLOCKS: Final = frozenset({tree.If, tree.For, tree.Let, tree.ReturnStatement})
-"""Statements that hold others."""
+"""Statements that contain others."""
 KEPT_PLANS: Final = 512
 KEPT_BYTES: Final = 32 * limits.MIB
-"""Of all plans that are kept, about. A text of a few KiB may make a plan of megabytes."""
+"""Limit of all cached plans together, about. A text of a few KiB may make a plan of megabytes."""
 LARGE_PART: Final = 16
-"""A plan that would take this part of all is not kept: it would push out hundreds of others."""
+"""Divisor of KEPT_BYTES for the largest plan to cache: a larger one would evict hundreds of others.
+"""
 KEPT_TEXT_CHARACTERS: Final = 16 * limits.KIB
-"""Longer texts carry their data in them and hardly come twice."""
+"""Longest text whose plan is cached. Longer texts contain their data and hardly come twice."""
 NODE_BYTES: Final = 720
-"""What a node of the tree takes with what is compiled from it: 50 to 200 in most texts, this in one
-of very short statements. Measured."""
+"""Memory of a node of the tree with its compiled code (bytes). Measured: 50 to 200 in most texts,
+this much with very short statements."""
 
 
 class Step:
-    """One statement of a plan, wherever in it it stands: what is known of it before it runs."""
+    """A statement of a plan, nested or not: all that is known before it runs."""
 
     __slots__ = (
         "_steady", "about_node", "audited", "claims", "kind", "statement", "timeout_us", "work",
@@ -56,41 +57,41 @@ class Step:
 
     def __init__(self, statement: Any) -> None:
         handler = handler_of(statement)
-        # EXPLAIN ends with the clauses of what it explains, and ANALYZE takes as long as that does.
+        # EXPLAIN has the clauses of its statement, TIMEOUT too, and ANALYZE takes as long as that.
         timed = statement.statement if type(statement) is tree.Explain else statement
         timeout: timedelta | None = getattr(timed, "timeout", None)
         self.statement = statement
-        # FROM ONLY answers one value: whoever shows rows would take it for them.
+        # FROM ONLY returns one value: as "rows" a client would show it as a table.
         self.kind = "value" if getattr(statement, "only", False) else handler.kind
         self.about_node = _is_about_node(statement)
-        """Whether a node that answers nobody runs it too: without roles, so that it can be given
-        one; or one that does not know what was released, so that an owner can help it to that."""
+        """True if a node that answers no client runs it too: without roles, so that it can be given
+        one; or ignorant of the commit index, so that an owner can help."""
         self.writes = handler.writes
         self.audited = handler.audited
         self.claims = claims_of(statement).things
-        """What it needs of what it names."""
+        """Privileges that it requires on things it names."""
         self.timeout_us = None if timeout is None else timeout // MICROSECOND
-        """The statement's own TIMEOUT."""
+        """The statement's own TIMEOUT (µs)."""
         self._steady: bool | None = None
         self.work: Work | None = None
-        """What runs it, once it was compiled: at its first run, when it has been judged."""
+        """Function that runs it; compiled at its first run, after authorization."""
 
     def compiled(self) -> Work:
-        """Compile it. :raises Refusal: its clauses don't go together"""
+        """Compile it. :raises Refusal: its clauses contradict each other"""
         self.work = work = handler_of(self.statement).make(self.statement)
         return work
 
     def is_steady(self) -> bool:
-        """Whether a SELECT answers the same wherever in a statement it stands."""
+        """True if a SELECT has the same result wherever in a statement it stands (uncorrelated)."""
         if self._steady is None:
             self._steady = is_steady(self.statement)
         return self._steady
 
 
 def rowless(expression: tree.Expression) -> Callable[[Any], Any]:
-    """The function of an expression that stands outside any row, called with its environment.
+    """Return the function of an expression outside any row, called with its environment.
 
-    Its value is bounded: one that holds itself twice, again and again, is refused as `TooLarge`.
+    Its value is bounded: one that contains itself twice, again and again, is refused as `TooLarge`.
     """
     if type(expression) is tree.Parameter:
         return partial(_bound, expression)
@@ -108,44 +109,45 @@ def _bound(node: tree.Parameter, env: Any) -> Any:
 
 
 class Plan:
-    """A script and everything that has been made from its nodes.
+    """A script with everything that was compiled from its nodes.
 
-    Nodes are told apart by identity: they live as long as the script, which is held here.
+    Nodes are keyed by identity: they live as long as the script, which is referenced here.
     """
 
     def __init__(self, script: tree.Script) -> None:
         self.script = script
         self.current = script.current
         self.transactions = transactions(script)
-        """Which statements run as one transaction: the offsets of the first and behind the last."""
+        """Statements that run as one transaction each: first offset, and offset behind the last."""
         self.begins_about_node = not script.statements or _is_about_node(script.statements[0])
-        """Whether a node that answers nobody begins it too; see `Step.about_node`."""
+        """True if a node that answers no client begins it too; see `Step.about_node`."""
         self.tells_of_cluster = all(map(_tells_of_cluster, script.statements))
-        """Whether it only asks how the cluster is, which is answered whatever that waits for."""
+        """True if it only asks for the state of the cluster, which is answered without waiting for
+        a release."""
         self._made: dict[int, Any] = {}
         self._steps: dict[int, Step] = {}
-        """By their nodes' identities; each holds its node, which must live as long: what stands at
-        its address is judged."""
+        """Steps by their nodes' identities. Each references its node, which must live as long:
+        another node at its address would get its privileges."""
         self._redacted: dict[tuple[int, int], str] = {}
         self._binds: bool | None = None
-        """Whether its names may be bound to secrets; None: nobody has asked."""
+        """True if its variables may be bound to secrets; None: not computed yet."""
 
     def made(self, node: Any, make: Callable[[Any], Made]) -> Made:
-        """What `make(node)` gives, made once."""
+        """Return `make(node)`, computed once."""
         made = self._made.get(id(node))
         if made is None:
             made = self._made[id(node)] = make(node)
         return made
 
     def step(self, statement: Any) -> Step:
-        """What is known of a statement of the script, also of one inside another."""
+        """Return the step of a statement of the script, nested or not."""
         found = self._steps.get(id(statement))
         if found is None:
             found = self._steps[id(statement)] = Step(statement)
         return found
 
     def redacted(self, first: int, end: int) -> str:
-        """The text of some statements without their secrets, as the log keeps it."""
+        """Return the text of some statements without secrets, as the statement log keeps it."""
         key = (first, end)
         text = self._redacted.get(key)
         if text is None:
@@ -181,8 +183,8 @@ def _cut(text: str) -> str:
 
 
 def transactions(script: tree.Script) -> tuple[tuple[int, int], ...]:
-    """The spans of statements that are one transaction each: a BEGIN to its COMMIT or CANCEL, and
-    every statement outside of these.
+    """Return the spans of statements that are one transaction each: a BEGIN to its COMMIT or
+    CANCEL, and every statement outside of these.
 
     :raises NotInTransaction: one without the other, or a BEGIN inside a block
     """
@@ -210,7 +212,10 @@ def transactions(script: tree.Script) -> tuple[tuple[int, int], ...]:
 
 
 def _check_blocks(script: tree.Script, number: int, statement: Any) -> None:
-    """:raises NotInTransaction: an edge of a transaction stands inside IF or FOR"""
+    """Check the blocks of a statement.
+
+    :raises NotInTransaction: an edge of a transaction stands inside IF or FOR
+    """
     for block in _blocks(statement):
         for inner in block.statements:
             if isinstance(inner, EDGES):
@@ -242,31 +247,31 @@ def _misplaced(script: tree.Script, number: int, problem: str) -> NotInTransacti
 
 
 def _is_secretive(statements: tuple[tree.Statement, ...]) -> bool:
-    """Whether a secret stands in a text, or may: in a LET or a FOR beside a WRITE."""
+    """True if a text contains a secret, or may: in a LET or a FOR beside a WRITE."""
     lets = any(type(one) in BLOCKS for one in statements)
     return holds_secret(statements) or (lets and binds_secrets(statements))
 
 
 class Plans:
-    """The plans of the most recently used texts.
+    """Cache of the plans of the most recently used texts (LRU).
 
-    :param most_bytes: what they take together, about
+    :param most_bytes: limit of their memory together, about
     """
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, tuple[Plan, int]] = OrderedDict()
         self.bytes = 0
-        """What the plans that are kept take, about."""
+        """Memory of the cached plans, about."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def get(self, text: str, tick: Callable[[], None], memory: WorkingMemory | None = None) -> Plan:
-        """The plan of a text.
+        """Return the plan of a text.
 
-        :param tick: called now and then while a text is parsed, and behind it
-        :param memory: counts the tree of a text whose plan is not kept
+        :param tick: called now and then while a text is parsed, and after it
+        :param memory: counts the tree of a text whose plan is not cached
         :raises Refusal: it does not parse; see `language.parser.parse`
         """
         kept = self._kept.get(text)
@@ -284,11 +289,11 @@ class Plans:
         return plan
 
     def _keep(self, text: str, plan: Plan) -> bool:
-        """Keep a plan. False: it is too large."""
+        """Cache a plan. Return False if it is too large."""
         size = len(text) + NODE_BYTES * weight(plan.script.statements, KEPT_TEXT_CHARACTERS)
         if size > self._most_bytes // LARGE_PART:
             return False
-        # Parsing hands the loop back: another run may have kept a plan of the same text meanwhile.
+        # Parsing yields: another run may have cached a plan of the same text meanwhile.
         _, before = self._kept.pop(text, (plan, 0))
         self._kept[text] = plan, size
         self.bytes += size - before

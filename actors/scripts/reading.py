@@ -1,4 +1,4 @@
-"""SELECT: where its rows come from. What is done with them is `language.select`'s."""
+"""SELECT: the sources of its rows. Filters, groups and order are those of `language.select`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ OBJECTS_IN_A_BATCH = 512
 
 @compiles(tree.Select, "rows", writes=False, needs=[OnRecords(READ)])
 def select(statement: tree.Select) -> Work:
-    """The rows of a SELECT, in the transaction at hand; of FROM ONLY the one there is."""
+    """Compile a SELECT: returns its rows, in the current transaction; with FROM ONLY the single
+    one."""
     plan = plan_select(statement)
     work = _listing(statement, plan)
     if statement.back is not None:
@@ -41,7 +42,7 @@ def select(statement: tree.Select) -> Work:
 
 
 def _listing(statement: tree.Select, plan: SelectPlan) -> _Listing:
-    """The function that finds the rows as a list."""
+    """Return the function that finds the rows as a list."""
     sources = statement.sources
     if plan.is_count_only:
         (source,) = sources
@@ -61,9 +62,9 @@ _Listing = Callable[[Execution], list[Any]]
 
 
 def _through_index(path: Path, name: str, work: _Listing, run: Execution) -> list[Any]:
-    """`<-table.path`: it is asked for each of many rows, and never goes through the table for it.
+    """Run `<-table.path`: evaluated for each of many rows, it never scans the table.
 
-    :raises BadRequest: no index that is used by now begins with that path
+    :raises BadRequest: no usable index begins with that path
     """
     table = run.table(name, READ)
     if not any(each.usable and each.paths[0] == path for each in table.indexes):
@@ -90,7 +91,7 @@ def _count(plan: SelectPlan, name: str, run: Execution) -> list[Any]:
 def _by_id(
     plan: SelectPlan, sources: Sequence[tree.Target], named: Callable[[Any], Any], run: Execution
 ) -> list[Any]:
-    """The only source is an expression that may name one record."""
+    """Return the rows where the only source is an expression that may name one record."""
     record = named(run)
     if type(record) is not RecordId:
         return rows(run, plan, sources, READ)
@@ -100,7 +101,7 @@ def _by_id(
 
 
 def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any]:
-    """Return the answer about one record: read once, decoded once."""
+    """Return the answer for one record: read once, decoded once."""
     raw = run.raw(record)
     run.count_read(1)
     return [] if raw is None else plan.run_one(record, raw, run)
@@ -114,12 +115,13 @@ def _by_point(
     compute: Callable[[Any], Any],
     run: Execution,
 ) -> list[Any]:
-    """The only condition names one record at most, by its id or by a UNIQUE index."""
+    """Return the rows where the only condition names one record at most, by its id or by a UNIQUE
+    index."""
     table = run.table(name, READ)
     try:
         value = compute(run)
     except Refusal:
-        found = None  # going through the rows may never come to evaluate it
+        found = None  # a scan may never evaluate it (short circuit)
     else:
         found = _point(run, plan, table, condition, value)
     return rows(run, plan, sources, READ) if found is None else found
@@ -128,7 +130,7 @@ def _by_point(
 def _point(
     run: Execution, plan: SelectPlan, table: Table, condition: Term, value: Any
 ) -> list[Any] | None:
-    """What is answered of that record; None: it takes more than that to tell."""
+    """Return the answer for that record; None: the lookup does not suffice."""
     if condition.path == ID:
         named = type(value) is RecordId and value.table == table.name
         return _one(run, plan, value) if named else None
@@ -144,7 +146,7 @@ def _point(
 
 
 def names_record(expression: tree.Expression) -> bool:
-    """Whether an expression may be evaluated to see if it names a record, and again if not."""
+    """True if an expression may be evaluated first to see if it names a record."""
     return type(expression) in _NAMES
 
 
@@ -154,10 +156,11 @@ _NAMES: Final = frozenset({tree.Parameter, tree.RecordLiteral, tree.Constant})
 def rows(
     run: Execution, plan: SelectPlan, sources: Sequence[tree.Target], verbs: Verbs
 ) -> list[Any]:
-    """What a plan makes of the rows of some sources, which are pulled only as far as needed.
+    """Return the result of a plan for the rows of some sources, which are read only as far as
+    needed.
 
-    :param verbs: what is needed of the tables of these rows
-    :raises Unknown: a table named is not there, whether or not its rows would be wanted
+    :param verbs: privileges required on the tables of these rows
+    :raises Unknown: a named table does not exist, even if its rows are not needed
     """
     alone = len(sources) == 1
     found = [source_of(run, plan, source, verbs, alone=alone) for source in sources]
@@ -175,10 +178,10 @@ def _counted(run: Execution, batches: Iterable[Batch]) -> Iterator[Batch]:
 def source_of(
     run: Execution, plan: SelectPlan, source: tree.Target, verbs: Verbs, *, alone: bool
 ) -> AccessPath | Iterator[Batch]:
-    """How the rows of one source are come by.
+    """Return the access path to the rows of one source.
 
-    :param verbs: what is needed of its table
-    :param alone: whether it is the only one of its statement
+    :param verbs: privileges required on its table
+    :param alone: True if it is the only source of its statement
     """
     if isinstance(source, tree.ExpressionTarget):
         return _values(run, plan, source.expression, verbs)
@@ -188,7 +191,7 @@ def source_of(
 
 
 def _span(run: Execution, table: Table, source: tree.TableTarget | tree.RecordRange) -> Range:
-    """The keys between which the records of a source lie."""
+    """Return the key range of a source's records."""
     if isinstance(source, tree.TableTarget):
         return within(table.prefix)
     low, high = _bound(run, source.low), _bound(run, source.high)
@@ -196,7 +199,7 @@ def _span(run: Execution, table: Table, source: tree.TableTarget | tree.RecordRa
 
 
 def _bound(run: Execution, expression: tree.Expression | None) -> Any:
-    """The id that bounds a range; None where it is open."""
+    """Return the id that bounds a range; None: it is open."""
     if expression is None:
         return None
     value = run.evaluate(expression)
@@ -207,15 +210,15 @@ def _bound(run: Execution, expression: tree.Expression | None) -> Any:
 def _values(
     run: Execution, plan: SelectPlan, expression: tree.Expression, verbs: Verbs
 ) -> Iterator[Batch]:
-    """A record, an object, or an array of these, in their order."""
+    """Yield a record, an object, or an array of these, in their order."""
     for table in _named_tables(expression):
         run.table(table, verbs)
     return _valued(run, plan, expression, verbs)
 
 
 def _named_tables(expression: tree.Expression) -> set[str]:
-    """The tables of records that stand in a statement as they are: these are judged, and missed,
-    whether or not their rows would be wanted."""
+    """Return the tables of record literals in a source. They are authorized, and must exist, even
+    if their rows are not needed."""
     items = expression.items if isinstance(expression, tree.Array) else (expression,)
     return {item.table for item in items if isinstance(item, tree.RecordLiteral)}
 
@@ -252,9 +255,9 @@ def _valued(
 
 
 def one_record(target: tree.ExpressionTarget) -> Callable[[Any], RecordId]:
-    """The function that says which single record CREATE or UPSERT names.
+    """Return the function that yields the single record that CREATE or UPSERT names.
 
-    It raises BadRequest where that is something else.
+    It raises BadRequest if the expression is something else.
     """
     return partial(_one_record, rowless(target.expression))
 

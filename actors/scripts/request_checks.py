@@ -1,4 +1,4 @@
-"""What is refused of a request before its script is begun, whatever the script does."""
+"""Checks of a request before its script begins, independent of the script's effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from protocol.requests import RunScript
 
 
 def check_handed_over(script: tree.Script, forms: Sequence[str]) -> None:
-    """:raises BadRequest: it is no single backup of one of these forms, or has a name for it"""
+    """Check a script whose result is handed over as a file.
+
+    :raises BadRequest: it is no single backup of one of these forms, or has a name for it
+    """
     statements = script.statements
     backup = statements[0] if len(statements) == 1 else None
     if not isinstance(backup, tree.Backup) or backup.form not in forms or backup.to is not None:
@@ -21,7 +24,10 @@ def check_handed_over(script: tree.Script, forms: Sequence[str]) -> None:
 
 
 def check_keep(request: RunScript) -> None:
-    """:raises BadRequest: it is to keep no moment, or one for too long"""
+    """Check the requested time to keep a pinned snapshot.
+
+    :raises BadRequest: there is no snapshot to keep, or the time is too long
+    """
     most = limits.MOMENT_KEEP_SECONDS
     if request.moment is None:
         raise BadRequest("keep says how long a moment is kept: name one, or 'new'")

@@ -1,12 +1,12 @@
-"""RESTORE SCRIPT FROM: a script of the backup folder, run beside what is there.
+"""RESTORE SCRIPT FROM: a script of the backup folder, run beside the existing data.
 
-It is read twice. First all of it is checked, and nothing written: that all of it is there, that
-every statement only creates, in places that the script makes, and that none of these databases is
-there. Then, in commits of a few megabytes: the places, each with a mark (`storage/restores.py`);
-what fills them; and with the last of it the marks go. Whatever ends it before drops the places
-again, at the latest the next start.
+The script is read twice. The first pass checks all of it and writes nothing: the script is
+complete, every statement only creates, in places that the script makes, and none of these databases
+exists. The second pass writes, in commits of a few megabytes: the places, each with a mark
+(`storage/restores.py`); their content; with the last commit the marks go. If it ends before, the
+places are dropped again, at the latest at the next start.
 
-Each statement is run as the caller, judged by the one gate when it is.
+Each statement runs with the caller's privileges, authorized at its own run.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from storage.restores import Mark
 from storage.tickets import CommitTicket
 
 COMMIT_BYTES: Final = 4 * limits.MIB
-"""Changes of one commit, about."""
+"""Changes of one commit, about (bytes)."""
 FIRST_WORDS: Final = 3
 WORD_CHARACTERS: Final = 40
 PLACES: Final = 10_000
-"""That one script may make."""
+"""Most namespaces and databases that one script may make."""
 
 Checked = tuple[int, Piece, tree.Script]
 """A statement of a script: its number, its text and its tree."""
@@ -47,11 +47,12 @@ Checked = tuple[int, Piece, tree.Script]
 
 @handles(tree.RestoreScript, "value", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
 def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
-    """Make places from a script. `{path, statements, databases}`; of CHECK what it would be.
+    """Make places from a script. Return `{path, statements, databases}`; with CHECK, without making
+    them.
 
     :raises RestoreRefused: it does anything else than create, or runs inside another statement
-    :raises RestoreTargetExists: a database that it makes is there
-    :raises BackupCut, BackupCorrupt: it is not all there, or not what was written
+    :raises RestoreTargetExists: a database that it makes exists
+    :raises BackupCut, BackupCorrupt: the script is incomplete, or damaged
     :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
     """
     if run.work is None:
@@ -65,7 +66,7 @@ def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
 
 
 class Restore:
-    """One script that is being restored, from its first reading to the last of its commits."""
+    """State of one script that is being restored, from its first pass to its last commit."""
 
     def __init__(self, run: ScriptRun, statement: tree.RestoreScript) -> None:
         self._run = run
@@ -73,26 +74,26 @@ class Restore:
         self._file = run.services.backups.opened(run.turn, statement.name)
         self._checked = False
         self._namespaces: dict[str, Checked] = {}
-        """Statements that define a namespace, by its name; of several the first."""
+        """Statements that define a namespace, by its name; the first of several."""
         self._databases: dict[Names, Checked] = {}
         """Statements that define a database, likewise."""
         self._statements = 0
         self._marks: list[Mark] = []
         self._filled: Iterator[Checked] | None = None
         self._part: list[Checked] = []
-        """What this commit has run: again, if it loses a race."""
+        """Statements run in this commit; run again after a conflict."""
         self._inside = _Inside(run)
         self._place: tuple[str | None, str | None] = (None, None)
-        """Where the script stood when this commit began."""
+        """Current place of the script when this commit began."""
         self._refused: Refusal | None = None
         self._done = False
-        """Whether the last of its commits is on its way, or released."""
+        """True once the last of its commits is made, released or not."""
 
     def go_on(self) -> Value:
-        """The next commit; the answer, if it was the last."""
+        """Do the next commit; return the answer, if it was the last."""
         run = self._run
         if not self._checked:
-            # Nothing is read of the store meanwhile, so nobody keeps anything for it.
+            # Release the snapshot: the first pass reads the file only, and may take long.
             run.transaction.release()
             self._check()
             run.goes_on = True
@@ -107,7 +108,7 @@ class Restore:
         return self._fill()
 
     def leave(self) -> None:
-        """It has ended. What was made and not filled to the end is dropped again."""
+        """Close the file. Drop the places again, unless they were filled to the end."""
         self._file.close()
         if self._done or not self._marks:
             return
@@ -118,7 +119,7 @@ class Restore:
     # --- reading ----------------------------------------------------------------------------------
 
     def _each(self, script: Creating) -> Iterator[Checked]:
-        """The statements, each checked. :raises RestoreRefused: one does not only create"""
+        """Yield the statements, each checked. :raises RestoreRefused: one does not only create"""
         tick = self._run.tick
         for number, piece in enumerate(pieces(self._file.read), 1):
             tick()
@@ -150,8 +151,8 @@ class Restore:
         self._checked = True
 
     def _placed(self, refusal: Refusal, at: tuple[int, Piece, tree.Script | None]) -> Refusal:
-        """A refusal of a statement of the script, which says which it is; where it stands itself is
-        for the statement that restores it.
+        """Add the position in the script to a refusal of one of its statements. The place of the
+        RESTORE itself is left for the outer statement.
 
         :param at: the statement; without its tree, the refusal says its line
         """
@@ -170,7 +171,8 @@ class Restore:
     # --- making -----------------------------------------------------------------------------------
 
     def _check_targets(self) -> None:
-        """Refuse databases that are there, and those of a namespace that is not and is not made."""
+        """Refuse databases that exist, and databases in a namespace that neither exists nor is
+        made."""
         for names, made in self._databases.items():
             path = ".".join(names)
             if self._has_database(names):
@@ -191,12 +193,12 @@ class Restore:
         return True
 
     def _namespace(self, name: str) -> Namespace:
-        """:raises Unknown: it is not there"""
+        """Return an existing namespace. :raises Unknown: it does not exist"""
         run = self._run
         return run.rights.namespace(run.transaction, run.caller, name, NOTHING)
 
     def _make_places(self) -> None:
-        """Run what makes the places, and mark those that are new. A namespace that is there is used
+        """Run the statements that make places, and mark the new ones. An existing namespace is used
         as it is."""
         run = self._run
         places: list[Namespace | Database] = []
@@ -239,14 +241,14 @@ class Restore:
             one = self._part[at]
             at += 1
             if type(one[2].statements[0]) not in (tree.DefineNamespace, tree.DefineDatabase):
-                self._execute(one)  # those were run when the places were made
+                self._execute(one)  # the skipped ones ran when the places were made
         run.goes_on = True
         run.afterwards.append(self._part_done)
         return NONE
 
     def _next(self, filled: Iterator[Checked]) -> Checked | None:
-        """The next statement; None: there is none. What it is refused with it stays refused with,
-        also where the commit at hand is run again."""
+        """Return the next statement; None: there is none. A refusal is final, even if the current
+        commit is run again."""
         if self._refused is not None:
             raise self._refused
         try:
@@ -272,12 +274,12 @@ class Restore:
 
 
 _NOT_ITS_OWN: Final = frozenset({"line", "column", "near", "statement", "table"})
-"""In the detail of what a statement of the script is refused with: its place there, and a name
-that would be judged where the caller stands."""
+"""Details removed from the refusal of a statement of the script: its place there, and a table name
+that would be looked up in the caller's place."""
 
 
 class _Inside(Execution):
-    """The statements of a script, in the transaction of the one that restores it."""
+    """Runs the statements of a script, in the transaction of the restoring statement."""
 
     def __init__(self, run: ScriptRun) -> None:
         super().__init__(run.services, run.request, run.turn)
@@ -285,7 +287,7 @@ class _Inside(Execution):
         self.variables: dict[str, Any] = {}
 
     def begin(self, place: tuple[str | None, str | None]) -> None:
-        """A commit begins."""
+        """Begin a commit."""
         self.place = place
 
     def execute(self, script: tree.Script) -> None:

@@ -1,6 +1,8 @@
-"""The scripts being run, operations on messages that wait for some, those on keys that wait for
-their turn, open feeds, and the answers that wait for the disk: for INFO FOR RUNNING, KILL, and
-callers that go away."""
+"""Registry of running and waiting requests, for INFO FOR RUNNING, KILL, and disconnected callers.
+
+It has running scripts, waiting operations on messages, operations on keys that wait for their turn,
+open feeds, and answers that wait for the disk.
+"""
 
 from __future__ import annotations
 
@@ -22,28 +24,29 @@ from protocol.values import Value
 
 _Key = TypeVar("_Key", bound=Hashable)
 Credential = tuple[str, str | None]
-"""A user, and the name of its session; None: it brings the password with each request."""
+"""A user, and the name of its session; None: the password comes with each request."""
 
 
 class Progress(Protocol):
-    """How far a script has come."""
+    """Progress of a script."""
 
     rows_read: int
-    """By the statement being run."""
+    """Rows read by the current statement."""
     waiting: bool
-    """Whether it waits, for messages or another's barrier, and holds nothing meanwhile."""
+    """True while it waits, for messages or another's priority lock, and holds no transaction."""
 
     @property
     def barrier(self) -> bool:
-        """Whether nobody commits to what it reads until it has ended."""
+        """True if it holds a priority lock: no other transaction commits to its read set until it
+        ends."""
 
     def at_statement(self) -> tuple[int, str] | None:
-        """The number of the statement being run, from 1, and its text without secrets; None before
-        the first."""
+        """Return the number of the current statement, from 1, and its text without secrets; None
+        before the first."""
 
 
 class Run(NamedTuple):
-    """One of them."""
+    """A running script."""
 
     request: RunScript
     turn: Turn
@@ -51,9 +54,9 @@ class Run(NamedTuple):
     progress: Progress
 
     def info(self, now_us: int, waiter: Waiter | None = None) -> dict[str, Value]:
-        """What INFO FOR RUNNING says of it.
+        """Return the row of INFO FOR RUNNING.
 
-        :param waiter: its answer, which waits for the disk
+        :param waiter: its answer, if that waits for the disk
         """
         request, progress = self.request, self.progress
         number, text = progress.at_statement() or (None, None)
@@ -75,66 +78,66 @@ class Run(NamedTuple):
 
 
 class Resting(Protocol):
-    """An operation on messages that waits for some, or for another's barrier, and holds nothing; or
-    an open feed."""
+    """An open feed, or an operation that waits for messages or for another's priority lock, and
+    holds no transaction."""
 
     caller: Caller
     began_us: int
 
     @property
     def request(self) -> str:
-        """Names it, as KILL does."""
+        """Id of the request, for KILL."""
 
     def end(self, why: Refusal) -> bool:
-        """Answer with that. False: it is answered already."""
+        """Answer with a refusal. Return False if it is answered already."""
 
     def info(self, now_us: int) -> dict[str, Value]:
-        """What INFO FOR RUNNING says of it."""
+        """Return the row of INFO FOR RUNNING."""
 
 
 class Behind(Protocol):
-    """Operations on keys that wait for their turn: others come first, a barrier stands in their
-    way, or they list more than a slice's worth."""
+    """Operations on keys that wait for their turn: others come first, a priority lock blocks them,
+    or they list more than fits into a slice."""
 
     @property
     def request(self) -> str:
-        """Names it, as KILL does."""
+        """Id of the request, for KILL."""
 
     @property
     def began_us(self) -> int:
-        """When it came, on the monotonic clock."""
+        """Time of arrival, on the monotonic clock."""
 
     def is_of(self, user: str, session: str | None) -> bool:
         """True if they are of a user's session; None: if it brought the password itself."""
 
     def end(self, why: Refusal) -> bool:
-        """Answer with that. False: it is answered already."""
+        """Answer with a refusal. Return False if it is answered already."""
 
     def info(self, now_us: int) -> dict[str, Value]:
-        """What INFO FOR RUNNING says of it."""
+        """Return the row of INFO FOR RUNNING."""
 
 
 class Running:
-    """All of them, by the id of their request. What ends in its first slice is not among them."""
+    """Registry by request id. A script that ends in its first slice is never listed."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self.slow = 0
-        """Statements that were slow, since the start."""
+        """Slow statements since the start."""
         self._runs: dict[str, Run] = {}
         self._resting: dict[str, Resting] = {}
         self._feeds: dict[str, Resting] = {}
         self._by_credential: dict[Credential, dict[str, Run | Resting]] = {}
-        """The same by what their callers were let in by."""
+        """The same requests by the credential of their callers."""
         self._waiting = _Waiting()
-        """Scripts, by user."""
+        """Waiting scripts, by user."""
         self._signing_in = _Waiting()
-        """Sign-ins, by the network they come from."""
+        """Waiting sign-ins, by the network they come from."""
         self.memory = NodeMemory()
         """Memory held by scripts, from their first pause to their answer."""
         self._resting_of: Counter[str] = Counter()
         self.behind: Callable[[], Sequence[Behind]] = tuple
-        """Answers the operations on keys that wait for their turn."""
+        """Returns the operations on keys that wait for their turn."""
 
     def __len__(self) -> int:
         return len(self._runs) + len(self._resting)
@@ -143,13 +146,13 @@ class Running:
         return iter(list(self._runs.values()))
 
     def add(self, run: Run) -> None:
-        """A script has begun."""
+        """Add a script that has begun."""
         request = run.request
         self._runs[request.request] = run
         self._enter(request.caller, request.request, run)
 
     def remove(self, request: str) -> None:
-        """A script has ended."""
+        """Remove a script that has ended."""
         run = self._runs.pop(request, None)
         if run is not None:
             self._leave(run.request.caller, request)
@@ -165,7 +168,8 @@ class Running:
             del self._by_credential[by]
 
     def rest(self, one: Resting) -> None:
-        """An operation on messages waits. :raises Busy: as many wait as may"""
+        """Add a waiting operation on messages. :raises Busy: the limit of waiting requests is
+        reached"""
         user = one.caller.user
         self._check_waiting(one.caller.surface, self._held(one.caller.surface, user))
         self._resting[one.request] = one
@@ -173,38 +177,39 @@ class Running:
         self._enter(one.caller, one.request, one)
 
     def go_on(self, one: Resting) -> None:
-        """It waits no more."""
+        """Remove an operation that waits no more."""
         del self._resting[one.request]
         _less(self._resting_of, one.caller.user)
         self._leave(one.caller, one.request)
 
     def follow(self, feed: Resting) -> None:
-        """A feed is open: it waits for as long as it is, and that counts nowhere."""
+        """Add an open feed. Feeds have no end and don't count against the limit of waiting
+        requests."""
         self._feeds[feed.request] = feed
         self._enter(feed.caller, feed.request, feed)
 
     def unfollow(self, feed: Resting) -> None:
-        """It is over."""
+        """Remove a feed that is over."""
         del self._feeds[feed.request]
         self._leave(feed.caller, feed.request)
 
     @property
     def resting(self) -> int:
-        """How many operations on messages wait."""
+        """Number of waiting operations on messages."""
         return len(self._resting)
 
     def end_all(self, why: Refusal) -> None:
-        """End every script at its next slice, every wait, and what waits for its turn."""
+        """End every script at its next slice, every wait, and every operation that waits for its
+        turn."""
         for run in self:
-            run.turn.cancel(why.also())  # each says where it was ended
+            run.turn.cancel(why.also())  # a copy: each gets the position where it was ended
         resting = [*self._resting.values(), *self._feeds.values()]
         waiting: list[Resting | Behind] = [*resting, *self.behind()]
         for one in waiting:
             one.end(why)
 
     def cancel(self, request: str, why: str = "the script was cancelled") -> bool:
-        """Make a script end at its next slice, or an answer wait no more. Answers whether there was
-        one."""
+        """End a script at its next slice, or an answer's wait. Return False if there is none."""
         run = self._runs.get(request)
         if run is not None:
             run.turn.cancel(Cancelled(why))
@@ -221,13 +226,14 @@ class Running:
     def on_credential_ended(
         self, user: str, session: str | None, cut: bool, sparing: str | None
     ) -> None:
-        """What runs by a credential that somebody has ended ends with it, at its next slice. Where
-        its time was over, scripts that wait for messages wait no more: what comes later is not for
-        them. Neither does one of them make others wait any more.
+        """End requests whose credential has ended, at their next slice.
+
+        If the credential has expired, running scripts go on, with two exceptions: those that wait,
+        since later messages are not for them, and those with a priority lock, which block others.
 
         :param session: as in `Caller.session`; None: the password that comes with each request
-        :param cut: whether somebody has ended it
-        :param sparing: the request of the script that did
+        :param cut: True if the credential was ended on purpose: every request ends
+        :param sparing: request id of the script that ended it, which goes on
         """
         for one in list(self._by_credential.get((user, session), {}).values()):
             _end(one, cut, sparing)
@@ -236,26 +242,28 @@ class Running:
                 behind.end(SessionEnded(ENDED))
 
     def waiting(self, surface: Surface) -> int:
-        """How many scripts of a surface wait for messages. These don't count among those that
-        it runs: a long poll is no work."""
+        """Return the number of scripts of a surface that wait for messages. They don't count among
+        its running scripts: a long poll is no work."""
         return self._waiting.of[surface]
 
     def waiting_of(self, surface: Surface, user: str) -> int:
-        """Return the number of these that are a user's."""
+        """Return the number of a user's waiting scripts on a surface."""
         return self._waiting.by[surface, user]
 
     @contextmanager
     def aside(self, surface: Surface, user: str) -> Iterator[None]:
-        """For as long as a script waits. :raises Busy: as many wait as may"""
+        """Count a script for as long as it waits. :raises Busy: the limit of waiting requests is
+        reached"""
         self._check_waiting(surface, self._held(surface, user))
         with self._waiting.counted(surface, user):
             yield
 
     @contextmanager
     def signing_in(self, surface: Surface, network: str) -> Iterator[None]:
-        """For as long as somebody waits for a password to be looked at. :raises Busy: likewise
+        """Count a sign-in for as long as it waits for its password check.
 
-        :param network: where that comes from
+        :param network: network of the client
+        :raises Busy: the limit of waiting requests is reached
         """
         self._check_waiting(surface, self._signing_in.by[surface, network])
         with self._signing_in.counted(surface, network):
@@ -265,24 +273,28 @@ class Running:
         return self._waiting.by[surface, user] + self._resting_of[user]
 
     def _check_waiting(self, surface: Surface, held: int) -> None:
-        """:param held: how many of who asks wait already"""
+        """Check the limit of waiting requests.
+
+        :param held: waiting requests of this user or network
+        :raises Busy: the limit is reached
+        """
         total = self._waiting.of[surface] + self._signing_in.of[surface] + len(self._resting)
         if not fits(held, 1, total, limits.WAITING, limits.WAITING_OF_OTHERS):
             raise Busy(f"too many scripts and sign-ins wait: {total}, {held} of them like this one")
 
     def slices(self) -> int:
-        """How often the scripts now running have handed the loop back."""
+        """Return the number of yields of the scripts now running."""
         return sum(run.turn.slices for run in self)
 
     def info(self, now_us: int) -> list[Value]:
-        """What INFO FOR RUNNING answers, longest first."""
+        """Return the answer of INFO FOR RUNNING, longest first."""
         waiting = [*self._resting.values(), *self._feeds.values()]
         every = [*self, *waiting, *self.behind(), *self._committer.waiters]
         return [one.info(now_us) for one in sorted(every, key=attrgetter("began_us"))]
 
 
 class _Waiting:
-    """Counts of those that wait, by surface and by whose they are."""
+    """Counts of waiting requests, by surface, and by surface and user or network."""
 
     def __init__(self) -> None:
         self.of: Counter[Surface] = Counter()
@@ -301,7 +313,7 @@ class _Waiting:
 
 
 def _less(counter: Counter[_Key], key: _Key) -> None:
-    """Count one less, and forget who has none."""
+    """Count one less, and remove a key at zero."""
     counter[key] -= 1
     if not counter[key]:
         del counter[key]

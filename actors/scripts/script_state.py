@@ -1,10 +1,9 @@
-"""The state of a script from one step to the next: its variables, what its loops go over, and what
-the subqueries of a statement have answered.
+"""State of a script between its statements: variables, loop items, results of subqueries.
 
-Each value alone is bounded where it is made; hundreds of them are not. So they are weighed as they
-are kept, and have one bound together. A value is weighed once however many names it has. What a
-value holds inside counts for each value that holds it, so the sum says rather too much than too
-little.
+Each value alone is bounded where it is made; hundreds together are not. So their memory is
+estimated when they are kept, with one limit for the sum. A value counts once however many names it
+has. A nested value counts for each value that contains it, so that the sum is rather too high than
+too low.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from protocol.values import Tick, Value
 from protocol.weights import FLAT, weigh
 
 SMALL_BYTES: Final = limits.KIB
-"""A plain value up to this is not weighed, and counts as so much for the user and the node alone:
-`limits.VARIABLES` of them are 16 MiB."""
+"""Largest plain value that is not counted here (bytes). It counts as this much for the user and the
+node alone: `limits.VARIABLES` of them are 16 MiB."""
 
 
 class _Held(NamedTuple):
-    """A value under one name or several. Held here, so that no other one gets its identity."""
+    """A value under one name or several. Referenced here, so that no other object gets its
+    identity."""
 
     value: Any
     size: int
@@ -32,9 +32,9 @@ class _Held(NamedTuple):
 
 
 class ScriptState:
-    """The values that one script keeps.
+    """Values kept by one script.
 
-    :param tick: called now and then while a large value is weighed
+    :param tick: called now and then while a large value is measured
     """
 
     __slots__ = ("_before", "_by_name", "_held", "_replaced", "_size", "_tick")
@@ -45,12 +45,12 @@ class ScriptState:
         self._held: dict[int, _Held] = {}
         self._size = 0
         self._before: dict[int, _Held] = {}
-        """Values that it began with: they are held until its transaction has committed."""
+        """Values at the begin of the transaction: they are held until it has committed."""
         self._replaced = 0
-        """Bytes of those that only the beginning of the transaction holds."""
+        """Bytes of values that only the begin of the transaction holds."""
 
     def copy(self) -> ScriptState:
-        """The same values, for a transaction that may have to begin anew."""
+        """Return the same values, for a transaction that may be retried."""
         other = ScriptState(self._tick)
         other._by_name, other._held, other._size = (
             self._by_name.copy(),
@@ -61,9 +61,9 @@ class ScriptState:
         return other
 
     def put(self, name: str | int, value: Any) -> None:
-        """Keep a value in place of what was kept under that name.
+        """Keep a value under a name, in place of the one kept there before.
 
-        :param name: a variable's; an int stands for a loop
+        :param name: name of a variable; an int stands for a loop
         :raises TooLarge: the script keeps more than `limits.SCRIPT_MEMORY_BYTES`
         """
         self.take(name)
@@ -87,7 +87,7 @@ class ScriptState:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds, about, and the beginning of its transaction beside it."""
+        """Bytes that it holds, about, with those at the begin of its transaction."""
         return self._size + self._replaced
 
     def take(self, name: str | int) -> None:
@@ -106,9 +106,9 @@ class ScriptState:
 
 
 class Answered:
-    """What the subqueries of one statement have answered that look at nothing around them.
+    """Cached results of one statement's uncorrelated subqueries.
 
-    What would be too much to hold is not remembered, and asked again.
+    A result beyond the memory limit is not cached, and computed again.
     """
 
     __slots__ = ("_known", "_tick", "size")
@@ -120,13 +120,13 @@ class Answered:
         """Bytes that it holds, about."""
 
     def get(self, select: tree.Select) -> tuple[tree.Select, Value] | None:
-        """A subquery with its answer, if it is remembered."""
+        """Return a subquery with its cached result, if any."""
         return self._known.get(id(select))
 
     def add(self, select: tree.Select, found: Value) -> None:
-        """Remember an answer."""
+        """Cache a result."""
         size = weigh(found, self._tick)
         if self.size + size <= limits.STATEMENT_MEMORY_BYTES:
             self.size += size
-            # The tree is held, so that no other one can get its id.
+            # Keep the tree alive, so that no other object gets its id().
             self._known[id(select)] = select, found

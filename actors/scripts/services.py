@@ -1,4 +1,4 @@
-"""What scripts use of the rest of the node, as they see it."""
+"""Interfaces of the node's other parts, as scripts use them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ from storage.vault_seals import Stretch
 
 
 class Roles(Protocol):
-    """The node's roles, read on the loop without asking an actor."""
+    """Roles of the node, readable on the loop without a request to an actor."""
 
     @property
     def node_id(self) -> str:
-        """This node's id."""
+        """Id of this node."""
 
     def check_answering(self, caller: Caller | None = None) -> None:
-        """:raises Draining: the node has no role
-        :raises Busy: it does not know enough of its cluster's store at the moment"""
+        """Check that the node answers the caller.
+
+        :raises Draining: the node has no role
+        :raises Busy: it does not know enough of its cluster's store at the moment
+        """
 
     def define(
         self,
@@ -47,106 +50,112 @@ class Roles(Protocol):
         endpoints: Sequence[str] | None,
         origins: Sequence[str] | None = None,
     ) -> asyncio.Future[None]:
-        """DEFINE NODE. :raises Unknown: an unknown role word"""
+        """Apply DEFINE NODE. :raises Unknown: an unknown role word"""
 
     def info(self) -> dict[str, Value]:
-        """Identity, settings, roles, endpoints."""
+        """Return identity, settings, roles, endpoints."""
 
 
 class Passwords(Protocol):
-    """The bounded hasher."""
+    """Password hasher with a bounded queue."""
 
     def derive(
         self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
     ) -> Awaitable[bytearray]:
-        """The wrapping key of a vault's passphrase. :raises Busy: the queue is full"""
+        """Derive the wrapping key of a vault's passphrase. :raises Busy: the queue is full"""
 
     def hash(self, password: str, asker: Asker) -> Awaitable[str]:
-        """A PHC string. :raises BadRequest: its length; Busy: the queue is full"""
+        """Return a PHC string. :raises BadRequest: its length; Busy: the queue is full"""
 
 
 class Sessions(Protocol):
-    """Open sessions, as far as scripts touch them."""
+    """Open sessions, as far as scripts affect them."""
 
     def end_all(self, user: str, but: str | None = None, sparing: str | None = None) -> None:
-        """End every session of a user, with what runs in it but for the request to be spared, and
-        forget what was remembered of its password."""
+        """End every session of a user with its running requests, except the spared one, and forget
+        cached password checks."""
 
     def on_user_declared(self, name: str) -> None:
-        """End what was let in as an earlier user of a name that is given to a new one."""
+        """End requests of an earlier user whose name is given to a new one."""
 
     def check_authenticated(self, caller: Caller) -> None:
-        """:raises SessionEnded: the credential of a caller is no longer good"""
+        """Check a caller. :raises SessionEnded: its credential is no longer good"""
 
 
 class Spaces(Protocol):
-    """Cache spaces, as far as scripts have something to tell of them."""
+    """Cache spaces, as far as scripts notify them."""
 
     def expiring(self, space: Space, at_us: int) -> None:
-        """A key that was written expires at that log time."""
+        """Take note that a key with an expiry at that log time was written."""
 
     def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> CommitTicket:
-        """Remove keys that were passed over as expired. Return what the answer must wait for.
+        """Remove expired keys that a read skipped. Return the ticket that the answer must wait for.
 
         :raises Busy, NotEnoughReplicas, Draining: they can't be removed now
         """
 
     def dropped(self, what: Namespace | Database | Space) -> None:
-        """A space was dropped, or what it lies in."""
+        """Take note that a space, database or namespace was dropped."""
 
 
 class Indexes(Protocol):
-    """Builds indexes."""
+    """Index builder."""
 
     def wake(self) -> None:
-        """An index has been declared that is not built yet."""
+        """Take note that an index was declared and has to be built."""
 
 
 class Cluster(Protocol):
-    """What this node is to its cluster, and what it is asked to be."""
+    """Role of this node in its cluster, and requests to change it."""
 
     def info(self) -> dict[str, Value]:
-        """For INFO FOR NODE."""
+        """Return the node's cluster state, for INFO FOR NODE."""
 
     def present(self) -> int | asyncio.Future[int]:
-        """A sequence: who shows that shows all that was released anywhere when this was called.
+        """Read index: return a sequence that covers all that was released anywhere before this
+        call. A node that shows it can serve a linearizable read (Raft §6.4).
 
-        :raises Busy: nobody can say, also from the future
+        :raises Busy: it can't be determined; also from the future
         """
 
     def in_force(self, kept: Kept) -> bool:
-        """Whether this node goes by a policy that is kept."""
+        """True if this node acts by a stored policy."""
 
     def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[CommitTicket | None]:
-        """Put a policy into force: it is once the commit is released that this is done with; None:
-        it is. :raises BadRequest, Busy, NotEnoughReplicas, NotWritable:"""
+        """Put a policy into force. The future's result is the ticket of the commit, and the policy
+        is in force once that is released; None: it is already.
+
+        :raises BadRequest, Busy, NotEnoughReplicas, NotWritable:
+        """
 
     def drop_failover(self, who: Who) -> asyncio.Future[CommitTicket | None]:
-        """Done as `define_failover`. :raises Unknown, NotWritable, NotImplementedHere:"""
+        """Drop the policy, like `define_failover`. :raises Unknown, NotWritable,
+        NotImplementedHere:"""
 
     def lead(self, *, force: bool) -> asyncio.Future[None]:
-        """Take the lead, which nobody has. :raises Unknown, NotWritable, Busy:"""
+        """Take the lead of a store without a leader. :raises Unknown, NotWritable, Busy:"""
 
     @property
     def epoch(self) -> int | None:
-        """Of the lead that this node has; None: it has none, or there is no cluster."""
+        """Leader epoch of this node; None: it does not lead, or there is no cluster."""
 
     def take_out(
         self, nodes: Collection[str], is_over: Callable[[], bool]
     ) -> asyncio.Future[None] | None:
-        """Let nothing wait for some nodes any more; None: nothing does.
+        """Remove nodes from the in-sync replicas, so that no release waits for them. None: they are
+        out already.
 
-        :param is_over: whether what lets them go has ended
+        :param is_over: True if the requesting statement has ended
         :raises BadRequest, NotEnoughReplicas, NotWritable:
         """
 
     def look_again(self) -> None:
-        """The roles of this node have changed."""
+        """Take note that the roles of this node have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Handed to the scripts' actor at start."""
+    """Other parts of the node, passed to the scripts actor at start."""
 
     committer: Committer
     roles: Roles
@@ -169,4 +178,4 @@ class Services:
     cluster: Cluster
     store_id: str
     slow_us: int
-    """From how long on a statement is slow."""
+    """Duration (µs) from which a statement is logged as slow."""

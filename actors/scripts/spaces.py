@@ -1,7 +1,7 @@
 """Statements on cache spaces and their keys.
 
-A statement on a key becomes the same operation as a route or wire message on it, and is done by the
-same rules, in the transaction at hand.
+A statement on a key becomes the same operation as a route or wire message on it, by the same rules,
+in the current transaction.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ from storage.spaces import LAPSED_NOTED, Keys
 
 @handles(tree.DefineSpace, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
 def define_space(run: Execution, statement: tree.DefineSpace, database: Database) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    """Define a cache space.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
+    """
     expire = statement.expire
     catalog.define_space(
         run.transaction,
@@ -65,7 +69,7 @@ def define_space(run: Execution, statement: tree.DefineSpace, database: Database
 def drop_space(
     run: Execution, statement: tree.DropSpace, _database: Database, space: Space
 ) -> Value:
-    """The space and its keys."""
+    """Drop a space with its keys."""
     run.reason = statement.reason
     catalog.drop_space(run.transaction, space)
     run.afterwards.append(partial(run.services.spaces.dropped, space))
@@ -74,8 +78,8 @@ def drop_space(
 
 @handles(tree.DropKeys, "value", writes=True, needs=[Need(READ | WRITE, Kind.SPACE, ("space",))])
 def drop_keys(run: Execution, statement: tree.DropKeys, space: Space) -> Value:
-    """Every key that begins with PREFIX. How many those are would list the keys, letter by letter,
-    to who may not read them."""
+    """Delete every key that begins with PREFIX. READ is required too: the count alone would
+    disclose the keys, letter by letter."""
     run.reason = statement.reason
     prefix = check_prefix(run.evaluate(statement.prefix), "PREFIX")
     deleted = 0
@@ -87,7 +91,7 @@ def drop_keys(run: Execution, statement: tree.DropKeys, space: Space) -> Value:
 
 @handles(tree.ListKeys, "value", writes=False, needs=[Need(ListKeys.needs, Kind.SPACE, ("space",))])
 def list_keys(run: Execution, statement: tree.ListKeys, space: Space) -> Value:
-    """Keys in the order of their bytes."""
+    """Return keys in the order of their bytes."""
     keys = Keys(run.transaction, space)
     operation = ListKeys(
         "" if statement.prefix is None else run.evaluate(statement.prefix),
@@ -105,7 +109,7 @@ def list_keys(run: Execution, statement: tree.ListKeys, space: Space) -> Value:
 def _operation(
     statement: type, operation: type[KeyOperation], made: Callable[[Execution, Any], KeyOperation]
 ) -> Callable[[Execution, Any, Space], Value]:
-    """A handler of statements on one key: what the operation needs they need."""
+    """Register the handler of a statement on one key; it requires the operation's privileges."""
     needs = [Need(operation.needs, Kind.SPACE, ("space",))]
 
     @handles(statement, "value", writes=operation.writes, needs=needs)
@@ -171,12 +175,12 @@ unlock_key = _operation(
 
 @informs("SPACE", needs=[Need(INFO, Kind.SPACE, (0,))])
 def info_for_space(run: Execution, statement: tree.Info, space: Space) -> Value:
-    """A space, and how many keys it holds that have not expired."""
+    """Describe a space, with its number of keys that have not expired."""
     count, keys = 0, Keys(run.transaction, space)
     for part in keys.count():
         count += part
         run.tick()
-    _afterwards(run, space, keys)  # what is told to be gone may not come back
+    _afterwards(run, space, keys)  # keys reported as expired may not come back
     return {**described_space(space), "keys": count}
 
 
@@ -185,7 +189,7 @@ def _expire(run: Execution, expression: tree.Expression | None) -> int | None:
 
 
 def _lasting(run: Execution, expression: tree.Expression) -> int:
-    """An expiry in microseconds; whether it may be that long is for the rules to say."""
+    """Return an expiry in µs; its limits are checked by the operation."""
     value = run.evaluate(expression)
     if not isinstance(value, timedelta):
         raise TypeRefused(
@@ -195,7 +199,7 @@ def _lasting(run: Execution, expression: tree.Expression) -> int:
 
 
 def _afterwards(run: Execution, space: Space, keys: Keys) -> None:
-    """What has to be done once the transaction has committed."""
+    """Register a statement's work for after the transaction's commit."""
     if not (keys.locked or keys.lapsed or keys.soonest_us):
         return
     first = run.afterwards[0] if run.afterwards else None
@@ -206,21 +210,20 @@ def _afterwards(run: Execution, space: Space, keys: Keys) -> None:
 
 
 class _Afterwards:
-    """What all statements on keys of one transaction leave to be done once that has committed. That
-    is done in one go, with no turn for others: a loop over a million keys leaves no more than one.
-    """
+    """Work after the commit for all statements on keys of one transaction. Done at once, without a
+    yield: a loop over a million keys leaves no more than one statement does."""
 
     def __init__(self, run: Execution) -> None:
         self._run = run
         self._locked: list[Keys] = []
         self._soonest: dict[int, tuple[int, Space]] = {}
-        """By the ids of spaces: when the first key that was written there expires."""
+        """First expiry among the keys written, by the space's id."""
         self._lapsed: list[tuple[Space, list[bytes]]] = []
         self._noted = 0
-        """How many keys stand in `_lapsed`."""
+        """Number of keys in `_lapsed`."""
 
     def add(self, space: Space, keys: Keys) -> None:
-        """What one more statement leaves."""
+        """Add the work of one statement."""
         if keys.locked:
             self._locked.append(keys)
         at_us = keys.soonest_us

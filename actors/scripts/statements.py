@@ -1,4 +1,4 @@
-"""What was kept of statements, and of who came."""
+"""INFO FOR STATEMENTS and INFO FOR AUDIT: entries of the statement log and the audit trail."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WHERE: Final = {"STATEMENTS": STATEMENTS, "AUDIT": AUDIT}
 
 @handles(tree.InfoEntries, "info", writes=False, needs=[])
 def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
-    """Entries, newest first: those that the caller may see.
+    """Return entries that the caller may see, newest first.
 
-    A transaction of its own reads them: whoever asks, and writes in the same transaction, would
-    lose its race with everybody who writes anything at all.
+    A transaction of its own reads them. Otherwise a script that also writes would conflict with
+    every other write of the store.
 
-    :raises Unknown: somebody who is no owner asks for another's
-    :raises NotAllowed: somebody who is no owner asks for the audit trail
+    :raises Unknown: a caller that is no owner asks for another user's
+    :raises NotAllowed: a caller that is no owner asks for the audit trail
     """
     before = whole_number(run, statement.before, "BEFORE")
     limit = whole_number(run, statement.limit, "LIMIT")
@@ -79,7 +79,7 @@ def _described(kept: Kept) -> dict[str, Value]:
 
 
 def whole_number(run: Execution, expression: tree.Expression | None, clause: str) -> int | None:
-    """What a clause says; None where it is not there. :raises TypeRefused: no whole number"""
+    """Return the value of a clause; None: it is not given. :raises TypeRefused: no whole number"""
     if expression is None:
         return None
     found = run.evaluate(expression)

@@ -1,7 +1,7 @@
-"""Statements on topics: their declarations, messages, readers, groups and hand-outs.
+"""Statements on topics: their declarations, messages, readers, consumer groups and deliveries.
 
-Each works on the transaction at hand; what follows a commit (waking who waits, positions that only
-the commit gave) is left to `Execution.afterwards`.
+Each works in the current transaction. Work after a commit (waking consumers, positions that only
+the commit assigns) is left to `Execution.afterwards`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from storage.topics import START, Place, Topic
 _CONSUMES: Final = [Need(TakeMessages.needs, Kind.TOPIC, ("topic",))]
 _DEFINES_GROUP: Final = [
     Need(DEFINE, Kind.TOPIC, ("topic",)),
-    # Whoever reads the other one gets the messages of this: by a short deadline all of them.
+    # Readers of the dead letter topic get messages of this one: with a short deadline all of them.
     Need(READ, Kind.TOPIC, ("topic",), When.BRINGS),
     Need(WRITE, Kind.TOPIC, ("dead_letter",)),
 ]
@@ -60,7 +60,11 @@ _DEFINES_GROUP: Final = [
 
 @handles(tree.DefineTopic, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
 def define_topic(run: Execution, statement: tree.DefineTopic, database: Database) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    """Define a topic.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
+    """
     made = topics.define_topic(
         run.transaction,
         database,
@@ -90,7 +94,7 @@ _TOPIC_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
 
 @handles(tree.AlterTopic, "none", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("name",))])
 def alter_topic(run: Execution, statement: tree.AlterTopic, topic: Topic) -> Value:
-    """Change what the statement names and leave the rest."""
+    """Change the named settings of a topic; keep the others."""
     fields = {_TOPIC_SETTINGS[name][0]: _TOPIC_SETTINGS[name][1](value)
               for name, value in statement.changes}  # fmt: skip
     changed = replace(topic, **fields)
@@ -108,7 +112,7 @@ def alter_topic(run: Execution, statement: tree.AlterTopic, topic: Topic) -> Val
 def drop_topic(
     run: Execution, statement: tree.DropTopic, _database: Database, topic: Topic
 ) -> Value:
-    """The topic with its messages, readers and groups."""
+    """Drop a topic with its messages, readers and groups."""
     run.reason = statement.reason
     topics.drop_topic(run.transaction, topic, run.tick)
     run.afterwards.append(run.services.topics.declarations_changed)
@@ -117,7 +121,7 @@ def drop_topic(
 
 @handles(tree.TrimTopic, "value", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("name",))])
 def trim_topic(run: Execution, statement: tree.TrimTopic, topic: Topic) -> Value:
-    """Every message before a position."""
+    """Delete every message before a position."""
     run.reason = statement.reason
     trimmed = 0
     for part in Messages(run.transaction, topic).trim(_integer(run, statement.before, "BEFORE")):
@@ -128,7 +132,7 @@ def trim_topic(run: Execution, statement: tree.TrimTopic, topic: Topic) -> Value
 
 
 def _look_after(run: Execution, topic: Topic) -> None:
-    """What is to be done for the topic by itself may have changed."""
+    """Reschedule the topic's due work, which may have changed."""
     run.afterwards.append(
         lambda: run.services.topics.expects(topic, run.transaction.now_us, exact=True)
     )
@@ -141,7 +145,7 @@ def _look_after(run: Execution, topic: Topic) -> None:
     tree.Publish, "value", writes=True, needs=[Need(PublishMessages.needs, Kind.TOPIC, ("topic",))]
 )
 def publish(run: Execution, statement: tree.Publish, topic: Topic) -> Value:
-    """Append one message or several. The positions answered are those that the commit gives."""
+    """Append one message or several. Their positions are final with the commit."""
     value = run.evaluate(statement.value)
     operation = PublishMessages(
         topic.name,
@@ -171,7 +175,7 @@ def publish(run: Execution, statement: tree.Publish, topic: Topic) -> Value:
     ],
 )
 def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value:
-    """Messages after a position, or after that of a reader; nobody is moved."""
+    """Return messages after a position, or after that of a reader; no reader is moved."""
     messages, reader = Messages(run.transaction, topic), b""
     if statement.reader is not None:
         after = messages.reader(statement.reader)
@@ -201,8 +205,8 @@ def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value
     needs=[Need(CONSUME, Kind.TOPIC, ("dead",)), Need(WRITE, Kind.TOPIC, ("topic",))],
 )
 def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic) -> Value:
-    """Move the oldest messages of one topic into another. The positions answered are those that
-    the commit gives."""
+    """Move the oldest messages of one topic into another. Their positions are final with the
+    commit."""
     limit = limits.MESSAGES_READ
     if statement.limit is not None:
         limit = _integer(run, statement.limit, "LIMIT")
@@ -229,7 +233,11 @@ def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic)
 
 @handles(tree.DefineReader, "none", writes=True, needs=_CONSUMES)
 def define_reader(run: Execution, statement: tree.DefineReader, topic: Topic) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    """Define a reader of a topic.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
+    """
     messages = Messages(run.transaction, topic)
     place = START if statement.position is None else _place(run, statement.position)
     messages.define_reader(statement.name, place, IF_TAKEN[statement.exists])
@@ -238,7 +246,7 @@ def define_reader(run: Execution, statement: tree.DefineReader, topic: Topic) ->
 
 @handles(tree.CommitReader, "value", writes=True, needs=_CONSUMES)
 def commit_reader(run: Execution, statement: tree.CommitReader, topic: Topic) -> Value:
-    """All up to a position is done."""
+    """Commit a reader's cursor: all messages up to a position are done."""
     messages = Messages(run.transaction, topic)
     position = _integer(run, statement.position, "AT")
     return {"position": messages.commit_reader(statement.name, position)}
@@ -246,7 +254,7 @@ def commit_reader(run: Execution, statement: tree.CommitReader, topic: Topic) ->
 
 @handles(tree.AlterReader, "none", writes=True, needs=_CONSUMES)
 def alter_reader(run: Execution, statement: tree.AlterReader, topic: Topic) -> Value:
-    """Stand somewhere else."""
+    """Move a reader's cursor."""
     messages = Messages(run.transaction, topic)
     run.reason = statement.reason
     messages.move_reader(statement.name, _place(run, statement.position))
@@ -255,7 +263,7 @@ def alter_reader(run: Execution, statement: tree.AlterReader, topic: Topic) -> V
 
 @handles(tree.DropReader, "none", writes=True, needs=_CONSUMES)
 def drop_reader(run: Execution, statement: tree.DropReader, topic: Topic) -> Value:
-    """:raises Unknown: the topic has none of that name"""
+    """Drop a reader. :raises Unknown: the topic has none of that name"""
     messages = Messages(run.transaction, topic)
     run.reason = statement.reason
     messages.drop_reader(statement.name)
@@ -270,7 +278,11 @@ def drop_reader(run: Execution, statement: tree.DropReader, topic: Topic) -> Val
 def define_group(
     run: Execution, statement: tree.DefineGroup, topic: Topic, _dead: Topic | None
 ) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    """Define a consumer group.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE
+    """
     in_flight = statement.in_flight
     made = groups.define_group(
         run.transaction,
@@ -305,7 +317,7 @@ _GROUP_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
 def alter_group(
     run: Execution, statement: tree.AlterGroup, topic: Topic, _dead: Topic | None
 ) -> Value:
-    """Move a group, change what the statement names of it, or both."""
+    """Move a group, change its named settings, or both."""
     run.reason = statement.reason
     group = groups.group(run.transaction, topic, statement.name)
     fields = {_GROUP_SETTINGS[name][0]: _GROUP_SETTINGS[name][1](value)
@@ -321,19 +333,19 @@ def alter_group(
 
 @handles(tree.DropGroup, "none", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("topic",))])
 def drop_group(run: Execution, statement: tree.DropGroup, topic: Topic) -> Value:
-    """The group with what it has handed out."""
+    """Drop a group with its deliveries."""
     run.reason = statement.reason
     groups.drop_group(run.transaction, groups.group(run.transaction, topic, statement.name))
     run.afterwards.append(run.services.topics.declarations_changed)
     return NONE
 
 
-# --- hand-outs ------------------------------------------------------------------------------------
+# --- deliveries -----------------------------------------------------------------------------------
 
 
 @handles(tree.Take, "value", writes=True, needs=_CONSUMES)
 def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
-    """Hand messages out to the caller."""
+    """Deliver messages to the caller."""
     service, group = run.services.topics, _group(run, topic, statement.group)
     operation = TakeMessages(
         topic.name,
@@ -345,8 +357,8 @@ def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
     if statement.wait is not None:
         of = topic.id, group.id
         wait = _wait(run, statement.wait, of, lambda: service.waits.line(*of))
-        # At the end of its time it looks whoever stands before it: an answer of nothing says that
-        # there was nothing, and those with the turn may yet leave what there is.
+        # At the end of its time it looks without the turn: an empty answer has to mean that there
+        # was no message, and the one with the turn may not take those there are.
         if not service.waits.line(topic.id, group.id).may_look(wait) and not wait.over:
             run.waits = True
             return []
@@ -373,7 +385,7 @@ def _answers(run: Execution, handed_out: HandedOut) -> None:
 
 @handles(tree.Ack, "value", writes=True, needs=_CONSUMES)
 def ack(run: Execution, statement: tree.Ack, topic: Topic) -> Value:
-    """Messages are done with."""
+    """Acknowledge deliveries."""
     group = _group(run, topic, statement.group)
     given = receipts(run.evaluate(statement.receipts))
     return _settled(run, group, AckMessages(topic.name, group.name, given))
@@ -381,7 +393,7 @@ def ack(run: Execution, statement: tree.Ack, topic: Topic) -> Value:
 
 @handles(tree.Nack, "value", writes=True, needs=_CONSUMES)
 def nack(run: Execution, statement: tree.Nack, topic: Topic) -> Value:
-    """Messages are to be handed out again."""
+    """Return deliveries for redelivery."""
     group = _group(run, topic, statement.group)
     delay_us = None
     if statement.delay is not None:
@@ -393,7 +405,7 @@ def nack(run: Execution, statement: tree.Nack, topic: Topic) -> Value:
 
 @handles(tree.Extend, "value", writes=True, needs=_CONSUMES)
 def extend(run: Execution, statement: tree.Extend, topic: Topic) -> Value:
-    """More time for messages that are out."""
+    """Extend the ack deadline of deliveries."""
     group = _group(run, topic, statement.group)
     by_us = lasting(run.evaluate(statement.by), "BY", least_us=1)
     given = receipts(run.evaluate(statement.receipts))
@@ -402,7 +414,7 @@ def extend(run: Execution, statement: tree.Extend, topic: Topic) -> Value:
 
 @handles(tree.GiveUp, "value", writes=True, needs=_CONSUMES)
 def give_up(run: Execution, statement: tree.GiveUp, topic: Topic) -> Value:
-    """Messages become dead letters."""
+    """Move delivered messages to the dead letters."""
     group = _group(run, topic, statement.group)
     given = receipts(run.evaluate(statement.receipts))
     error = text(_evaluated(run, statement.error), "ERROR")
@@ -420,19 +432,19 @@ def _settled(run: Execution, group: Group, operation: Settling) -> Value:
 
 @informs("TOPIC", needs=[Need(INFO, Kind.TOPIC, (0,))])
 def info_for_topic(run: Execution, statement: tree.Info, topic: Topic) -> Value:
-    """A topic with its readers and groups."""
+    """Describe a topic with its readers and groups."""
     return Messages(run.transaction, topic).figures(run.tick)
 
 
 @informs("GROUP", needs=[Need(INFO, Kind.TOPIC, (1,))])
 def info_for_group(run: Execution, statement: tree.Info, topic: Topic) -> Value:
-    """One group of a topic."""
+    """Describe a group of a topic."""
     group = groups.group(run.transaction, topic, statement.names[0])
     return HandOuts(run.transaction, group, run.tick).figures()
 
 
 def described_topics(run: Execution, database: Database) -> list[Value]:
-    """Describe topics for INFO FOR DATABASE, without looking at their readers and groups."""
+    """Describe topics for INFO FOR DATABASE, without their readers and groups."""
     tx, tick = run.transaction, run.tick
     held = held_by_all(tx, database, tick)
     every = topics.each_topic(tx, database, tick)
@@ -454,7 +466,7 @@ def _described(topic: Topic, held: Held) -> dict[str, Value]:
     }
 
 
-# --- what statements have in common ---------------------------------------------------------------
+# --- shared by statements -------------------------------------------------------------------------
 
 
 def _group(run: Execution, topic: Topic, name: str) -> Group:
@@ -470,7 +482,7 @@ def _place(run: Execution, position: tree.Position) -> Place:
 
 
 def _evaluated(run: Execution, expression: tree.Expression | None) -> Any:
-    """None where the clause is not given."""
+    """Return the value of a clause; None: it is not given."""
     return None if expression is None else run.evaluate(expression)
 
 
@@ -479,18 +491,18 @@ def _integer(run: Execution, expression: tree.Expression, what: str) -> int:
 
 
 def _wait(run: Execution, expression: tree.Expression, of: Of, queue: Callable[[], Queue]) -> Wait:
-    """The wait of the statement at hand, which may have begun already.
+    """Return the wait of the current statement, which may have begun already.
 
-    :param of: what it waits for
-    :param queue: where, which is there for as long as somebody waits
+    :param of: object of the wait
+    :param queue: returns the place to wait in, which exists as long as a script waits there
     :raises NotInTransaction: it may not wait here
     :raises BadRequest: it may not wait for so long
-    :raises Unknown: what it waited for was dropped, and something else has its name
+    :raises Unknown: the object was dropped, and another has its name
     """
     if run.wait is None:
         run.check_may_wait()
         for_us = waiting(run.evaluate(expression))
-        run.need_newest()  # of what is released later nobody would tell it, at any of its looks
+        run.need_newest()  # on released state it would miss the wake-ups of pending commits
         return run.begin_wait(queue(), for_us)
     run.need_newest()
     if run.wait.queue.of != of:

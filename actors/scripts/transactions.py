@@ -1,6 +1,6 @@
-"""One run of one script: each statement a transaction of its own, or part of that of its block.
+"""Run of a script: each statement is a transaction of its own, or part of its BEGIN … COMMIT.
 
-Everything here runs inside the script's greenlet and is synchronous; see `turns.py`.
+All of it runs synchronously inside the script's fiber; see `turns.py`.
 """
 
 from __future__ import annotations
@@ -48,53 +48,52 @@ log = structlog.get_logger("scripts")
 FEW_ROWS: Final = 16
 FEW_RESULTS: Final = 8
 QUICK_US: Final = 500
-"""Microseconds: a value that was made in less is not large."""
+"""Duration (µs) below which a statement's value is assumed to be small."""
 PACKED_WEIGHT: Final = 4
-"""Bytes of memory for a byte of changes: the largest transaction of small records takes 250 MiB."""
+"""Memory for a byte of changes: the largest transaction of small records takes 250 MiB."""
 ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
-"""What all results of one script may hold."""
+"""Memory limit of all results of one script."""
 TEXT_CHARACTERS: Final = 512
-"""Of a slow statement's text that stand in the log."""
+"""Characters of a slow statement's text in the log."""
 LARGE_BYTES: Final = 256 * limits.KIB
-"""Changes of a transaction from which on they are encoded before its commit, in steps."""
+"""Size of a transaction's changes from which they are encoded in steps before its commit."""
 
 
 class ScriptRun(Execution):
-    """One run of one script, from its text to what its answer has to wait for."""
+    """Run of a script, from its text to the tickets that its answer has to wait for."""
 
     def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Turn) -> None:
         super().__init__(services, request, turn)
         self._plans = plans
         self._commits: list[CommitTicket] = []
-        """What it has committed so far, oldest first."""
+        """Its commits so far, oldest first."""
 
     kept_moment: str | None = None
-    """The name of the moment that it read, if that is kept on."""
+    """Name of the pinned snapshot that it read, if that is kept."""
     began = False
-    """Whether `transaction` is set."""
+    """True once `transaction` is set."""
     listed = False
-    """Whether it stands among the running: from its first pause on. Nobody sees a run before."""
+    """True once it is listed as running: from its first pause on."""
     read_at = 0
-    """The sequence that the last transaction read at."""
+    """Sequence that the last transaction read at."""
     waiting = False
-    """Whether it waits at the moment, for messages or another's barrier, and holds no
-    transaction."""
+    """True while it waits, for messages or another's priority lock, and holds no transaction."""
     _due_us = 0
-    """When the time is over that a TIMEOUT has given the statement at hand; 0: no statement of the
-    transaction at hand has begun that has one."""
+    """End of the TIMEOUT of a statement in the current transaction, on the monotonic clock; 0: none
+    has begun with one."""
     _attempts: Attempts | None = None
-    """Of the transaction at hand, once it has lost."""
+    """Retry state of the current transaction, after its first conflict."""
     _held: Budget | None = None
-    """What its results hold together; those that are surely small are not weighed."""
+    """Memory of its results; surely small ones are not measured."""
     _account: MemoryAccount | None = None
-    """Of its memory, once it holds much."""
+    """Its memory account, once it holds much."""
     _answers = (0, 0)
-    """How many of its results were measured with the last commit, and the bytes they take."""
+    """Number of its results that were measured at the last commit, and their size in bytes."""
 
     def run(self) -> None:
         """Run to the end or to the first refusal, which is raised with its place in the script.
 
-        :raises Refusal: what was committed before it stays committed and its results stand
+        :raises Refusal: earlier commits of the script stay, and their results stand
         """
         outer = MEMORY.set(self.memory)
         try:
@@ -121,7 +120,7 @@ class ScriptRun(Execution):
         moments = self.services.moments
         kept = self.moment = moments.enter(request.moment, self.caller.user)
         self.read_at = kept.moment.sequence
-        # Of one that is new nobody knows the name, unless there is an answer to tell it.
+        # Without an answer no client knows the name of a new snapshot: it ends at once.
         keep_us = 0 if request.moment == NEW_MOMENT else request.keep_us
         try:
             if after > self.read_at:
@@ -145,8 +144,9 @@ class ScriptRun(Execution):
                 return
 
     def _look(self) -> None:
-        """Look at the request, before anything of it is run. :raises Refusal: it can't be"""
-        self.check_authenticated()  # it may have stood in a line since its surface asked
+        """Check the request, and compile its script, before any of it is run. :raises Refusal: it
+        can't be run"""
+        self.check_authenticated()  # it may have queued since its surface checked
         if len(self.variables) > limits.VARIABLES:
             self._check_variables(len(self.variables))
         self.plan = plan = self._plans.get(self.request.script, self.tick, self.memory)
@@ -156,10 +156,10 @@ class ScriptRun(Execution):
             self.services.roles.check_answering(self.caller)
 
     def _await(self, after: int) -> None:
-        """Wait until the node shows a sequence, with nothing of the script run. Who may do what is
-        judged behind that, by each statement.
+        """Wait until the node shows a sequence, before any of the script is run. Each statement is
+        authorized after that.
 
-        :raises StatementTimeout: it does not in time
+        :raises StatementTimeout: it is not shown in time
         """
         self._look()
         committer, turn = self.services.committer, self.turn
@@ -180,7 +180,7 @@ class ScriptRun(Execution):
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
-        """Wait no longer than the request has time, or than one waits that has none of its own."""
+        """Limit a wait by the request's deadline, or by the default if it has none."""
         turn = self.turn
         limited = turn.ends_us is not None
         if not limited:
@@ -192,8 +192,8 @@ class ScriptRun(Execution):
                 turn.pop_deadline()
 
     def _prove_found(self) -> None:
-        """Wait until this node has led for sure after a write found what it was to write: where
-        another leads, that may be gone, and no commit of this write tells.
+        """Confirm this node's lead after a write that found its target state already there. Under
+        another leader that state may be gone, and this write has no commit whose ticket would fail.
 
         :raises Refusal: as for `_present`
         """
@@ -201,12 +201,12 @@ class ScriptRun(Execution):
         self._present("nothing was changed")
 
     def _present(self, so_far: str = "nothing was run") -> int:
-        """The sequence that shows all that was released anywhere by now.
+        """Return the read index: a sequence that covers all that was released anywhere by now.
 
-        :param so_far: what is said of the script, where that does not come
-        :raises Busy: nobody can say
-        :raises StatementTimeout: not all have said in time that this is still so
-        :raises BadRequest: it reads a moment that is over
+        :param so_far: progress of the script, for the message of a timeout
+        :raises Busy: it can't be determined
+        :raises StatementTimeout: not all replicas have confirmed it in time
+        :raises BadRequest: it reads a pinned snapshot, which is of the past
         """
         if self.request.moment not in (None, NEW_MOMENT) or self.moment is not None:
             raise BadRequest("a moment shows what was, and never what is current: leave one out")
@@ -229,25 +229,24 @@ class ScriptRun(Execution):
             ) from None
         finally:
             if not found.cancel() and not found.cancelled():
-                found.exception()  # seen, also where the script was ended meanwhile
+                found.exception()  # retrieved, or asyncio would log it if the script was ended
         return found.result()
 
     def _await_rights(self) -> None:
-        """A moment is of what is released: one made while a change of rights is on its way to the
-        disk would be over before anybody had read in it."""
+        """Wait until pending changes of privileges are released. A snapshot is of released state: a
+        new one would end with that release, before any read."""
         committer = self.services.committer
         while (changed := committer.ledger.users_version) > committer.released_upto:
             ticket = committer.ticket(changed)
             try:
                 self.until_released(ticket)
             except (DiskFull, UnknownOutcome):
-                if not committer.was_taken_back(ticket):  # else the rights are those of before
+                if not committer.was_taken_back(ticket):  # rolled back: the old privileges hold
                     raise
 
     def _transact(self, first: int, end: int) -> bool:
-        """Run statements `first` to `end` as one transaction, again when it lost a race, when it
-        goes on in another commit, or when it waits and there may be something now. Answers whether
-        RETURN ended the script."""
+        """Run statements `first` to `end` as one transaction. Run it again after a conflict, for
+        the next part of its work, or after a wait. Return True if RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
         held, kept, lost = 0 if self._held is None else self._held.held, self._kept, False
         shown, written = self.ticket, self.written
@@ -261,7 +260,7 @@ class ScriptRun(Execution):
                     self._rest(first, attempts)
                     lost = False
                 self.place, self.variables = place, variables.copy()
-                self.iterations = iterations  # those of an attempt that was lost never were
+                self.iterations = iterations  # those of a failed attempt don't count
                 self._kept = None if kept is None else kept.copy()
                 if self._held is not None:
                     self._held.held = held
@@ -296,8 +295,8 @@ class ScriptRun(Execution):
                         attempts.leave()
                     if self.written != written:
                         shown, written = self.ticket, self.written
-                    # It has answered nothing yet, so it shows nothing of what it saw: should that
-                    # be taken back, it finds what there is then.
+                    # It has no answer yet, so the answer need not wait for the commits it has read:
+                    # if they are rolled back, its next run reads the state of then.
                     self.ticket = shown
                     if self.goes_on:
                         self._part_done(first)
@@ -316,8 +315,8 @@ class ScriptRun(Execution):
                 self.work = None
 
     def _keep(self, first: int, end: int, refusal: Refusal | None = None) -> None:
-        """Let the statement log keep what has changed nothing: of what was refused no more than was
-        reached, for of the rest nobody has asked what it touches."""
+        """Add an entry to the statement log for statements without a change. After a refusal it
+        covers the statements reached: the others were not authorized."""
         request = self.request
         if refusal is not None and self._at is not None:
             end = self._at + 1
@@ -333,15 +332,18 @@ class ScriptRun(Execution):
         )
 
     def _is_audited(self) -> bool:
-        """True if the audit trail keeps what changed nothing, or was refused."""
+        """True if the audit trail keeps statements without a change, or refused ones."""
         return self.audited is Audited.ALWAYS
 
     def _first_attempt(self) -> Attempts:
         return Attempts(self.services.committer, self.turn, self.request.request)
 
     def _rest(self, number: int, attempts: Attempts) -> None:
-        """Before a transaction that lost a race, or was barred, runs again. :raises Refusal: the
-        script is ended"""
+        """Prepare the next attempt after a conflict or a block by a priority lock: wait if needed,
+        then yield.
+
+        :raises Refusal: the script is ended
+        """
         try:
             if attempts.must_wait:
                 self.check_authenticated()
@@ -353,13 +355,14 @@ class ScriptRun(Execution):
             raise self._located(refusal, number) from refusal.__cause__
 
     def _forget(self) -> None:
-        """Keep nothing of the transaction that has ended, while it waits."""
+        """Hold nothing of the ended transaction during a wait."""
         self.transaction = self.new_transaction()
         self.transaction.release()
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """While it waits and does no work. :raises Busy: as many wait as may"""
+        """Count the script as waiting, without work. :raises Busy: the limit of waiting requests is
+        reached"""
         self.waiting = True
         try:
             with self.services.running.aside(self.caller.surface, self.caller.user):
@@ -369,20 +372,23 @@ class ScriptRun(Execution):
 
     @property
     def barrier(self) -> bool:
-        """Whether nobody commits to what the transaction at hand reads, until it has ended."""
+        """True if it holds a priority lock: no other transaction commits to its read set until it
+        ends."""
         return self._attempts is not None and self._attempts.barrier
 
     def _part_done(self, number: int) -> None:
-        """The next part of a statement begins when the one before is released: no more than one is
-        ever in flight. :raises Refusal: the script is ended, or the part was taken back"""
+        """Wait until the last part of a statement is released, so that at most one is pending.
+
+        :raises Refusal: the script is ended, or the part was rolled back
+        """
         try:
             self.until_released(self.ticket)
         except Refusal as refusal:
             raise self._located(refusal, number) from refusal.__cause__
 
     def until_released(self, ticket: CommitTicket) -> None:
-        """Wait. :raises Refusal: the script is ended, or what was promised was taken back, or not
-        released in time"""
+        """Wait until a commit is released. :raises Refusal: the script is ended, or the commit was
+        rolled back, or not released in time"""
         committer, told = self.services.committer, list[Any]()
         hear = Bounded(partial(self._heard, told), committer.monotonic_us())
         committer.when_released(ticket, hear)
@@ -399,13 +405,13 @@ class ScriptRun(Execution):
         self.turn.wake()
 
     def _wait(self, number: int) -> None:
-        """Stand in line, until there may be something or the time is up. :raises Refusal: the
-        script is ended"""
+        """Wait for messages or an index, or until the time is up. :raises Refusal: the script is
+        ended"""
         wait = self.wait
         assert wait is not None, "a statement waits for nothing"
         try:
             self.check_authenticated()
-            # What was committed while it paused, before it stood in line, has woken nobody.
+            # A commit between its read and its place in the line has not woken it: a lost wake-up.
             shown = max(self.read_at, self.written.sequence)
             wait.join(overtaken=self.services.committer.committed > shown)
             if not wait.woken:
@@ -417,8 +423,7 @@ class ScriptRun(Execution):
             wait.over = True
 
     def _runs_again(self, refusal: Refusal) -> bool:
-        """Whether the transaction lost a race, or was refused for what it read of a commit that
-        was taken back since."""
+        """True after a conflict, or after a refusal that rests on a commit rolled back since."""
         if type(refusal) is Conflict:
             return True
         return self.saw_rolled_back and not isinstance(refusal, FROM_OUTSIDE)
@@ -426,8 +431,8 @@ class ScriptRun(Execution):
     def _release(self) -> None:
         """End the transaction."""
         self.transaction.release()
-        # What follows a commit names this run, and would keep it and all that it has held: a cycle
-        # that has outlived the young collections is looked at once in 50 million containers.
+        # These callbacks reference this run, which would live on with all that it held: a reference
+        # cycle beyond the young generations is collected once in 50 million containers.
         self.afterwards.clear()
         if self.holds:
             self.holds = ()
@@ -436,7 +441,7 @@ class ScriptRun(Execution):
 
     @property
     def committed(self) -> int:
-        """The newest of its commits that is on the disk; 0: none is."""
+        """Sequence of the newest of its commits that is released; 0: none is."""
         committer = self.services.committer
         for ticket in reversed(self._commits):
             if committer.is_released(ticket):
@@ -444,13 +449,13 @@ class ScriptRun(Execution):
         return 0
 
     def told(self, refusal: Refusal) -> Refusal:
-        """What it stopped at, which says whether something stands that was done before."""
+        """Return a refusal with the information whether earlier commits of the script stand."""
         return after(refusal, self.committed)
 
     @property
     def due_us(self) -> int | None:
-        """When its answer is due, on the monotonic clock: the time that the request was given is
-        over, or that of the statement it has ended with. None: it was given none."""
+        """Deadline of the answer, on the monotonic clock: that of the request, or of the statement
+        it ended with. None: there is none."""
         due_us = self.turn.ends_us
         if self._at is None:
             return due_us
@@ -461,8 +466,10 @@ class ScriptRun(Execution):
         return own_us if due_us is None else min(own_us, due_us)
 
     def _check_kept(self) -> None:
-        """:raises DiskFull, UnknownOutcome: a commit of the script, or one it had seen, was rolled
-        back"""
+        """Check the commits that the answer rests on.
+
+        :raises DiskFull, UnknownOutcome: a commit that the script made or read was rolled back
+        """
         self.services.committer.merge(self.ticket, NO_COMMIT)
 
     def _begin(self, done: int) -> None:
@@ -489,11 +496,11 @@ class ScriptRun(Execution):
                 step = plan.step(statements[number])
                 if number:
                     self.tick()  # a script of a million short statements must not hold the loop
-                    if not step.about_node:  # the node's roles may be others since it began
+                    if not step.about_node:  # the node's roles may have changed since it began
                         self.services.roles.check_answering(self.caller)
                 self._statement(step)
             except Returned as returned:
-                self._kept = None  # nothing follows that has use for a variable
+                self._kept = None  # no later statement uses a variable
                 self._answer(returned.value, "value", 0)
                 ended = True
                 break
@@ -504,7 +511,7 @@ class ScriptRun(Execution):
         return ended
 
     def _cancel(self, done: int) -> None:
-        """Nothing of the block was written, so nothing of it is answered."""
+        """Cancel the block: replace its results, since nothing of it was written."""
         answered, read_at = len(self.results) - done, self.read_at
         if self.saw_rolled_back:
             raise Conflict(SEEN_ROLLED_BACK)
@@ -531,19 +538,19 @@ class ScriptRun(Execution):
         self._answer(value, step.kind, took_us)
 
     def _in_time(self, step: Step, timeout_us: int) -> Value:
-        """Perform a statement for as long as its own TIMEOUT says. Where it is all of its
-        transaction that bounds every attempt, the commit, and what it waits for in between."""
+        """Run a statement within its own TIMEOUT. If it is the whole transaction, that covers every
+        attempt, the commit, and the waits in between."""
         turn = self.turn
         if self.in_block:
             self._due_us = turn.now_us + timeout_us
             return self.timed(step)
-        if not self._due_us:  # else this is not the first attempt
-            turn.push_deadline(timeout_us)  # `_transact` drops it
+        if not self._due_us:  # the first attempt
+            turn.push_deadline(timeout_us)  # `_transact` pops it
             self._due_us = turn.looked_us() + timeout_us
         return self.perform(step)
 
     def _say_slow(self, took_us: int) -> None:
-        """Let a slow statement be found in the log; its text without secrets, and cut."""
+        """Log a slow statement; its text without secrets, and truncated."""
         self.services.running.slow += 1
         number, text = self.at_statement() or (0, "")
         log.info(
@@ -563,15 +570,15 @@ class ScriptRun(Execution):
         self.memory.largest = 0
 
     def pause(self) -> None:
-        """Called before the loop gets its turn: what was read so far stays as it was read."""
+        """Prepare a yield: from here on the transaction reads a fixed snapshot."""
         self.enlist()
         if self.began:
             self.transaction.pause()
         self._count_memory()
 
     def _count_memory(self) -> None:
-        """Have what it holds count for its user and the node. What came with the request counts
-        where it was read."""
+        """Update the memory account of its user and node. The request's own data is counted by its
+        surface."""
         memory = self.memory
         held, apart = memory.held, memory.largest + memory.tree
         apart += SMALL_BYTES * max(0, len(self.variables) - len(self.request.parameters))
@@ -590,7 +597,7 @@ class ScriptRun(Execution):
         self.services.running.memory.set(self._account, held, apart)
 
     def keep_results_only(self) -> None:
-        """Let go of all that no answer is made of: it has ended."""
+        """Release everything but the results: the script has ended."""
         self.variables = {}
         self._kept = self._answered = None
         self.memory.held = self.memory.largest = 0
@@ -599,13 +606,13 @@ class ScriptRun(Execution):
             self._count_memory()
 
     def release_memory(self) -> None:
-        """Count nothing any more: it is answered, or nobody is to be."""
+        """Close the memory account: the script is answered, or needs no answer."""
         if self._account is not None:
             self.services.running.memory.close(self._account)
             self._account = None
 
     def enlist(self) -> None:
-        """Stand among the running, for others to see and to end."""
+        """Add it to the registry of running scripts, where it can be seen and ended."""
         if not self.listed:
             self.listed = True
             self.services.running.add(Run(self.request, self.turn, self.turn.began_us, self))
@@ -615,7 +622,7 @@ class ScriptRun(Execution):
         if transaction.size > LARGE_BYTES or (transaction.size and transaction.paused):
             for _ in self.services.committer.prepare(transaction):
                 self.tick()
-        # Of a moment that is new too: without its answer nobody would know its name.
+        # With a new snapshot too: without the answer no client would know its name.
         named = self.request.moment == NEW_MOMENT
         measured = self._measured() if transaction.size or self._commits or named else self._answers
         if self.ticket.sequence:
@@ -623,7 +630,7 @@ class ScriptRun(Execution):
         if self.saw_rolled_back:
             raise Conflict(SEEN_ROLLED_BACK)
         if self.hands_out:
-            self.check_authenticated()  # nothing is handed to somebody who has signed out
+            self.check_authenticated()  # no delivery after a sign-out
         for check in self.holds:
             check()
         if transaction.size:
@@ -645,20 +652,23 @@ class ScriptRun(Execution):
             self._commits.append(ticket)
             self.rest_on(ticket)
         self.rest_on_seen()
-        if not (self.waits or self.goes_on):  # else this has answered nothing yet
+        if not (self.waits or self.goes_on):  # otherwise the statement has no result yet
             self._answers = measured
         refused: Refusal | None = None
         for follow_up in self.afterwards:
             try:
                 follow_up()
-            except Refusal as refusal:  # the others are to be done all the same
+            except Refusal as refusal:  # the other callbacks have to run all the same
                 refused = refused or refusal
         if refused is not None:
             raise refused
 
     def _measured(self) -> tuple[int, int]:
-        """How many results there are, and the bytes that they take in the answer: nobody would hear
-        of what is committed if it could not be told. :raises AnswerTooLarge:"""
+        """Return the number of results, and their size in the answer. Checked before the commit:
+        the outcome of a commit must not be lost because it can't be sent.
+
+        :raises AnswerTooLarge: the limit is exceeded
+        """
         most = self.request.answer_bytes
         if most is None:
             return self._answers
@@ -667,7 +677,7 @@ class ScriptRun(Execution):
 
     @property
     def size(self) -> int | None:
-        """What its results take in the answer, about; None: nobody has counted all of them."""
+        """Size of its results in the answer, about; None: not all were measured."""
         known, size = self._answers
         return size if known and known == len(self.results) else None
 

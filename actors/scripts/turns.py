@@ -1,13 +1,14 @@
-"""Turns: how scripts share the event loop.
+"""Cooperative scheduling: fibers share the event loop in time slices.
 
-A script is plain synchronous code that runs in a greenlet. In its loops it calls `tick()`; when its
-slice is used up, `tick` hands the loop back and returns at the script's next turn. So a SELECT may
-call an expression that runs a subquery that scans a table, with no `await` in between and without
-holding the loop for longer than a slice. Code that never ticks, a commit above all, is atomic.
+A script is plain synchronous code that runs in a greenlet (fiber). In its loops it calls `tick()`.
+When its slice is used up, `tick` yields to the loop, and returns at the script's next slice. So a
+SELECT may call an expression that runs a subquery that scans a table, without `await` in between
+and without holding the loop for longer than a slice. Code that never ticks, a commit above all, is
+atomic.
 
-Scripts that used up a slice queue for their next one, and the loop resumes one of them each time
-round: however many long scripts there are, a short one waits for one slice, not for all of them.
-Of two users' long scripts each user has every second slice (`workers.py`).
+Scripts that used up a slice queue for their next one, and the loop resumes one of them in each
+iteration. However many long scripts there are, a short one waits for one slice, not for all of
+them. If two users run long scripts, each user gets every second slice (`workers.py`).
 """
 
 from __future__ import annotations
@@ -25,42 +26,41 @@ from protocol.errors import Cancelled, Refusal, StatementTimeout
 from protocol.values import PACE
 
 ITEMS_A_US: Final = 5
-"""Items of an array that are gone through in a microsecond."""
+"""Items of an array that are processed in a microsecond."""
 
 Awaited = TypeVar("Awaited")
 
 PARKED_US: Final = 3_600_000_000
-"""A parked script looks at its clock at least so often."""
+"""Longest time (µs) between two checks of a parked script's deadline."""
 
 
 class Turn:
-    """One script's run: its greenlet, its slice, its deadline, and whether it was cancelled.
+    """Fiber: greenlet, time slice, deadlines and cancellation of one script's run.
 
-    :param user: whose it is; empty: the node's own
+    :param user: user of the script; empty: the node
     """
 
-    # What most work never changes stands here: a turn is made for each script.
+    # Class attributes are defaults: a fiber is made for each script, and most never set them.
 
     ended = False
-    """Whether the work has ended."""
+    """True once the work has ended."""
     error: Exception | None = None
-    """What the work raised, once it has ended."""
+    """Exception of the work, once it has ended."""
     began_us = 0
-    """When the work was started, on the monotonic clock."""
+    """Start of the work, on the monotonic clock (µs)."""
     now_us = 0
-    """What that clock said when it was last looked at for this work; at each of its slices, and
-    each tick."""
+    """Cached monotonic time (µs), refreshed on every slice and tick."""
     slices = 0
-    """How often the loop was handed back."""
+    """Number of yields."""
     slice_us: int
-    """How long its slices are, from the next one on."""
+    """Length of its slices (µs), from the next one on."""
     hurries = False
-    """Whether it gets every second slice of those that scripts queue for."""
+    """High priority: runs in every other time slice."""
     _slice_ends_us = 0
     _charged = 0
-    """Work charged since the last look at the clock."""
+    """Work charged since the last read of the clock."""
     _deadlines_us: Sequence[int] = ()
-    """From the outermost in; each is no later than those around it."""
+    """Deadlines from the outermost in; each is no later than those around it."""
     _ended_by: Refusal | None = None
     _parked: asyncio.TimerHandle | None = None
     _outcome: asyncio.Future[None] | None = None
@@ -77,8 +77,8 @@ class Turn:
 
     @property
     def outcome(self) -> asyncio.Future[None]:
-        """Done when the work has ended; what the work raised, this raises. Made when it is first
-        asked for: most work has ended before anybody could wait for it."""
+        """Future that is done when the work has ended, with its exception. Made on first use: most
+        work has ended before a caller could wait for it."""
         if self._outcome is None:
             self._outcome = self._turns.loop.create_future()
             if self.ended:
@@ -92,19 +92,19 @@ class Turn:
             outcome.set_exception(self.error)
 
     def start(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
-        """Run until the first time the work hands the loop back, or to its end. Its first slice
-        is a part of one where other work of its user waits for slices: of hundreds that come
-        together each would hold the loop for one.
+        """Start, and run until the first yield, or to the end. The first slice is shorter if other
+        work of the same user waits for slices: of hundreds that arrive together each would hold the
+        loop for one.
 
-        :param paused: called each time before the loop is handed back, with work half done
+        :param paused: called before each yield, with work half done
         """
         self._paused = paused
         self._work = work
         self._begin(self.slice_us // (1 + self._turns.waiting_of(self._user)))
 
     def start_in_line(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
-        """Begin when its turn comes, as if it had used up a slice: of hundreds that are there at
-        once each would hold the loop for one before anybody else had a turn."""
+        """Start in the queue, as after a used-up slice: of hundreds that are there at once each
+        would hold the loop for one before other work runs."""
         self._paused = paused
         self._work = work
         self._turns.queue(partial(self._begin, self.slice_us), self._user)
@@ -116,14 +116,14 @@ class Turn:
         self._worker.switch(self.run)
 
     def cancel(self, refusal: Refusal | None = None) -> None:
-        """Make the work's next tick raise. What it committed stays."""
+        """Make the work's next tick raise. Its commits stay."""
         if self._ended_by is None:
             self._ended_by = refusal or Cancelled("the request was cancelled")
             self.wake()
 
     @property
     def over(self) -> bool:
-        """Whether the work's next tick raises. May be asked from any thread."""
+        """True if the work's next tick raises. Thread-safe."""
         deadlines_us = self._deadlines_us
         late = bool(deadlines_us) and self._clock.monotonic_us() >= deadlines_us[-1]
         return late or self._ended_by is not None
@@ -134,17 +134,17 @@ class Turn:
             self._parked.cancel()
             self._unpark()
 
-    # --- called by the work, inside the greenlet --------------------------------------------------
+    # --- called by the work, inside the fiber -----------------------------------------------------
 
     def tick(self, cost: int = PACE) -> None:
-        """Give the loop its turn when the slice is used up, or what follows would use it up: a
-        single call of tens of milliseconds begins in a slice of its own, so that of many that come
-        together each waits for its turn.
+        """Yield to the loop when the slice is used up, or the work to follow would use it up. A
+        single call of tens of milliseconds begins in a slice of its own, so that many that arrive
+        together are spread over slices.
 
-        :param cost: of the work that follows, in items of an array; the clock is looked at once for
+        :param cost: cost of the work that follows, in items of an array; the clock is read once for
             each PACE of them
         :raises StatementTimeout: a deadline has passed
-        :raises Cancelled: somebody called `cancel`
+        :raises Cancelled: `cancel` was called
         """
         self._charged += cost
         if self._charged < PACE:
@@ -157,17 +157,17 @@ class Turn:
             self._hand_back()
 
     def looked_us(self) -> int:
-        """Look at the clock: `now_us`."""
+        """Refresh and return `now_us`."""
         self.now_us = now_us = self._clock.monotonic_us()
         return now_us
 
     def rest(self) -> None:
-        """Give the loop its turn now, and begin a slice anew. Raises as `tick`."""
+        """Yield now, and begin a new slice. Raises as `tick`."""
         self._turns.queue(self._resume, self._user, hurries=self.hurries)
         self._hand_back()
 
     def wait(self, awaitable: Awaitable[Awaited]) -> Awaited:
-        """What an awaitable of the loop brings; others run meanwhile."""
+        """Return the result of an awaitable of the loop; yield until it is done."""
         awaited = asyncio.ensure_future(awaitable, loop=self._turns.loop)
         if not awaited.done():
             awaited.add_done_callback(self._awaited)
@@ -175,11 +175,11 @@ class Turn:
         return awaited.result()
 
     def park(self, until_us: int | None = None) -> None:
-        """Wait without working, until somebody calls `wake` or the monotonic clock says so. It may
-        end earlier.
+        """Wait without working, until `wake` is called or the monotonic time is reached. It may end
+        earlier.
 
         :raises StatementTimeout: a deadline has passed
-        :raises Cancelled: somebody called `cancel`
+        :raises Cancelled: `cancel` was called
         """
         if self._ended_by is not None:
             raise self._ended_by
@@ -197,11 +197,11 @@ class Turn:
 
     def _awaited(self, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            done.exception()  # seen, also when the work was ended meanwhile and won't look
+            done.exception()  # retrieved, or asyncio would log it if the work was ended meanwhile
         self._turns.queue(self._resume, self._user)
 
     def push_deadline(self, after_us: int) -> None:
-        """Let `tick` raise once so many microseconds have passed, or an outer deadline has."""
+        """Add a deadline, after which `tick` raises. An earlier outer deadline counts too."""
         ends = self._clock.monotonic_us() + after_us
         if self._deadlines_us:
             ends = min(ends, self._deadlines_us[-1])
@@ -209,11 +209,11 @@ class Turn:
 
     @property
     def ends_us(self) -> int | None:
-        """When `tick` raises for want of time, on the monotonic clock; None: never."""
+        """Monotonic time after which `tick` raises StatementTimeout; None: never."""
         return self._deadlines_us[-1] if self._deadlines_us else None
 
     def pop_deadline(self) -> None:
-        """Drop the innermost deadline."""
+        """Remove the innermost deadline."""
         self._deadlines_us = self._deadlines_us[:-1]
 
     def _hand_back(self) -> None:
@@ -237,11 +237,11 @@ class Turn:
         self._loop_side = getcurrent()
 
     def run(self) -> None:
-        """Do the work, inside the greenlet: called by that alone."""
+        """Do the work. Called by the fiber's greenlet only."""
         outer = CHARGES.set(self.tick)
         try:
             if self._ended_by is not None:
-                raise self._ended_by  # while it stood in line
+                raise self._ended_by  # cancelled while it was queued
             self._work()
         except Exception as error:
             if isinstance(error, Refusal):
@@ -252,19 +252,19 @@ class Turn:
             self.ended = True
             if self._outcome is not None:
                 self._settle(self._outcome)
-            # The work's owner holds this turn: without the ways back it is freed at once, and not
-            # only when the collector comes by.
+            # The work's owner references this fiber: without these back references both are freed
+            # at once, and not only when the garbage collector runs.
             self._paused = self._work = _nothing
 
 
 def _nothing() -> None:
-    """What a turn does, and how it pauses, once it has ended."""
+    """Replaces the work and the pause callback of an ended fiber."""
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """Let go of the frames that a refusal came through. They hold the run, which holds its outcome,
-    which holds the refusal: a transaction of 64 MiB that was refused would stay until the collector
-    comes by, and that is seldom."""
+    """Release the frames of a refusal's traceback. They hold the run, which holds its outcome,
+    which holds the refusal: a refused transaction of 64 MiB would stay until the garbage collector
+    runs, which is seldom."""
     while error is not None:
         error.__traceback__ = None
         error = error.__context__

@@ -1,4 +1,4 @@
-"""Statements on users. Secrets come in as text and leave as argon2id hashes only."""
+"""Statements on users. Passwords come in as text and are stored as argon2id hashes only."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from storage.users import User, check_role
 
 @handles(tree.DefineUser, "none", writes=True, needs=[OnNoun(OWN, "space")], audited=True)
 def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    """Define a user.
+
+    :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
+        OVERWRITE; or the caller does not own that user
+    """
     check_role(statement.role)
     is_taken = users.is_taken(run.transaction, statement.name)
     if is_taken:
-        # Names are of the whole store: of somebody else's users, that they are taken is all that
-        # is told, whatever is asked for.
+        # Names are unique in the whole store. For a user of another owner nothing is disclosed but
+        # that the name is taken, whatever the clause.
         owns = run.rights.owns_user(run.transaction, run.caller, statement.name)
         if statement.exists is tree.Exists.REFUSE or not owns:
             raise AlreadyExists(f"user {statement.name} exists", kind="user", name=statement.name)
@@ -51,7 +55,7 @@ def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Valu
 def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
     """Change a user's password or role; its sessions end.
 
-    :raises LastOwner: it is the last store-wide owner and would be one no longer
+    :raises LastOwner: it is the last store-wide owner, and would no longer be one
     """
     if statement.role is not None:
         check_role(statement.role)
@@ -64,7 +68,7 @@ def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
 
 @handles(tree.DropUser, "none", writes=True, needs=[Need(OWN, Kind.USER, ("name",))], audited=True)
 def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
-    """Remove a user with its grants; its sessions end.
+    """Drop a user with its grants; its sessions end.
 
     :raises LastOwner: it is the last store-wide owner
     """
@@ -76,14 +80,14 @@ def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
 
 @informs("USERS", needs=[])
 def info_for_users(run: Execution, statement: tree.Info) -> Value:
-    """Every user that the caller owns. :raises NotAllowed: it is no owner"""
+    """Return every user that the caller owns. :raises NotAllowed: it is no owner"""
     every = run.rights.users(run.transaction, run.caller, run.tick)
     return [_described(user) for user in paced(every, run.tick)]
 
 
 @informs("USER", needs=[Need(NOTHING, Kind.USER, (0,))])
 def info_for_user(run: Execution, statement: tree.Info, user: User) -> Value:
-    """One user. A user may always see itself."""
+    """Describe a user. A user may always see itself."""
     return _described(user)
 
 
@@ -104,7 +108,7 @@ def _passhash(run: Execution, statement: tree.DefineUser) -> str:
 
 
 def _hashed(run: Execution, statement: tree.DefineUser | tree.AlterUser) -> str:
-    """The hash of the password that is written or bound. :raises TypeRefused: it is no string"""
+    """Return the hash of the given password. :raises TypeRefused: it is no string"""
     password: Value = statement.password
     if statement.bound is not None:
         password = parameter(run, statement.bound)
@@ -115,6 +119,6 @@ def _hashed(run: Execution, statement: tree.DefineUser | tree.AlterUser) -> str:
 
 
 def end_sessions(run: Execution, name: str) -> None:
-    """Once it is committed, end what was let in as a user."""
+    """End a user's sessions and their requests after the commit, this request excepted."""
     own = run.request.request
     run.afterwards.append(lambda: run.services.sessions.end_all(name, sparing=own))

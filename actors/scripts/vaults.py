@@ -1,8 +1,8 @@
 """Statements on vaults.
 
-WRITE and ERASE take part in transactions, with their entries. REVEAL and LIST are recorded in a
-commit of their own, which is on the disk before anything is opened: so they stand in no
-transaction, whose end could take the entry back.
+WRITE and ERASE take part in transactions, with their audit entries. REVEAL and LIST are recorded in
+a commit of their own, which is durable before anything is decrypted. So they stand in no
+transaction: a rollback would remove the entry.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ from storage.vaults import Vault
 def _act(
     run: Execution, action: str, vault: Vault, id: Value = None, reason: str | None = None
 ) -> Act:
-    """What a statement does. :param id: as it was given: what is no id is no part of an entry"""
+    """Return the audit description of a statement.
+
+    :param id: as given; an invalid id is left out of the entry
+    """
     named = id if isinstance(id, str) and len(id) <= limits.VAULT_ID_BYTES else None
     why = reason or run.request.reason
     return Act(action, run.caller, vault, named, None, why, run.request.request)
@@ -49,7 +52,7 @@ def _act(
 
 @contextmanager
 def _told(run: Execution, act: Act) -> Iterator[None]:
-    """Let the trail keep what is refused inside."""
+    """Record a refusal raised inside in the audit trail."""
     try:
         yield
     except Refusal as refusal:
@@ -58,18 +61,20 @@ def _told(run: Execution, act: Act) -> Iterator[None]:
 
 
 def _keep(run: Execution, act: Act, refusal: Refusal) -> None:
-    """Let the trail keep what was refused."""
-    if not refusal.retry:  # else it comes again, or nothing can be kept
+    """Record a refusal in the audit trail."""
+    if not refusal.retry:  # else the request is retried, or the trail accepts no entry
         run.services.vaults.trail.refused(act, refusal)
 
 
-# --- what is declared -----------------------------------------------------------------------------
+# --- declarations ---------------------------------------------------------------------------------
 
 
 @handles(tree.DefineVault, "none", writes=True, needs=[Need(OWN, Kind.DATABASE)], audited=True)
 def define_vault(run: Execution, statement: tree.DefineVault, database: Database) -> Value:
-    """:raises AlreadyExists: the name is taken and the statement does not say what then
-    :raises BadRequest: of the passphrase, of the versions
+    """Define a vault.
+
+    :raises AlreadyExists: the name is taken without IF NOT EXISTS
+    :raises BadRequest: of the passphrase, or of the versions
     """
     tx, service = run.transaction, run.services.vaults
     if vault_exists(run, database, statement):
@@ -99,7 +104,7 @@ def define_vault(run: Execution, statement: tree.DefineVault, database: Database
 
 
 def vault_exists(run: Execution, database: Database, statement: tree.DefineVault) -> bool:
-    """Whether there is one of that name, and the statement goes past it. :raises AlreadyExists:"""
+    """True if a vault of that name exists and the statement skips it. :raises AlreadyExists:"""
     try:
         run.vault(statement.name, NOTHING)
     except Unknown:
@@ -120,7 +125,7 @@ def vault_exists(run: Execution, database: Database, statement: tree.DefineVault
 def alter_vault(
     run: Execution, statement: tree.AlterVault, _database: Database, vault: Vault
 ) -> Value:
-    """How many versions are kept, or the comment."""
+    """Change the number of versions kept, or the comment."""
     tx = run.transaction
     vaults.alter(tx, vault, versions=statement.versions, comment=statement.comment)
     run.services.vaults.trail.add(tx, _act(run, "alter", vault))
@@ -137,7 +142,7 @@ def alter_vault(
 def drop_vault(
     run: Execution, statement: tree.DropVault, _database: Database, vault: Vault
 ) -> Value:
-    """The vault and all that is in it; its trail stays."""
+    """Drop a vault with its records; its audit trail stays."""
     run.reason = statement.reason
     _goes(run, vault, statement.reason)
     vaults.drop(run.transaction, vault)
@@ -145,7 +150,7 @@ def drop_vault(
 
 
 def drop_vaults(run: Execution, database: Database, reason: str | None) -> None:
-    """Record that the vaults of a database go with it."""
+    """Record that the vaults of a database are dropped with it."""
     for vault in vaults.each(run.transaction, database, run.tick):
         _goes(run, vault, reason)
 
@@ -164,7 +169,7 @@ def _goes(run: Execution, vault: Vault, reason: str | None) -> None:
     audited=True,
 )
 def rotate_vault(run: Execution, statement: tree.RotateVault, vault: Vault) -> Value:
-    """A new key; values are sealed again behind the answer."""
+    """Add a new key version; values are re-encrypted in the background after the answer."""
     run.reason = statement.reason
     service = run.services.vaults
     act = _act(run, "rotate", vault, reason=statement.reason)
@@ -179,7 +184,7 @@ def rotate_vault(run: Execution, statement: tree.RotateVault, vault: Vault) -> V
 
 @handles(tree.WriteSecret, "value", writes=True, needs=[Need(WRITE, Kind.VAULT, ("vault",))])
 def write_secret(run: Execution, statement: tree.WriteSecret, vault: Vault) -> Value:
-    """:raises Sealed, TypeRefused, TooLarge:"""
+    """Write a secret. :raises Sealed, TypeRefused, TooLarge:"""
     run.reason = statement.reason or run.reason
     id = run.evaluate(statement.id)
     act = _act(run, "write", vault, id, statement.reason)
@@ -197,7 +202,7 @@ def write_secret(run: Execution, statement: tree.WriteSecret, vault: Vault) -> V
 
 @handles(tree.EraseSecret, "value", writes=True, needs=[Need(WRITE, Kind.VAULT, ("vault",))])
 def erase_secret(run: Execution, statement: tree.EraseSecret, vault: Vault) -> Value:
-    """All versions of a record."""
+    """Erase all versions of a record."""
     run.reason = statement.reason or run.reason
     id = run.evaluate(statement.id)
     act = _act(run, "erase", vault, id, statement.reason)
@@ -208,7 +213,9 @@ def erase_secret(run: Execution, statement: tree.EraseSecret, vault: Vault) -> V
 
 @handles(tree.RevealSecret, "value", writes=True, needs=[Need(READ, Kind.VAULT, ("vault",))])
 def reveal_secret(run: Execution, statement: tree.RevealSecret, vault: Vault) -> Value:
-    """:raises Sealed, Unknown, WrongKey:
+    """Return a decrypted secret, after its audit entry is durable.
+
+    :raises Sealed, Unknown, WrongKey:
     :raises BadRequest: it stands in a transaction, IF or FOR
     :raises AuditRefused: it can't be recorded
     """
@@ -227,7 +234,7 @@ def reveal_secret(run: Execution, statement: tree.RevealSecret, vault: Vault) ->
 
 @handles(tree.ListSecrets, "value", writes=True, needs=[Need(READ, Kind.VAULT, ("vault",))])
 def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> Value:
-    """Ids in the order of their bytes. :raises: as `reveal_secret`"""
+    """Return ids in the order of their bytes. Raises as `reveal_secret`."""
     prefix = _text(run, statement.prefix, "PREFIX")
     after = _text(run, statement.after, "AFTER")
     limit = whole_number(run, statement.limit, "LIMIT")
@@ -243,7 +250,7 @@ def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> V
     found: list[Value] = []
     names = (vault.database.namespace.name, vault.database.name)
     with run.reading_beside() as tx:
-        # It waited for its entry: rights, and what has that name, may be others by now.
+        # It waited for its audit entry: privileges, and the vault of that name, may have changed.
         if run.rights.vault(tx, run.caller, names, vault.name, READ).id != vault.id:
             raise Conflict(f"vault {vault.path} was declared anew in this moment")
         tx.pause()
@@ -264,9 +271,10 @@ def _check_alone(run: Execution, word: str) -> None:
 
 
 def _shown(run: Execution, act: Act, id: bytes | None = None, version: int | None = None) -> Asked:
-    """Wait until it is recorded that something is shown, and it is. :raises Refusal:
+    """Wait until the audit entry is durable and the secret is decrypted. :raises Refusal:
 
-    :param id: of what is opened, and its version, as `Look`
+    :param id: id of the secret; None: of a listing
+    :param version: its version, as in `Look`
     """
     _, text = run.at_statement() or (0, "")
     look = Look(act, text, run.place, id, version)
@@ -301,7 +309,7 @@ def _raw(text: str) -> bytes:
 
 @informs("VAULT", needs=[Need(INFO, Kind.VAULT, (0,))])
 def info_for_vault(run: Execution, statement: tree.Info, vault: Vault) -> Value:
-    """How it stands with a vault; nothing of what is in it."""
+    """Describe a vault, without its content."""
     tx, service = run.transaction, run.services.vaults
     state, row = service.state(vault), vaults.keys_row(tx, vault)
     removed = vaults.removed_at(tx, vault)
@@ -325,7 +333,7 @@ def info_for_vault(run: Execution, statement: tree.Info, vault: Vault) -> Value:
 
 
 def described_vaults(run: Execution, database: Database) -> list[Value]:
-    """What INFO shows of the vaults of a database, to whoever sees them."""
+    """Describe the vaults of a database that the caller may see."""
     tx, found = run.transaction, list[Value]()
     for vault in run.rights.vaults_in(tx, run.caller, database, run.tick):
         found.append(
@@ -348,8 +356,8 @@ def described_vaults(run: Execution, database: Database) -> list[Value]:
     needs=[Need(INFO, Kind.VAULT, ("vault",)), Need(OWN, Kind.STORE, (), When.UNNAMED)],
 )
 def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | None) -> Value:
-    """Entries of a trail, newest first, or whether all of it is sound. A transaction of its own
-    reads them, as `statements.py`.
+    """Return entries of an audit trail, newest first, or the result of its check. A transaction of
+    its own reads them, as in `statements.py`.
 
     :raises BadRequest: of BEFORE and LIMIT
     """

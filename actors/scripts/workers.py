@@ -1,4 +1,4 @@
-"""Where turns come from: the queue of those that wait for a slice, and the greenlets."""
+"""Scheduler: the queue of fibers that wait for a time slice, and the pool of greenlets."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ IDLE_WORKERS: Final = 256
 
 
 class Turns:
-    """The queue of work that waits for a slice on one loop, and greenlets to run it.
+    """Scheduler: queue of fibers that wait for a time slice on one loop, and greenlets to run them.
 
-    Slices go round by user: four hundred scripts of one user hold another's back by one slice each
-    time, and not by four hundred.
+    Slices go round robin by user: four hundred scripts of one user delay another's by one slice
+    each time, not by four hundred.
     """
 
     slice_us = limits.SLICE_US
-    """How long a slice is, but for work that says otherwise."""
+    """Default length of a slice (µs)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop
         self.clock = clock
         self._lines: dict[str, deque[Callable[[], None]]] = {}
-        """What waits, by user."""
+        """Waiting fibers, by user."""
         self._order: deque[str] = deque()
-        """Users with something that waits, in the order of their next slices."""
+        """Users with waiting fibers, in the order of their next slices."""
         self._hurried: deque[Callable[[], None]] = deque()
         self._hurried_last = False
-        """True if the last slice was of what hurries."""
+        """True if the last slice was of high priority."""
         self._waiting = 0
         self.idle: list[greenlet] = []
-        """Those that have nothing to do."""
+        """Idle greenlets."""
 
     def queue(self, resume: Callable[[], None], user: str, *, hurries: bool = False) -> None:
-        """Resume work when its turn comes.
+        """Queue a fiber for its next slice.
 
-        :param user: whose it is; empty: the node's own
-        :param hurries: every second slice is for what does, however much waits
+        :param user: user of the fiber; empty: the node
+        :param hurries: high priority: every other slice is for such fibers, however many others
+            wait
         """
         if hurries:
             self._hurried.append(resume)
@@ -60,17 +61,17 @@ class Turns:
             self.loop.call_soon(self._next)
 
     def waiting_of(self, user: str) -> int:
-        """Return how much work of a user waits for a slice."""
+        """Return the number of a user's fibers that wait for a slice."""
         line = self._lines.get(user)
         return 0 if line is None else len(line)
 
     def worker(self) -> greenlet:
-        """A greenlet that runs what it is switched to with, and then is idle again."""
+        """Return a greenlet that runs the function passed by a switch, and then is idle again."""
         assert getcurrent().parent is None, "a turn is made on the loop, and not in another turn"
         if self.idle:
             return self.idle.pop()
         worker = greenlet(partial(_serve, weakref.ref(self)))
-        worker.switch()  # up to its first wait: what a greenlet begins with it holds to its end
+        worker.switch()  # to its first wait: a greenlet references its first arguments to its end
         return worker
 
     def _next(self) -> None:
@@ -96,17 +97,18 @@ class Turns:
 
 
 def _serve(turns: weakref.ref[Turns]) -> None:
-    """What a worker does: run what it is switched to with, and be idle until the next.
+    """Body of a worker greenlet: run the function it is switched to with, then be idle until the
+    next.
 
-    The collector does not look into a greenlet's frames, so an idle one holds neither the turns
-    that hold it nor itself.
+    The garbage collector does not look into a greenlet's frames. So an idle one references neither
+    the scheduler that holds it nor itself.
     """
     loop_side = getcurrent().parent
     assert loop_side is not None
     while True:
         work = loop_side.switch()
         work()
-        del work  # an idle worker keeps nothing of its last script
+        del work  # an idle worker must not keep its last script alive
         owner = turns()
         if owner is None or len(owner.idle) >= IDLE_WORKERS:
             return

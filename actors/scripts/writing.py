@@ -1,9 +1,8 @@
 """CREATE, UPSERT, UPDATE, DELETE; INSERT is `inserting.py`.
 
-A statement reads the state as it was when it began, and never meets its own writes: every
-expression of it, those of WHERE, SET and RETURN and the subqueries in them, is evaluated before the
-first record is written. So each statement here computes what it will write, then what it answers,
-and writes last.
+A statement reads the state of its begin, and never its own writes (no Halloween problem). Every
+expression of it, those of WHERE, SET and RETURN and their subqueries, is evaluated before the first
+record is written. So each statement here computes its writes, then its answer, and writes last.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ NOTHING = tree.Return("NONE")
     needs=[OnRecords(WRITE), OnRecords(READ, When.ANSWERS)],
 )
 def create(statement: tree.Create) -> Work:
-    """One new record. :raises AlreadyExists: its id is taken"""
+    """Create a record. :raises AlreadyExists: its id is taken"""
     verbs, target = claims_of(statement).records, statement.target
     apply = _applied(statement.data)
     named = None if isinstance(target, tree.TableTarget) else one_record(target)
@@ -125,7 +124,7 @@ def _upsert(
     ],
 )
 def update(statement: tree.Update) -> Work:
-    """Change every record that the target names and WHERE lets through."""
+    """Change every record of the target that passes WHERE."""
     return partial(_update, statement, _Targets(statement))
 
 
@@ -178,7 +177,7 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
     ],
 )
 def delete(statement: tree.Delete) -> Work:
-    """Remove every record that the target names and WHERE lets through."""
+    """Delete every record of the target that passes WHERE."""
     return partial(_delete, statement, _Targets(statement))
 
 
@@ -203,7 +202,7 @@ def _delete(statement: tree.Delete, targets: _Targets, run: Execution) -> Value:
 def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Value:
     answer = Answer(run, statement.returning, NOTHING)
     found, told = targets.all(run), []
-    # What is not answered is not held: a table deleted whole may be larger than memory.
+    # Without RETURN no record is held: a table deleted whole may be larger than memory.
     if not answer.is_empty:
         found = list(found)
         for table, record in found:
@@ -222,7 +221,7 @@ def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Va
 
 
 class _Targets:
-    """The records that an UPDATE or DELETE writes."""
+    """Records that an UPDATE or DELETE writes."""
 
     def __init__(self, statement: tree.Update | tree.Delete) -> None:
         self._statement = statement
@@ -230,7 +229,7 @@ class _Targets:
         self._verbs = claims_of(statement).records
         target = statement.target
         self._named: Callable[[Any], Any] | None = None
-        """The expression that may name one record, where that is all that is asked."""
+        """Expression that may name one record, if the statement has no other condition."""
         if (
             statement.where is None
             and statement.limit is None
@@ -240,7 +239,7 @@ class _Targets:
             self._named = rowless(target.expression)
 
     def one(self, run: Execution) -> tuple[Table, RecordId] | None:
-        """The only one, where it is named as such; it may not be there."""
+        """Return the record, if the target is a single one; it may not exist."""
         if self._named is None:
             return None
         record = self._named(run)
@@ -251,7 +250,7 @@ class _Targets:
         return table, record
 
     def all(self, run: Execution) -> Iterable[tuple[Table, RecordId]]:
-        """All of them, each once. They are all found before the first is computed."""
+        """Return all records, each once. All are found before the first write is computed."""
         return _targets(run, self._statement, self._plan, self._verbs)
 
 
@@ -266,12 +265,12 @@ def _targets(
         if record.table not in tables:
             tables[record.table] = run.table(record.table, verbs)
     targets = _with_tables(tables, found)
-    # A table has each of its records once; what an expression names may stand there twice.
+    # A table has each of its records once; an expression may name one twice.
     if isinstance(statement.target, tree.ExpressionTarget):
         targets = _each_once(targets)
     else:
         name = statement.target.table
-        tables[name] = run.table(name, verbs)  # though it has no such record
+        tables[name] = run.table(name, verbs)  # READ is checked even if no record was found
     run.begin_count(tables.values())
     return targets
 
@@ -293,7 +292,7 @@ def _each_once(targets: Iterable[tuple[Table, RecordId]]) -> Iterator[tuple[Tabl
 
 
 def plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
-    """What finds the ids of the records to write."""
+    """Return the plan that finds the ids of the records to write."""
     return plan_select(
         tree.Select(
             value=True,
@@ -303,7 +302,7 @@ def plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
             sources=(statement.target,),
             where=statement.where,
             limit=statement.limit,
-            # What an expression names may stand there twice, and counts once.
+            # An expression may name a record twice; it counts once against LIMIT.
             distinct=statement.limit is not None
             and isinstance(statement.target, tree.ExpressionTarget),
         )
@@ -318,14 +317,14 @@ def put(
     stored: records.Stored | None,
     data: tree.Data,
 ) -> tuple[Row | None, Row]:
-    """Compute what becomes of a record, which may not exist yet, and have it written when the time
-    comes. Answers it before and after."""
+    """Compute the new fields of a record, which may not exist yet, and add it to the pending
+    writes. Return it before and after."""
     try:
         return _put(run, changes, table, record, stored, data)
     except Refusal as refusal:
         if run.may_read(table):
             raise of_record(refusal, record) from None
-        # How large it grew says how large it was.
+        # The new size would disclose the old one to a caller without READ.
         if isinstance(refusal, TooLarge):
             refusal = redacted(refusal, table.name, table.fields)
         raise refusal from None
@@ -365,7 +364,7 @@ def _put_one(
     data: tree.Data,
     answer: Answer,
 ) -> Value:
-    """Write one record, and answer it."""
+    """Write one record, and return the answer."""
     changes = Changes(run.transaction, table, skips_same=run.may_read(table))
     answer.add(*put(run, changes, table, record, stored, data))
     told = answer.value()
@@ -375,9 +374,9 @@ def _put_one(
 
 
 def storable(fields: Row, tick: Tick) -> Row:
-    """A record's fields as they are kept: checked, without its id and without what is NONE.
+    """Return a record's fields in stored form: checked, without its id and without NONE values.
 
-    :param tick: called now and then while a large record is gone through
+    :param tick: called now and then while a large record is processed
     :raises TypeRefused, NumberTooLarge, TooLarge: see `values.check`
     """
     check(fields, 0, tick)
@@ -387,17 +386,18 @@ def storable(fields: Row, tick: Tick) -> Row:
 
 
 def _apply(run: Execution, data: tree.Data, before: Row) -> Row:
-    """The fields that the data of a statement makes of a record; `before` is left as it is."""
+    """Return the fields that a statement's data makes of a record; `before` is left as it is."""
     return run.plan.made(data, plan_data)(before, run)
 
 
 def _applied(data: tree.Data | None) -> Write:
-    """The same of a record that is not there yet."""
+    """Return the function that does the same for a new record."""
     return (lambda before, env: {}) if data is None else plan_data(data)
 
 
 def address(run: Execution, table: Table, fields: Row, named: Any) -> RecordId:
-    """Where a new record goes: the statement's own id, that among its fields, or a new one."""
+    """Return the id of a new record: the statement's own, that among its fields, or a generated
+    one."""
     given = fields.get("id", NONE)
     if given is NONE:
         return RecordId(table.name, run.new_id() if named is None else named)
@@ -417,17 +417,17 @@ def _identity(table: Table, given: Any) -> Any:
 
 
 def default_return(run: Execution, table: Table) -> tree.Return:
-    """What is answered where RETURN is not said: nothing to whoever may not read."""
+    """Return the default of RETURN: no rows for a caller without READ."""
     return AFTER if run.may_read(table) else NOTHING
 
 
 ANSWERED: Final = 16
-"""Records in an answer after which it is weighed, by one of them, how much these hold."""
+"""Number of answered records between two estimates of their memory."""
 
 
 class Answer:
-    """What RETURN asks for of each record that a statement writes: taken in before the first of
-    them is written, so that its expressions see what the others of the statement see."""
+    """Rows of a statement's RETURN. Collected before the first record is written, so that its
+    expressions read the same state as those of the statement."""
 
     def __init__(self, run: Execution, returning: tree.Return | None, default: tree.Return) -> None:
         self._run = run
@@ -438,11 +438,11 @@ class Answer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """True if RETURN asks for no rows."""
         return self._kind == "NONE"
 
     def add(self, before: Row | None, after: Row | None) -> None:
-        """A record as it is and as it will be; None: it is not there.
+        """Add a record before and after its change; None: it does not exist.
 
         :raises TooLarge: the answer would hold more than a statement may
         """
@@ -463,7 +463,7 @@ class Answer:
         return NONE if row is None else row
 
     def value(self) -> list[Any]:
-        """The answer, a row for each record that was added."""
+        """Return the answer, a row for each record that was added."""
         if self._kind != "FIELDS":
             return self._rows
         plan: SelectPlan = self._run.plan.made(self._returning, _plan_returning)
