@@ -165,7 +165,7 @@ class FeedsActor(LoopActor):
         self._roles.check_answering(asked.caller)
 
     def _awaited(self, asked: OpenFeed) -> int:
-        """Return the sequence that the node has to show before the feed is judged."""
+        """Return the sequence that the node has to show before the feed is authorized."""
         after, start = asked.after or 0, asked.start or 0
         return start if start > after and self._may_come(asked, start) else after
 

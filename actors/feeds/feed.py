@@ -91,7 +91,7 @@ class Feed:
         place, (start, known) = self.place, self._begins
         return known if place == start else place
 
-    # --- end ----------------------------------------------------------------------------------------
+    # --- end --------------------------------------------------------------------------------------
 
     def end(self, why: Refusal) -> bool:
         """Report the reason to the reader, and deliver nothing more. Return False if it was over

@@ -284,10 +284,12 @@ class Feeds:
         line, position = self._lines.get(feed.view.wanted), self.place_of(feed.view).sequence
         if feed.position < position:
             return False
+        # The log is ahead of the hub, or the hub is in the midst of a commit: wait for its end.
         if feed.position > self.position or (self._passing and position == self.position):
             self._joining.append(turn)
             turn.park()
             return False
+        # Likewise for the view's pipeline.
         if line is not None and (line.passing or feed.position > position):
             line.join(turn)
             return False

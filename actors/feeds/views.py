@@ -190,7 +190,7 @@ class View:
         """Return a record's change as a reader of the filtered table sees it; None: no change."""
         fields, existed = change.fields, bool(change.previous)
         if self.condition is not None:
-            # An unknown before image counts as passed. A reader without the record gets one delete
+            # An unknown before image counts as passed. A reader without the record gets one change
             # too many; otherwise a reader with it would keep a record that has gone.
             existed = before is PRUNED or (
                 before is not None and self._passes(change, before, tick)

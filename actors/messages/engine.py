@@ -13,8 +13,8 @@ run as they come:
   values) runs as its equivalent script, scheduled fairly among all others.
 
 A TAKE that waits stands in the same lines as those of scripts (`actors/topics/waiting.py`). Waits
-woken by a commit are run in the same iteration, and one that has taken lets the next look in the
-same transaction: a batch of messages for thirty workers is two commits.
+woken by a commit are run in the same iteration. One that has taken lets the next look in the same
+transaction: a batch of messages for thirty workers is two commits.
 
 Credentials and privileges are checked at each operation's own run, like those of the statement.
 """
@@ -204,6 +204,7 @@ class MessageEngine:
             return
         (alone,) = done
         alone.performed = None
+        # Only a lone operation is held back: of several, the others may not be blocked.
         if tx.barred and type(refused) is Conflict:
             self._hold_back(alone)
         else:

@@ -94,6 +94,7 @@ class LoopActor(Actor):
         waiting = inbox.waiting
         now_us = self._monotonic_us
         until_us = now_us() + limits.SLICE_US
+        # Messages sent by these handlers wait for the next slice, or the loop would starve.
         for _ in range(min(len(waiting), limits.MAILBOX_SLICE)):
             self.receive(waiting.popleft())
             if self.actor_stopped.is_set():

@@ -22,9 +22,9 @@ class Urgent:
     A loop that always finds work releases the GIL only for the moment of its select call, and takes
     it back before a waiting thread has even woken. The interpreter's switch interval does not help
     then: the waiter starts its wait again at each such moment. A commit could take 300 ms that way
-    (measured: 3 commits/s beside a loop busy in steps of 50 µs). So, once a batch has been under
-    way for longer than the disk needs, the loop stands still now and then until the batch is done,
-    at most GIVE_WAY_SECONDS each time.
+    (measured: 3 commits/s beside a loop busy in steps of 50 µs). So the loop pauses now and then
+    once a batch has been under way for longer than the disk needs, until it is done. Each pause is
+    at most GIVE_WAY_SECONDS.
     """
 
     __slots__ = ("_done", "_next_us", "_quickest_us", "_times", "since_us")

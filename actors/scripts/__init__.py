@@ -1,6 +1,13 @@
 """Script execution: many scripts at once on one event loop, each a fiber (greenlet).
 
-`actor.py` answers requests · `transactions.py` runs one script · `execution.py` is the context of
-its statements · `turns.py` and `workers.py` schedule the fibers · `plans.py` caches compiled texts
-· `answers.py` answers once a script has ended · the other files are the statements, by subject.
+| file | contents |
+|---|---|
+| `actor.py` | answers requests |
+| `transactions.py` | one run of a script, divided into transactions |
+| `execution.py` | context of a script's statements |
+| `turns.py`, `workers.py` | fibers and their scheduler |
+| `attempts.py` | conflict retries, priority locks |
+| `plans.py` | cache of compiled texts |
+| `answers.py` | answers of ended scripts |
+| others | the statements, by subject |
 """

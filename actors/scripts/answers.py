@@ -137,7 +137,7 @@ class AwaitedAnswer(Waiter):
         self._refusal = refusal
         self._make = make
         self.promised = promised
-        """The answer."""
+        """Future of the answer."""
         self._since_us = services.clock.monotonic_us()
         self._late = LateDeadlines(services.topics, execution.handed_out, self._since_us)
 

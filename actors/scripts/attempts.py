@@ -82,6 +82,7 @@ class Attempts:
         if self.barrier:
             self._turn.slice_us, self._turn.hurries = limits.SLICE_US, True
         else:
+            # Longer slices: a transaction that fits into one slice can't conflict.
             self._turn.slice_us = min(limits.SLICE_US << self._lost, limits.RETRY_SLICE_US)
             self._turn.hurries = False
         self._turn.rest()

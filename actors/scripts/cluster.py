@@ -111,7 +111,7 @@ def _leads(names: tuple[str, ...]) -> BadRequest | NotImplementedHere:
     audited=True,
 )
 def drop_replica(run: Execution, statement: tree.DropReplica, replica: Replica) -> Value:
-    """Remove a row, and its join token with it.
+    """Drop a row with its join token.
 
     :raises BadRequest, NotEnoughReplicas: as `_let_go`
     """

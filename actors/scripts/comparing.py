@@ -1,4 +1,4 @@
-"""Comparisons that can't hold of any record of a table are refused before the first is read."""
+"""Type check of WHERE: refuses comparisons that are false for every record, before any is read."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _refused(
 def _hint(
     one: Comparison, kind: tree.FieldType, mine: frozenset[int], theirs: frozenset[int]
 ) -> str:
-    """Return how a value of the field's type is written, where a string or a number stood."""
+    """Return a hint on the literal of the field's type, for a query with a string or a number."""
     if one.operator == "CONTAINS" and not mine:
         return "CONTAINS looks into an array, a string or an object"
     met = {_WORDS.get(found, "") for found in theirs}

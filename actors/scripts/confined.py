@@ -60,7 +60,7 @@ class Confined:
         raise TypeRefused(f"a SELECT is not run {self._where}: define it anew")
 
     def record(self, record: RecordId) -> dict[str, Any] | None:
-        """:raises TypeRefused: always"""
+        """Refuse to follow a record link. :raises TypeRefused: always"""
         link = format_record(record)
         raise TypeRefused(f"the record link {link} is not followed {self._where}")
 

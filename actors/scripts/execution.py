@@ -556,8 +556,8 @@ class Execution:
     def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
         """Return the packed fields of a record of the current database.
 
-        :param verbs: privileges required on its table; without READ only the record's existence may
-            be used
+        :param verbs: privileges required on its table; without READ the caller may learn nothing
+            but the record's id
         :raises Unknown, NotAllowed:
         """
         return records.read(self.transaction, self.table(record.table, verbs), record.id)

@@ -1,6 +1,6 @@
 """Registry of statement handlers, with the privileges that each requires.
 
-A statement is run by a function of the execution and its node (`@handles`), or is *compiled*: a
+A statement is run by a function of the execution and its node (`@handles`), or is *compiled*. A
 function decorated with `@compiles` is called once for a node, and returns the function that runs it
 each time. The second is for statements on records, which come by the thousand with the same text.
 

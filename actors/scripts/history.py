@@ -257,6 +257,7 @@ class _Reading:
             if (found.held > limits.HISTORY_BYTES or self._spent) and len(changes) > 1:
                 break
         found.shown = len(changes)
+        # The last change is held back: without the one before it, its changed fields are unknown.
         if len(changes) > most or at >= self._reads.begins:
             # One more change is known, but the one before it may not be.
             found.shown = min(len(changes) - 1, most)

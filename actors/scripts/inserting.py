@@ -156,8 +156,8 @@ class _Insertion:
         return of_row(refusal, self._row) if self._several else refusal
 
     def _take(self, row: Any) -> bool:
-        """Handle one row. Return True to go on: a refused row ends the INSERT, unless an earlier
-        one is refused at the write."""
+        """Handle one row. Return False after a refused row, which ends the INSERT at the write.
+        With IGNORE later rows follow: an earlier row may be in its way, so that it is skipped."""
         run, table = self._run, self._table
         run.tick()
         if type(row) is not dict:

@@ -141,6 +141,7 @@ class Moments:
             self._timer = None
         now_us, next_us = self._now_us(), None
         for kept in list(self._kept.values()):
+            # A snapshot in use has no idle time, only its latest end.
             due_us = kept.ends_us if kept.readers else kept.lapses_us
             if due_us <= now_us:
                 self._end(kept)

@@ -64,8 +64,8 @@ class Step:
         # FROM ONLY returns one value: as "rows" a client would show it as a table.
         self.kind = "value" if getattr(statement, "only", False) else handler.kind
         self.about_node = _is_about_node(statement)
-        """True if a node that answers no client runs it too: without roles, so that it can be given
-        one; or ignorant of the commit index, so that an owner can help."""
+        """True if a node that answers no client runs it too. Such a node has no roles, and can be
+        given one; or it does not know the commit index, and an owner can help."""
         self.writes = handler.writes
         self.audited = handler.audited
         self.claims = claims_of(statement).things

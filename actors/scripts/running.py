@@ -108,7 +108,7 @@ class Behind(Protocol):
         """Time of arrival, on the monotonic clock."""
 
     def is_of(self, user: str, session: str | None) -> bool:
-        """True if they are of a user's session; None: if it brought the password itself."""
+        """True if they are of a user's session; None: of requests with the password."""
 
     def end(self, why: Refusal) -> bool:
         """Answer with a refusal. Return False if it is answered already."""
@@ -228,8 +228,9 @@ class Running:
     ) -> None:
         """End requests whose credential has ended, at their next slice.
 
-        If the credential has expired, running scripts go on, with two exceptions: those that wait,
-        since later messages are not for them, and those with a priority lock, which block others.
+        If the credential has expired, running scripts go on, with two exceptions. Those that wait
+        end, since later messages are not for them; so do those with a priority lock, which block
+        others.
 
         :param session: as in `Caller.session`; None: the password that comes with each request
         :param cut: True if the credential was ended on purpose: every request ends

@@ -117,7 +117,7 @@ class Answered:
         self._tick = tick
         self._known: dict[int, tuple[tree.Select, Value]] = {}
         self.size = 0
-        """Bytes that it holds, about."""
+        """Bytes held, about."""
 
     def get(self, select: tree.Select) -> tuple[tree.Select, Value] | None:
         """Return a subquery with its cached result, if any."""

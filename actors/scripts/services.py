@@ -142,8 +142,7 @@ class Cluster(Protocol):
     def take_out(
         self, nodes: Collection[str], is_over: Callable[[], bool]
     ) -> asyncio.Future[None] | None:
-        """Remove nodes from the in-sync replicas, so that no release waits for them. None: they are
-        out already.
+        """Remove nodes from the in-sync replicas: no release waits for them then. None: none does.
 
         :param is_over: True if the requesting statement has ended
         :raises BadRequest, NotEnoughReplicas, NotWritable:

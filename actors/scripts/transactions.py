@@ -1,6 +1,8 @@
 """Run of a script: each statement is a transaction of its own, or part of its BEGIN … COMMIT.
 
-All of it runs synchronously inside the script's fiber; see `turns.py`.
+Optimistic concurrency control: the commit validates the read set of a transaction that has paused.
+After a conflict the transaction runs again (`attempts.py`). All of it runs synchronously inside the
+script's fiber; see `turns.py`.
 """
 
 from __future__ import annotations
@@ -619,6 +621,7 @@ class ScriptRun(Execution):
 
     def _commit(self, first: int, end: int) -> None:
         transaction = self.transaction
+        # Validate and encode in steps with yields, since the commit below holds the loop.
         if transaction.size > LARGE_BYTES or (transaction.size and transaction.paused):
             for _ in self.services.committer.prepare(transaction):
                 self.tick()

@@ -219,7 +219,7 @@ class Turn:
     def _hand_back(self) -> None:
         self._paused()
         self.slices += 1
-        self._loop_side.switch()
+        self._loop_side.switch()  # returns when the loop resumes this fiber
         if self._ended_by is not None:
             raise self._ended_by
         if self._deadlines_us and self._clock.monotonic_us() >= self._deadlines_us[-1]:

@@ -75,12 +75,14 @@ class Turns:
         return worker
 
     def _next(self) -> None:
+        # One slice in each iteration of the loop: sockets and mailboxes get their turn in between.
         self._waiting -= 1
         if self._waiting:
             self.loop.call_soon(self._next)
         self._pop()()
 
     def _pop(self) -> Callable[[], None]:
+        # High priority gets every other slice, and all of them while no other fiber waits.
         hurries = self._hurried_last = bool(
             self._hurried and not (self._hurried_last and self._order)
         )

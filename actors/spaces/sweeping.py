@@ -2,8 +2,8 @@
 
 A sweep removes a bounded slice of expired keys in a commit of its own, waits until that is durable,
 and pauses as long as it took. Keys have no timers: a space has one, for its earliest expiry. A
-space without expiries has no actor. Its actor starts with the first key that expires, and ends with
-the last one, with its space, or with the lead: another leader may give an id to another space
+space without expiries has no actor. Its actor starts with the first key that expires. It ends with
+the last such key, with its space, or with the lead: another leader may give an id to another space
 (`storage/ids.py`).
 """
 

@@ -241,6 +241,7 @@ class Work(Waiter):
             try:
                 ticket = self._committer.commit(tx, by, statements(self.space.name, wrote))
             except Refusal as refusal:
+                # Without an earlier commit the whole request fails, and may be held back.
                 self.barred = tx.barred
                 if not self._commits:
                     raise

@@ -49,7 +49,7 @@ SECOND_US: Final = 1_000_000
 PAUSE_US: Final = SECOND_US
 """Pause before refused work is retried. It doubles each time, …"""
 PAUSE_MOST_US: Final = 32 * SECOND_US
-"""… up to this."""
+"""… up to this (µs)."""
 UNWRITABLE_US: Final = 60 * SECOND_US
 """Interval at which a node that takes no writes checks again."""
 UNREADABLE_US: Final = int(REST_SECONDS * SECOND_US)

@@ -312,6 +312,7 @@ class Topics:
         self._disarm()
         now_us = self.committer.ledger.log_time()
         begun = 0
+        # The rest starts in later iterations: `_arm` below sets the timer to now.
         while self._agenda and self._agenda[0][0] <= now_us and begun < BEGUN_AT_ONCE:
             at_us, id = heappop(self._agenda)
             schedule = self.schedules.get(id)

@@ -48,7 +48,7 @@ class Queue(Protocol):
         """Count one more that may come to stand in it."""
 
     def join(self, wait: Wait, overtaken: bool) -> None:
-        """Stand in it. :param overtaken: as in `Wait.join`"""
+        """Stand in the queue. :param overtaken: as in `Wait.join`"""
 
     def leave(self, wait: Wait) -> None:
         """Leave it, once; also for a wait that never stood in it."""
@@ -198,6 +198,7 @@ class Readers:
         self.last = last
         self._waiting: dict[Wait, None] = {}
         self._named = named
+        # A heap by wanted position. Entries of waits that have left are removed lazily.
         self._by_position: list[tuple[int, int, Wait]] = []
         self._joined = 0
         self._here = 0
