@@ -35,8 +35,7 @@ class Opened(NamedTuple):
     seq: int
     """Sequence of the newest commit that the node shows."""
     start: int
-    """Sequence after which the feed begins; 0: the reader knows nothing yet, and the log holds all.
-    """
+    """Sequence after which the feed begins; 0: the reader knows nothing, the log holds all."""
     start_epoch: int
     """Epoch of `start`; 0 for 0."""
     begins: int

@@ -78,8 +78,7 @@ class View:
         self._parts: tuple[int, Parts] = (0, [])
         """Parts of the long commit delivered last …"""
         self._written: tuple[tuple[int, int], bytes] = ((0, 0), b"")
-        """… and its part encoded last: feeds that go through the commit together each ask for it.
-        """
+        """… and its part encoded last: feeds in the same commit each ask for it."""
 
     @property
     def looks_back(self) -> bool:

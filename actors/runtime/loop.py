@@ -17,8 +17,7 @@ from protocol.doors import Clock
 from protocol.errors import Refusal, UnknownOutcome
 
 REST_SECONDS: Final = 60.0
-"""Time that an actor leaves its background work alone after it met an unreadable part of the state.
-"""
+"""Pause of an actor's background work after it met an unreadable part of the state."""
 
 
 class Slices:

@@ -112,8 +112,7 @@ class Execution:
     # statement does.
 
     holds: tuple[Callable[[], None], ...] = ()
-    """Checks at the transaction's commit: each raises `Conflict` if its condition no longer holds.
-    """
+    """Checks at the commit: each raises `Conflict` if its condition no longer holds."""
     moment: KeptMoment | None = None
     """Pinned snapshot that it reads in; None: each of its transactions reads the newest state at
     its begin."""

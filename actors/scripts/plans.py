@@ -38,8 +38,7 @@ KEPT_PLANS: Final = 512
 KEPT_BYTES: Final = 32 * limits.MIB
 """Limit of all cached plans together, about. A text of a few KiB may make a plan of megabytes."""
 LARGE_PART: Final = 16
-"""Divisor of KEPT_BYTES for the largest plan to cache: a larger one would evict hundreds of others.
-"""
+"""Divisor of KEPT_BYTES for the largest plan: a larger one would evict hundreds."""
 KEPT_TEXT_CHARACTERS: Final = 16 * limits.KIB
 """Longest text whose plan is cached. Longer texts contain their data and hardly come twice."""
 NODE_BYTES: Final = 720

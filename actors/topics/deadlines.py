@@ -45,7 +45,8 @@ class LateDeadlines:
         """Restart deadlines of which the disk has used up half or more. Return the ticket of that
         commit, which the answer waits for too.
 
-        None if no deadline needs it; or after TIMES restarts, when the answer is sent as it is.
+        None if no deadline needs it, the commit is refused, or after TIMES restarts: the answer is
+        sent as it is.
         """
         waited_us, self._since_us = now_us - self._since_us, now_us
         late = [each for each in self._handed_out if each.group.deadline_us <= 2 * waited_us]

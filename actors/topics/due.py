@@ -86,8 +86,7 @@ class TopicSchedule:
     gone: bool = False
     """True if the topic was dropped while the actor worked."""
     void: bool = False
-    """True once the topic was dropped, or this node lost the lead: reports of the actor are void.
-    """
+    """True once the topic was dropped or the lead lost: the actor's reports are void."""
 
 
 class TopicActor(LoopActor):
