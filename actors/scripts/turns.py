@@ -193,12 +193,12 @@ class Turn:
 
     def _unpark(self) -> None:
         self._parked = None
-        self._turns.queue(self._resume, self._user)
+        self._turns.queue(self._resume, self._user, hurries=self.hurries)
 
     def _awaited(self, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             done.exception()  # retrieved, or asyncio would log it if the work was ended meanwhile
-        self._turns.queue(self._resume, self._user)
+        self._turns.queue(self._resume, self._user, hurries=self.hurries)
 
     def push_deadline(self, after_us: int) -> None:
         """Add a deadline, after which `tick` raises. An earlier outer deadline counts too."""
