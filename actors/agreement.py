@@ -1,20 +1,23 @@
-"""The door to what a cluster agrees on: etcd, by its JSON gateway. Nothing else knows of etcd.
+"""Etcd client: the consensus store of a cluster, reached through etcd's JSON gateway.
+
+No other module knows of etcd. `protocol.agreement.Agreement` is the interface that it implements:
 
 | here | in etcd |
 |---|---|
-| `lead` | a key below the store's, with its lease; the epoch is its create revision |
-| `insync` | a key below the store's; its revision is its mod revision |
+| `lead` | a key below the store's, with its lease; the leader epoch is its create revision |
+| `insync` | the in-sync replicas: a key below the store's; its revision is its mod revision |
 | `lineage` | a key below the store's: an epoch in figures |
-| `released` | a key below the store's, behind those that are watched |
-| a condition | one transaction, which reads all keys behind what it writes |
-| who names the agreement | `cluster_id` of every answer's header |
+| `released` | a key below the store's, after the range that is watched |
+| a condition | one transaction, which reads all keys after its writes |
+| identity of the agreement | `cluster_id` in the header of every response |
 
-Numbers travel as strings and keys in base64; what is 0 or false is left out of an answer. Refusals
-end in trailers, which Tornado's client takes for a broken answer: so each request is made here, on
-a connection of its own, and read by llhttp, as those that come to the node are.
+In the JSON, numbers travel as strings and keys in base64; a field that is 0 or false is omitted.
+Refusals end in trailers, which Tornado's client takes for a broken response. So each request has a
+connection of its own and is parsed by llhttp, as the node's own HTTP requests are.
 
-What an endpoint can't have got is asked of the next. What it may have got and not answered is asked
-of another only if doing it twice does no harm; the rest ends as `NotAnswered`, with `perhaps`.
+A request that an endpoint cannot have received goes to the next endpoint. One that it may have
+received, without answering, goes to another only if it is idempotent. Any other fails with
+`NotAnswered`, with `perhaps` set.
 """
 
 from __future__ import annotations
@@ -46,12 +49,12 @@ from protocol.agreement import (
 T = TypeVar("T")
 
 ANSWER_BYTES: Final = limits.MIB
-"""What is agreed is short: a longer answer comes from somebody else."""
+"""Limit of a response. Agreed values are short: a longer response does not come from etcd."""
 GROWN_AT_ONCE: Final = 4
-"""Requests that are under way together, of those that only count."""
+"""Concurrent writes of `grow`, which only raise the revision."""
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
-"""How long one endpoint may take, so that with the next there is an answer within most leases."""
+"""Timeout of one endpoint, short enough for the next one to answer within most leases."""
 NOT_IN_CLEAR: Final = (
     "goes over https alone, or to this machine: say https in VIA, or start with"
     " --etcd-login-in-clear"
@@ -60,36 +63,39 @@ _NOT_FOUND: Final = 5
 _UNAUTHENTICATED: Final = 16
 _TOKEN_ENDED: Final = (
     "invalid auth token",
-    "revision of auth store is old",  # users, roles or rights have changed since
-    "user name is empty",  # it asks for users since
+    "revision of auth store is old",  # users, roles or permissions have changed since
+    "user name is empty",  # authentication was enabled since
 )
-"""The codes of gRPC that mean something here, and what 3.4 says under another code."""
+"""Messages of etcd 3.4 that mean an ended token but come with another gRPC code. The constants
+above are the gRPC codes that this client distinguishes."""
 _NO_USERS: Final = "authentication is not enabled"
 
 
 class _Watch(NamedTuple):
-    """An answer that comes piece by piece."""
+    """Streaming response."""
 
     hear: Callable[[bytes], bool] | None
-    """Takes what came; True: that is enough."""
+    """Receives each chunk of the body. Return True to end the request."""
     seconds: float
 
 
 @dataclass(slots=True)
 class Access:
-    """How etcd lets this node in. It may be changed while the node runs: the next request goes by
-    what stands here then."""
+    """Credentials for etcd. They may change while the node runs; the next request uses them."""
 
     credential: tuple[str, str] | None = field(default=None, repr=False)
-    """A user of etcd and its password; None: it asks for none."""
+    """User and password of etcd; None: it requires none."""
     tls: ssl.SSLContext | None = None
-    """For endpoints that are https; None: those are trusted whom the system trusts."""
+    """TLS settings for https endpoints; None: the system's trusted certificates."""
     in_clear: bool = False
     """True if user and password may go over plain http to other machines."""
 
 
 class Etcd(Agreement):
-    """:param endpoints: `http://host:port` or `https://`, one at least; asked in turns"""
+    """Agreement kept in etcd.
+
+    :param endpoints: `http://host:port` or `https://`, at least one; tried in turn
+    """
 
     def __init__(self, endpoints: Sequence[str], store: str, access: Access | None = None) -> None:
         self._endpoints = [endpoint.rstrip("/") for endpoint in endpoints]
@@ -100,23 +106,20 @@ class Etcd(Agreement):
         self._insync = _key(store, "insync")
         self._lineage = _key(store, "lineage")
         self._released = _key(store, "released")
-        # Up to that one: what is told every second or so would wake everybody who waits for news.
+        # Without `released`, which changes every second or so: it would wake every watcher.
         self._watched = {"key": _key(store, ""), "range_end": self._released}
 
     async def look(self) -> Agreed:
-        """See the door."""
         return await self._ask(
             "/v3/kv/txn", {"success": self._all()}, etcd_answers.agreed, again=True
         )
 
     async def grant(self, seconds: int) -> int:
-        """See the door."""
-        # One that was granted unheard lapses by itself.
+        # If the response is lost, the lease expires by itself.
         asked = {"TTL": str(seconds)}
         return await self._ask("/v3/lease/grant", asked, etcd_answers.granted, again=True)
 
     async def renew(self, lease: int) -> int:
-        """See the door."""
         asked = {"ID": str(lease)}
         seconds = await self._ask("/v3/lease/keepalive", asked, etcd_answers.left, again=True)
         if seconds <= 0:
@@ -124,29 +127,24 @@ class Etcd(Agreement):
         return seconds
 
     async def revoke(self, lease: int) -> None:
-        """See the door."""
         with suppress(LeaseLapsed):
             await self._ask("/v3/lease/revoke", {"ID": str(lease)}, bool, again=True)
 
     async def found(self, members: frozenset[str]) -> Answered:
-        """See the door."""
         absent = {"key": self._insync, "target": "CREATE", "create_revision": "0"}
         return await self._write([absent], _put(self._insync, _written(0, members)))
 
     async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
-        """See the door."""
         vacant = {"key": self._lead, "target": "CREATE", "create_revision": "0"}
         conditions = [vacant, self._of_revision(insync)]
         return await self._write(conditions, {**_put(self._lead, node), "lease": str(lease)})
 
     async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
-        """See the door."""
         return await self._write(
             self._led(epoch, insync), _put(self._insync, _written(epoch, members))
         )
 
     async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
-        """See the door."""
         return await self._write(
             self._led(epoch, insync),
             _put(self._insync, _written(epoch, frozenset({node}))),
@@ -154,13 +152,11 @@ class Etcd(Agreement):
         )
 
     async def tell(self, epoch: int, released: Released) -> Answered:
-        """See the door."""
         value = json.dumps(released._asdict(), separators=(",", ":"))
         return await self._write([self._leads(epoch)], _put(self._released, value))
 
     async def grow(self, by: int) -> Agreed:
-        """See the door."""
-        await self.look()  # which signs in once, for all of them
+        await self.look()  # signs in, so that the concurrent writes do not each do so
         for begun in range(0, by, GROWN_AT_ONCE):
             writes = (
                 self._ask("/v3/kv/put", _put(_b64("/storenode/grown"), ""), bool, again=True)
@@ -170,8 +166,7 @@ class Etcd(Agreement):
         return await self.look()
 
     async def changed(self, after: int, seconds: float) -> Agreed:
-        """See the door."""
-        # What a watch tells is only that it is time to look: it may end for many reasons.
+        # A watch may end for many reasons, so it only triggers a read.
         asked = {"create_request": {**self._watched, "start_revision": str(after + 1)}}
         read = b""
 
@@ -187,14 +182,13 @@ class Etcd(Agreement):
             try:
                 await self._of_one("/v3/watch", asked, _Watch(hear, seconds))
             except NotAnswered as silence:
-                if not silence.perhaps:  # it did not come there
+                if not silence.perhaps:  # the request did not reach it
                     self._endpoints.append(self._endpoints.pop(0))
                     continue
             break
         return await self.look()
 
     async def faults(self) -> tuple[str, ...]:
-        """See the door."""
         found: dict[str, None] = {}
         for endpoint in tuple(self._endpoints):
             if self._access.credential and not _is_private(endpoint):
@@ -208,7 +202,7 @@ class Etcd(Agreement):
         return tuple(found)
 
     async def close(self) -> None:
-        """See the door. Each request has a connection of its own: there is nothing to give up."""
+        """Do nothing: each request has a connection of its own, so none stays open."""
 
     # --- what is asked --------------------------------------------------------------------------
 
@@ -238,10 +232,11 @@ class Etcd(Agreement):
     async def _ask(
         self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], *, again: bool
     ) -> T:
-        """One request, of the endpoint that answered last or of another.
+        """Send a request to the endpoint that answered last, or else to another.
 
-        :param read: what the answer says
-        :param again: whether one that may have been done may be asked for another time
+        :param read: decodes the response
+        :param again: True if the request is idempotent, so that it may be sent again after a
+            timeout
         :raises NotAnswered, LeaseLapsed:
         """
         why, perhaps = "no endpoint", False
@@ -250,7 +245,7 @@ class Etcd(Agreement):
                 return self._said(await self._of_one(path, body), read)
             except NotAnswered as silence:
                 self._endpoints.append(self._endpoints.pop(0))
-                # An etcd that was restored waits for the one that gave the token, and says nothing.
+                # A restored etcd waits for the member that issued the token and does not respond.
                 self._token = None
                 if silence.perhaps and not again:
                     raise
@@ -278,7 +273,7 @@ class Etcd(Agreement):
                 await self._sign_in()
         try:
             return await self._post(path, body, watch)
-        except _TokenEndedError:  # it was looked at before anything was done
+        except _TokenEndedError:  # checked before anything was executed: safe to send again
             await self._sign_in()
         try:
             return await self._post(path, body, watch)
@@ -286,7 +281,8 @@ class Etcd(Agreement):
             raise NotAnswered(f"{self._endpoints[0]}: {ended}", perhaps=False) from ended
 
     async def _sign_in(self) -> None:
-        """:raises NotAnswered: it does not let this node in: nothing that it was asked was done"""
+        """Get a token. :raises NotAnswered: etcd refuses this node's credentials; the request was
+        not executed"""
         if self._access.credential is None:
             raise NotAnswered(f"{self._endpoints[0]} asks for a user", perhaps=False)
         self._token = None
@@ -296,7 +292,7 @@ class Etcd(Agreement):
         except NotAnswered as silence:
             if _NO_USERS not in str(silence):
                 raise NotAnswered(str(silence), perhaps=False) from silence
-            answer = {"token": ""}  # it may ask for one later: it says so then
+            answer = {"token": ""}  # if users are enabled later, a request is refused for it
         try:
             self._token = etcd_answers.token(answer)
         except (KeyError, ValueError) as error:
@@ -331,7 +327,7 @@ class Etcd(Agreement):
             sent = True
             async with asyncio.timeout(seconds):
                 status, data = await exchange.answer
-        except (OSError, HttpParserError) as error:  # TimeoutError and those of TLS among them
+        except (OSError, HttpParserError) as error:  # includes TimeoutError and TLS errors
             why = str(error) or "no answer in time"
             raise NotAnswered(f"{endpoint}: {why}", perhaps=sent) from error
         finally:
@@ -342,7 +338,7 @@ class Etcd(Agreement):
         if self._access.tls is not None:
             return self._access.tls
         if self._system is None:
-            self._system = ssl.create_default_context()  # reads every certificate there is
+            self._system = ssl.create_default_context()  # slow: reads every system certificate
         return self._system
 
     def _request(self, host: str, method: str, path: str, body: dict[str, Any] | None) -> bytes:
@@ -367,15 +363,15 @@ class Etcd(Agreement):
             raise _TokenEndedError(said)
         if code == _NOT_FOUND and "lease not found" in said:
             raise LeaseLapsed(said)
-        # It may have lost its majority in the midst of it.
+        # etcd may have lost its quorum after it executed the request.
         raise NotAnswered(f"{endpoint} answered {status}: {said}", perhaps=True)
 
 
 class _Exchange(asyncio.Protocol):
-    """One request and its answer.
+    """HTTP request and its response.
 
-    :param hear: takes the answer's body as it comes; once it says that it has heard enough, there
-        is an answer. None: the body is part of the answer
+    :param hear: receives the chunks of the response body; once it returns True, the exchange is
+        complete. None: the body is returned as part of the response
     """
 
     def __init__(
@@ -392,19 +388,19 @@ class _Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def end(self) -> None:
-        """Nobody waits for it any more."""
+        """Release the exchange; its caller waits no longer."""
         if not self.answer.cancel() and not self.answer.cancelled():
-            self.answer.exception()  # it was looked at, or came when nobody waited
+            self.answer.exception()  # mark as retrieved, or asyncio logs it
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask."""
+        """Send the request."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Some of the answer."""
+        """Parse a part of the response."""
         if self.answer.done():
             return
         try:
@@ -413,11 +409,11 @@ class _Exchange(asyncio.Protocol):
             self._fail(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more comes."""
+        """Fail the exchange if its response is incomplete."""
         self._fail(exc or ConnectionResetError("it closed the connection without an answer"))
 
     def on_body(self, body: bytes) -> None:
-        """Of the parser: some of the body."""
+        """Collect a part of the response body (called by the parser)."""
         if self._hear is not None and self._parser.get_status_code() == 200:
             if self._hear(body):
                 self._succeed(b"{}")
@@ -427,7 +423,7 @@ class _Exchange(asyncio.Protocol):
             self._body += body
 
     def on_message_complete(self) -> None:
-        """Of the parser: that was the answer."""
+        """Complete the exchange (called by the parser)."""
         self._succeed(bytes(self._body) if self._hear is None else b"{}")
 
     def _succeed(self, body: bytes) -> None:
@@ -440,19 +436,19 @@ class _Exchange(asyncio.Protocol):
 
 
 class _TokenEndedError(Exception):
-    """etcd does not know the token any more."""
+    """etcd no longer accepts the token."""
 
 
 def _is_private(endpoint: str) -> bool:
-    """True if nobody between reads what goes there: it is https, or this machine as far as its
-    address says."""
+    """True if the traffic to an endpoint cannot be read on its way: it is https, or by its address
+    on this machine."""
     to = urlsplit(endpoint)
     host = to.hostname or ""
     return to.scheme == "https" or host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def _key(store: str, name: str) -> str:
-    """A key of the store."""
+    """Return the etcd key of a value of the store, in base64."""
     return _b64(f"/storenode/{store}/{name}")
 
 

@@ -1,11 +1,15 @@
-"""What the statement log and the audit trail are to keep, and this node could not commit: held in
-memory until somebody has, this node or who leads.
+"""Backlog: entries of the statement log and the audit trail that this node could not commit.
 
-- Each entry has a number. It is brought again until it is known to be committed, and whoever
-  commits it notes the number with it (`storage/forwarded.py`): so it is there once.
-- There is room for so many, and for a part of them under one name: who is refused much pushes out
-  nobody else's. What finds no room is counted, and the next that does says how many there were.
-- It ends with the process. A store's own disk may be sealed, full, or another's to write.
+They are held in memory until this node or the leader commits them.
+
+- Each entry has a number. It is sent again until it is known to be committed, and its commit
+  records the number with it (`storage/forwarded.py`). So delivery is at-least-once, and the commit
+  idempotent: the entry is stored once.
+- Capacity is bounded, in all and per user: a user whose statements are often refused displaces no
+  other user's entries. An entry that finds no room is counted; the next one that is kept reports
+  the count.
+- The backlog ends with the process: the store's own disk may be sealed, full or owned by another
+  leader.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from storage.statements import AUDIT, bounded, cut, elsewhere, of_store
 from storage.tickets import CommitTicket
 
 MISSED: Final = "entries not kept"
-"""The action of the entry that says how many there are none of."""
+"""Action of the entry that reports how many entries were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +37,32 @@ class Noted:
     """An entry that waits for its commit."""
 
     user: str
-    """Whose it is; empty: nobody's that is known."""
+    """User of the entry; empty: no known user."""
     surface: str
     statement: str | None
     reason: str | None
     entry: Entry
     at_us: int
-    """When it happened, by the wall clock."""
+    """Wall-clock time of the event, in µs."""
 
 
 class Batch(NamedTuple):
-    """Entries of one node that follow each other."""
+    """Consecutive entries of one node."""
 
     life: bytes
-    """Of its process: numbers begin anew in each."""
+    """Id of the node's process run: numbers start from 1 in each."""
     first: int
-    """The number of the first."""
+    """Number of the first entry."""
     noted: tuple[Noted, ...]
 
     @property
     def last(self) -> int:
-        """The number of the last."""
+        """Number of the last entry."""
         return self.first + len(self.noted) - 1
 
 
 class Backlog:
-    """Those of this process. On the loop only."""
+    """Entries of this process that wait for a commit. On the loop only."""
 
     def __init__(self, clock: Clock, rng: Rng) -> None:
         self._clock = clock
@@ -66,28 +70,29 @@ class Backlog:
         self._life = life + rng.bytes(forwarded.LIFE_BYTES - len(life))
         self._noted: deque[Noted] = deque()
         self._first = 1
-        """The number of the oldest."""
+        """Number of the oldest entry."""
         self._of: Counter[str] = Counter()
-        """How many there are under each name."""
+        """Waiting entries by user."""
         self._missed = 0
-        """That found no room since an entry said how many."""
+        """Entries dropped since the last one that reported a count."""
         self.kept = 0
-        """That are committed, since the start."""
+        """Entries committed, since the start."""
         self.missed = 0
-        """That found no room, since the start."""
+        """Entries dropped for lack of room, since the start."""
         self.on_more: Callable[[], None] | None = None
-        """Called when there are some, or more: by whoever brings them elsewhere."""
+        """Called when an entry is added; set by the component that forwards entries to the leader.
+        """
 
     @property
     def is_carried(self) -> bool:
-        """Whether there is somebody who brings them elsewhere."""
+        """True if a component forwards the entries to the leader."""
         return self.on_more is not None
 
     def __len__(self) -> int:
         return len(self._noted)
 
     def add(self, noted: Noted) -> bool:
-        """Hold one. False: there is no room for it."""
+        """Hold an entry. Return False if there is no room for it."""
         mine = self._of[noted.user]
         if mine >= limits.ENTRIES_WAITING_EACH or len(self) >= limits.ENTRIES_WAITING:
             self._missed += 1
@@ -103,14 +108,14 @@ class Backlog:
             self.on_more()
 
     def oldest(self) -> Batch | None:
-        """The next to be committed; None: there are none."""
+        """Return the next batch to commit, or None if the backlog is empty."""
         if not self._noted:
             return None
         some = tuple(islice(self._noted, limits.ENTRIES_CARRIED))
         return Batch(self._life, self._first, some)
 
     def done(self, upto: int) -> None:
-        """All up to that number are committed, and may be shown."""
+        """Remove the entries up to a number: they are committed and released."""
         before = self._first
         while self._noted and self._first <= upto:
             gone = self._noted.popleft()
@@ -125,18 +130,21 @@ class Backlog:
             self._append(Noted("", "node", None, None, entry, self._clock.wall_us()))
 
     def distrust_places(self) -> None:
-        """What was in flight was taken back: what some of these have touched may have been a part
-        of that, and the same ids something else by and by. They are the store's owner's to see."""
+        """Attribute all waiting entries to the store, after pending commits were rolled back.
+
+        A place that an entry names may have been declared by a rolled-back commit, and its id may
+        be given to another place. So only the owner of the store may see these entries.
+        """
         self._noted = deque(map(distrusted, self._noted))
 
 
 def commit(committer: Committer, node: str, batch: Batch) -> CommitTicket:
-    """Make those of some entries commits that are none yet, each one of its own, in their order.
+    """Commit the entries that are not committed yet, each in a commit of its own, in order.
 
-    :param node: where they happened
-    :returns: when all of them may be shown
-    :raises Refusal: the node commits nothing at the moment; some may have been committed, and will
-        not be again
+    :param node: id of the node where they happened
+    :returns: ticket of the last commit; once it is released, all of them are
+    :raises Refusal: the node takes no commits at the moment; some entries may have been committed,
+        and a retry skips these
     """
     for number, one in enumerate(batch.noted, batch.first):
         with committer.begin() as tx:
@@ -147,12 +155,12 @@ def commit(committer: Committer, node: str, batch: Batch) -> CommitTicket:
 
 
 def distrusted(noted: Noted) -> Noted:
-    """The same, as of what touched the store itself."""
+    """Return a copy of an entry that is attributed to the store itself."""
     return replace(noted, entry=of_store(noted.entry))
 
 
 def _bounded(noted: Noted) -> Noted:
-    """The same, no longer than a node takes it from another."""
+    """Return a copy of an entry that is cut to the size that another node accepts."""
     most = limits.ENTRY_NAME_CHARACTERS
     return replace(
         noted,

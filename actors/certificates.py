@@ -1,7 +1,8 @@
-"""Says in the log that a certificate which a surface presents is about to expire, or has.
+"""Certificate monitor: logs that a certificate which a surface presents expires soon, or has
+expired.
 
-It is looked at when the surfaces begin to present it, then once a day, and at the two moments that
-change what is to be said.
+It checks when the surfaces begin to present certificates, then once a day, and at the two times at
+which the message changes: the beginning of the warning period and the expiry.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ log = structlog.get_logger("node")
 
 WARNING: Final = timedelta(days=limits.CERTIFICATE_WARNING_DAYS)
 LEAST_SECONDS: Final = 1.0
-"""Between two looks: a timer that is a little early is no reason to look again at once."""
+"""Minimum delay between two checks: a timer that fires slightly early must not cause a busy loop.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """See what is presented now."""
+    """Check the certificates that are presented now."""
 
 
 class CertificatesActor(LoopActor):
-    """:param facts: what the surfaces present"""
+    """Schedules the checks of certificates.
+
+    :param facts: lists the surfaces and their certificates
+    """
 
     def __init__(self, runtime: Runtime, facts: Facts) -> None:
         super().__init__(runtime)
@@ -41,12 +46,12 @@ class CertificatesActor(LoopActor):
         self._next: asyncio.TimerHandle | None = None
 
     def on_start(self) -> None:
-        """Look: another may have failed here."""
+        """Check at once: this actor may replace one that failed."""
         self.look(Look())
 
     @handles(Look)
     def look(self, _message: Look) -> None:
-        """Say what is to be said of what is presented now, and come back in time."""
+        """Log the state of the certificates presented now, and schedule the next check."""
         if self._next is not None:
             self._next.cancel()
         surfaces: dict[datetime, list[Surface]] = defaultdict(list)
@@ -83,7 +88,8 @@ def _say(expires: datetime, surfaces: list[Surface], now: datetime) -> None:
 
 
 def _say_of_peers(expires: datetime, now: datetime) -> None:
-    """It is renewed in time where it can be: something stands in the way."""
+    """Log that the certificate for other nodes was not renewed in time, though renewal is
+    automatic."""
     if now >= expires:
         log.error(
             "the certificate for other nodes has expired: none of them links with this one",

@@ -1,10 +1,10 @@
-"""Checkpoints: the state is flushed now and then, so that a start replays little log.
+"""Checkpoints: flush the state periodically, so that a start replays little of the log.
 
-Only what a flush covers may leave the log. The order is: flush, then prune below it.
+Only log that a flush covers may be pruned. So the order is: flush, then prune below the flushed
+sequence.
 
-There is one soon after each segment was begun, so that the state always holds something of the
-newest segment, or all before it: a segment, or the end of one, that goes missing then shows (see
-recovery.py).
+A checkpoint follows soon after each new segment. Then the state always covers a part of the newest
+segment, or all before it: a segment, or its end, that goes missing is detected (see recovery.py).
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ from storage.retention import Keep
 log = structlog.get_logger("node")
 
 LEAST_PART: Final = 4
-"""An engine that writes all of it anew does so when a part as large has come to the log."""
+"""Divisor of the engine's flush size, for an engine that rewrites all its data at a flush. Such an
+engine flushes only once this fraction has come to the log."""
 LOOK_SECONDS: Final = 1.0
-"""How often it is looked whether a checkpoint is due."""
+"""Interval, in seconds, between checks if a checkpoint is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flush(Request[int]):
-    """Make the state durable. Answers the sequence it would stand at after a crash."""
+    """Make the state durable. Replies with the sequence that the state would have after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoteDamage:
-    """A part of the state can't be read: have the next start know."""
+    """Record durably that a part of the state can't be read, for the next start."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNow(Request[int]):
-    """Flush and prune. Answers where the log begins after it."""
+    """Flush and prune. Replies with the first sequence of the log afterwards."""
 
 
 class FlushActor(ThreadActor):
-    """Waits for the disk while the engine writes out its memory.
+    """Blocks on the disk while the engine flushes its memtable.
 
-    :param headroom: of the disk of the state; None: it needs no disk
-    :param note_damage: writes down, durably, what of the state can't be read
+    :param headroom: free space of the state's disk; None: the state needs no disk
+    :param note_damage: records durably which part of the state can't be read
     """
 
     def __init__(
@@ -74,10 +75,10 @@ class FlushActor(ThreadActor):
 
     @handles(Flush)
     def flush(self, _message: Flush) -> int:
-        """Flush the engine.
+        """Flush the engine. Return the flushed sequence.
 
-        :raises DiskFull: there is no room for it; it was not begun, since an engine whose flush
-            meets a full disk takes nothing more
+        :raises DiskFull: there is no room for the flush; it was not begun, since an engine whose
+            flush meets a full disk refuses all later writes
         :raises EngineFailed:
         """
         if self._headroom is None:
@@ -93,7 +94,8 @@ class FlushActor(ThreadActor):
 
     @handles(NoteDamage)
     def note_damage(self, message: NoteDamage) -> None:
-        """Write it down. Where the disk does not take it, whoever reads there again says it."""
+        """Record the damage. If the disk refuses that, the next read of the damaged part reports it
+        again."""
         self._engine.leave_alone()
         if self._note_damage is None:
             return
@@ -109,11 +111,11 @@ class _Look:
 
 
 class CheckpointsActor(LoopActor):
-    """Decides when: after so many seconds or so many bytes of log, and only when there is news.
+    """Decides when to checkpoint: after so many seconds or bytes of log, and only if commits came.
 
-    :param keep: what of the log is kept; None: all of it
-    :param flushed: what the state has flushed
-    :param newest_segment: the first sequence of the log's newest segment
+    :param keep: retention rule of the log; None: all of it is kept
+    :param flushed: returns the flushed sequence of the state
+    :param newest_segment: returns the first sequence of the log's newest segment
     """
 
     def __init__(
@@ -139,7 +141,7 @@ class CheckpointsActor(LoopActor):
         self._running: asyncio.Future[int] | None = None
 
     def on_start(self) -> None:
-        """Begin to look."""
+        """Schedule the first check."""
         self.after(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
@@ -151,11 +153,11 @@ class CheckpointsActor(LoopActor):
         committer, flushed = self._committer, self._flushed()
         engine, unflushed = committer.ledger.engine, committer.unflushed_bytes
         if engine.applied <= flushed:
-            return False  # no news
+            return False  # no commits since the last flush
         if committer.disk_full:
             return True
         if unflushed * LEAST_PART < engine.flush_bytes():
-            return False  # it would write far more than has changed
+            return False  # the flush would write far more than has changed
         waited_us = self._monotonic_us() - self._flushed_at_us
         return (
             waited_us >= limits.CHECKPOINT_SECONDS * 1_000_000
@@ -165,8 +167,11 @@ class CheckpointsActor(LoopActor):
 
     @handles(_Look)
     async def look(self, _message: _Look) -> None:
-        """A checkpoint is due. What fails here fails the actor, and with it the node; but on a
-        full disk it stays due, and is tried again at the next look."""
+        """Take a checkpoint that is due.
+
+        A failure here fails the actor, and with it the node. On a full disk the checkpoint stays
+        due, and the next check tries again.
+        """
         try:
             await self._checkpoint()
         except DiskFull as refusal:
@@ -178,7 +183,7 @@ class CheckpointsActor(LoopActor):
 
     @handles(CheckpointNow)
     async def now(self, _message: CheckpointNow) -> int:
-        """Somebody asks for one. :raises DiskFull:"""
+        """Take a checkpoint on request. :raises DiskFull:"""
         return await self._checkpoint()
 
     async def _checkpoint(self) -> int:
@@ -206,7 +211,7 @@ class CheckpointsActor(LoopActor):
         return await ask(self._log, Prune(flushed, self._keep, now_us))
 
     async def _flush(self) -> int:
-        """Flush; where there is no room for that, after old log has given way."""
+        """Flush; if there is no room for that, drop old log and try once more."""
         try:
             return await ask(self._flusher, Flush())
         except DiskFull:
@@ -216,8 +221,11 @@ class CheckpointsActor(LoopActor):
 
 
 def _has_gone_on(running: asyncio.Future[int]) -> None:
-    """Whoever asked for a checkpoint waits no more. That the disk was full is asked again, and a
-    node that stops needs none; what else came of it is a bug, of which the loop tells."""
+    """Handle the outcome of a checkpoint whose caller has stopped waiting.
+
+    A full disk is met again by the next checkpoint, and a node that stops needs none. Any other
+    error is a bug, which the loop logs.
+    """
     error = None if running.cancelled() else running.exception()
     if error is not None and not isinstance(error, DiskFull | Draining):
         raise error

@@ -1,6 +1,6 @@
-"""The real doors: the system's clock, randomness, network and event loop.
+"""Production environment: the system's clock, randomness, network and event loop.
 
-The real files are `storage/disk.py`. Nothing else in the node touches these directly.
+`storage/disk.py` implements the file system. No other module of the node uses these directly.
 """
 
 from __future__ import annotations
@@ -22,51 +22,54 @@ from storage.engine import Engine
 from storage.rocks import RocksEngine, RocksInMemory
 
 SWITCH_SECONDS: Final = 0.0001
-"""How long a thread that wants the interpreter waits before it asks for it.
+"""Python's thread switch interval: how long a thread waits before it requests the GIL.
 
-The log's thread wants it three times for each batch: to take it, to sync it, to report it. With
-Python's 5 ms a busy loop holds a commit up for 15 ms; measured with 64 writers, 5 ms gave 260
-batches a second and this gives 2 000, for the same number of commits. Smaller gains nothing: the
-system's timers don't fire earlier.
+The log thread needs the GIL three times per batch: to take it, to sync it, to report it. With
+Python's default of 5 ms a busy loop delays a commit by 15 ms. Measured with 64 writers, 5 ms gave
+260 batches a second and this value 2 000, for the same number of commits. A smaller value gains
+nothing: the system's timers don't fire earlier.
 """
 
 NICE: Final = 5
-"""Added to the niceness of threads that give way. They get a third of what the loop gets where both
-want one core, and all of it where nobody does. With 10 a sign-in beside others' work on the machine
-waits for seconds."""
+"""Added to the niceness of background threads.
+
+On a contended core they get a third of the loop's share; on an idle machine, all of it. With 10, a
+sign-in beside other load on the machine waits for seconds.
+"""
 
 ACCEPTS_WAITING: Final = 1024
-"""Connections that the system holds until the node accepts them."""
+"""Backlog of the listening socket: connections that the system queues until the node accepts them.
+"""
 
 
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Elsewhere than on Linux no clock counts the time of a suspension, and what is measured by stands
-for it."""
+"""Clock that counts suspended time. Only Linux has it; elsewhere the monotonic clock is used."""
 SUPPLY_BYTES: Final = 4096
 FEW_BYTES: Final = 8
 
 
 class SystemClock:
-    """The system's clocks."""
+    """Clock that reads the system's clocks."""
 
     def wall_us(self) -> int:
-        """Microseconds since 1970-01-01 UTC, as the system has them."""
+        """Return microseconds since 1970-01-01 UTC by the system's clock."""
         return time.time_ns() // 1000
 
     def monotonic_us(self) -> int:
-        """Microseconds since the machine started."""
+        """Return microseconds since the machine started, without the time it was suspended."""
         return time.monotonic_ns() // 1000
 
     def boottime_us(self) -> int:
-        """The same with the time in which it was suspended."""
+        """Return microseconds since the machine started, including the time it was suspended."""
         return time.clock_gettime_ns(_BOOTTIME) // 1000
 
 
 class SystemRng:
-    """The operating system's randomness; fit for secrets. For any number of threads.
+    """Operating system randomness, fit for secrets. Thread-safe.
 
-    A few bytes, such as every new record's id takes, come from a supply: fetching each alone cost
-    a twentieth of making the record. What is long enough to be a secret is never kept here.
+    Requests of a few bytes, such as the id of every new record, are served from a buffer: one
+    system call each cost a twentieth of creating the record. Requests long enough to be a secret
+    are never buffered.
     """
 
     def __init__(self) -> None:
@@ -75,7 +78,7 @@ class SystemRng:
         self._at = 0
 
     def bytes(self, count: int) -> bytes:
-        """`count` random bytes, given out once."""
+        """Return `count` random bytes, never returned before."""
         if count > FEW_BYTES:
             return secrets.token_bytes(count)
         with self._lock:
@@ -86,7 +89,7 @@ class SystemRng:
             return self._supply[self._at - count : self._at]
 
     def below(self, bound: int) -> int:
-        """A random integer, 0 <= n < bound."""
+        """Return a random integer n, 0 <= n < bound."""
         return secrets.randbelow(bound)
 
 
@@ -98,11 +101,11 @@ class _SystemListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address bound to."""
+        """The bound host and port."""
         return self._address
 
     def close(self) -> None:
-        """Stop accepting; connections already made go on."""
+        """Stop accepting; established connections stay open."""
         self._server.close()
 
 
@@ -116,7 +119,7 @@ class SystemNet:
         make_protocol: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext | None = None,
     ) -> Listener:
-        """Listen on an address. Raises OSError when it is taken or not ours."""
+        """Listen on an address. :raises OSError: it is in use or not an address of this machine"""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
             make_protocol, host, port, ssl=tls, backlog=ACCEPTS_WAITING
@@ -126,7 +129,7 @@ class SystemNet:
     async def connect(
         self, host: str, port: int, make_protocol: Callable[[], asyncio.Protocol]
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Open a connection. Raises OSError."""
+        """Open a connection. :raises OSError:"""
         loop = asyncio.get_running_loop()
         return await loop.create_connection(make_protocol, host, port)
 
@@ -142,15 +145,15 @@ class SystemScheduler:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that drains every loop actor."""
+        """Loop that runs every loop actor."""
         return self._loop
 
     def ready(self) -> int:
-        """How many calls the loop is going to make without waiting for anything."""
+        """Return the number of callbacks that the loop will run before it waits."""
         return ready_calls(self._loop)
 
     def give_way(self) -> None:
-        """Be nice: of the systems that Python runs on, only Linux is so of single threads."""
+        """Lower the priority of the calling thread. Only Linux supports this for a single thread."""
         if sys.platform == "linux":
             thread = threading.get_native_id()
             with COURTESY:
@@ -159,30 +162,34 @@ class SystemScheduler:
 
 
 _LOOKED_AT: Final = 4
-"""Calls that are told from those that were cancelled; where there are more it does not matter."""
+"""Up to this many ready callbacks, cancelled ones are not counted. With more, the difference is
+irrelevant."""
 
 
 def ready_calls(loop: asyncio.AbstractEventLoop) -> int:
-    """How many calls one of asyncio's loops is going to make without waiting for anything, beside
-    the one that it makes now. asyncio keeps to itself what it knows of this; of a loop that has it
-    elsewhere there are always many."""
+    """Return the number of callbacks that an asyncio loop will run before it waits, without the
+    current one.
+
+    asyncio keeps its queue private; for a loop that has none under that name the result is
+    `sys.maxsize`.
+    """
     ready: Collection[asyncio.Handle] | None = getattr(loop, "_ready", None)
     if ready is None:
         return sys.maxsize
     if len(ready) > _LOOKED_AT:
         return len(ready)
-    # Of a copy: any other thread may have the loop call something meanwhile.
+    # Iterate over a copy: any thread may add callbacks meanwhile.
     return sum(not handle.cancelled() for handle in tuple(ready))
 
 
 def in_memory(path: str) -> Engine:
-    """An empty state that is in memory alone. :param path: a directory for its settings"""
+    """Return an empty state engine that is only in memory. :param path: directory for its settings"""
     return RocksInMemory(os.path.abspath(path))
 
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """All that a node gets from outside."""
+    """Environment of a node: everything that reaches it from outside."""
 
     scheduler: Scheduler
     clock: Clock
@@ -190,15 +197,15 @@ class Doors:
     fs: Fs
     net: Net
     open_engine: Callable[..., Engine]
-    """Opens the state in a directory."""
+    """Opens the state engine in a directory."""
     cores: int
-    """How much may be computed at once."""
+    """Number of processor cores."""
     open_in_memory: Callable[[str], Engine] = in_memory
-    """Opens an empty state that is in memory alone; is told a directory for its settings."""
+    """Opens an empty state engine that is only in memory, given a directory for its settings."""
 
 
 def system_doors() -> Doors:
-    """The real ones, on the running event loop."""
+    """Return the production environment, on the running event loop."""
     return Doors(
         SystemScheduler(),
         SystemClock(),

@@ -1,8 +1,9 @@
 """Retention of the statement log and the audit trail: the oldest entries are removed.
 
-The room for both is shared out. That for the statement log is between nodes: of each the newest are
-kept, whoever has made them, and one that makes up what it brings has the room of one node. That for
-the audit trail is between all who make entries: who makes many pushes out none of the others'.
+The capacity of each is divided fairly. The statement log divides it between nodes: of each node the
+newest entries are kept, whichever users made them. So a node that forwards made-up entries uses the
+share of one node. The audit trail divides it between all makers of entries: a user with many
+entries displaces no entries of others.
 """
 
 from __future__ import annotations
@@ -36,60 +37,63 @@ from storage.transactions import Transaction
 log = structlog.get_logger("statements")
 
 LOOK_SECONDS: Final = 60.0
-"""How often it is looked whether there are more than are to be kept."""
+"""Interval, in seconds, between checks of the number of entries."""
 _LATER: Final = (
     NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull, UnknownOutcome, Failed, Draining,
 )  # fmt: skip
-"""Why nothing is forgotten for now."""
+"""Refusals after which pruning is postponed."""
 SPARE_PART: Final = 10
-"""There may be this part of them more until the oldest are forgotten: all at once, not singly."""
+"""Divisor of the excess (1/10 of the limit) that is tolerated before entries are removed in bulk,
+not one by one."""
 AT_ONCE: Final = 1_000
-"""That are forgotten in one commit, each by itself; more than that in a row go as a range."""
+"""Entries removed one by one in one commit. A longer run of consecutive ones is removed as a range.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Said to itself: it is time to see whether there are more entries than are to be kept."""
+    """Message of the actor to itself: check the number of entries."""
 
 
 _Part = tuple[tuple[object, ...], Maker, int]
-"""What is left of the way to whoever has made entries, who that is, and how many it has made."""
+"""Remaining path to a maker, the maker (user in a place on a node), and its number of entries."""
 
 
 @dataclass(slots=True)
 class _Count:
-    """How many entries there are."""
+    """Number of entries of the statement log or the audit trail."""
 
     keep: int
-    """As many are to be."""
+    """Limit."""
     found: int = 0
-    """Were found. Where another node leads, and forgets them, there are fewer by now."""
+    """Entries counted. If another node leads and prunes, there may be fewer by now."""
     upto: int = 0
-    """Of commits up to that one."""
+    """Sequence up to which entries were counted."""
 
     def is_over(self) -> bool:
-        """Whether some have to go."""
+        """True if entries have to be removed."""
         return self.found - self.keep > self.keep // SPARE_PART
 
 
 class _Going:
-    """Those that have to go, told one after the other beside those that stay."""
+    """Builder of the removals, fed with each entry in order: it goes or it stays."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int]] = []
         self._singly: list[int] = []
         self._run: list[int] = []
-        """Those behind the last one that stays; of many the first ones and the last."""
+        """Entries to remove since the last one that stays; of a long run, the first ones and the
+        last."""
 
     def goes(self, sequence: int) -> None:
-        """The next one has to go."""
+        """Note that the next entry has to be removed."""
         if len(self._run) > AT_ONCE:
             self._run[-1] = sequence
         else:
             self._run.append(sequence)
 
     def stays(self) -> None:
-        """The next one stays, or there is none."""
+        """Note that the next entry stays, or that there is none."""
         if len(self._run) > AT_ONCE:
             self._ranges.append((self._run[0], self._run[-1]))
         else:
@@ -97,7 +101,7 @@ class _Going:
         self._run = []
 
     def steps(self) -> Iterator[Callable[[Transaction, int], None]]:
-        """What is to be done, each in a commit of its own."""
+        """Yield the removals, each for a commit of its own."""
         for first, last in self._ranges:
             yield partial(forget, first=first, last=last)
         for at in range(0, len(self._singly), AT_ONCE):
@@ -105,9 +109,9 @@ class _Going:
 
 
 class EntryRetentionActor(LoopActor):
-    """Looks now and then whether there are more than are to be kept.
+    """Checks periodically and removes the entries above the limits.
 
-    :param keep: entries of the statement log
+    :param keep: limit of the statement log, in entries
     """
 
     def __init__(self, runtime: Runtime, committer: Committer, keep: int) -> None:
@@ -116,7 +120,7 @@ class EntryRetentionActor(LoopActor):
         self._counts = {STATEMENTS: _Count(keep), AUDIT: _Count(limits.ENTRIES_KEPT)}
 
     def on_start(self) -> None:
-        """Begin to look."""
+        """Schedule the first check."""
         self.after(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
@@ -124,7 +128,7 @@ class EntryRetentionActor(LoopActor):
 
     @handles(_Look)
     async def look(self, _message: _Look) -> None:
-        """Look, and look again later."""
+        """Prune, and schedule the next check."""
         try:
             for where, count in self._counts.items():
                 await self._prune_readable(where, count)
@@ -133,7 +137,7 @@ class EntryRetentionActor(LoopActor):
         self.after(LOOK_SECONDS, self._look)
 
     async def _prune_readable(self, where: int, count: _Count) -> None:
-        """Where one of both can't be read the other is looked after all the same."""
+        """Prune one of both; unreadable data in it does not keep the other from being pruned."""
         try:
             await self._prune(where, count)
         except EngineUnreadable as error:
@@ -173,7 +177,8 @@ class EntryRetentionActor(LoopActor):
 async def _oldest_of(
     every: Iterable[list[tuple[Maker, int]]], count: Mapping[Maker, int]
 ) -> _Going:
-    """The oldest of each, so many as are said; some at a time."""
+    """Return the removals of each maker's oldest entries, `count` of each. Yields the loop between
+    parts."""
     left, all_left, going = dict(count), sum(count.values()), _Going()
     for some in every:
         for maker, sequence in some:
@@ -191,13 +196,14 @@ async def _oldest_of(
 
 
 def beyond(shared: Mapping[Maker, int], room: int) -> dict[Maker, int]:
-    """How many entries of each have to go: those of whoever has made most. The room is shared out
-    evenly, first between the nodes, then between the namespaces and the store itself, then between
-    the databases of each, and at last between the users: nobody can push out another's by making
-    many.
+    """Return how many entries to remove of each maker, taken from those with the most entries.
 
-    :param shared: how many there are of each
-    :param room: how many there may be
+    The room is divided evenly: first between the nodes, then between the namespaces and the store
+    itself, then between the databases of each, and last between the users. So no user can displace
+    another's entries by making many.
+
+    :param shared: number of entries of each maker
+    :param room: limit of all entries together
     """
     gone: dict[Maker, int] = {}
     _share([(maker, maker, count) for maker, count in shared.items()], room, gone)
@@ -211,7 +217,7 @@ def _share(shared: list[_Part], room: int, gone: dict[Maker, int]) -> None:
     by_size = sorted((_size(part), number) for number, part in enumerate(parts.values()))
     every = list(parts.values())
     for place, (size, number) in enumerate(by_size):
-        # Who needs less than its share leaves the rest to those who come after it.
+        # Smallest first: a part that needs less than its share leaves the rest to later ones.
         share = min(size, room // (len(by_size) - place))
         room -= share
         part = every[number]

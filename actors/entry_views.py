@@ -1,5 +1,7 @@
-"""What somebody is shown of an entry of the statement log or the audit trail, once
-`actors/rights.py` has said who that is and what it owns."""
+"""Entry views: the part of a statement log or audit trail entry that a caller is shown.
+
+`actors/rights.py` decides who the caller is and which place it owns.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,27 @@ from protocol.rights import is_inside
 from storage.statements import Kept
 
 Ids = tuple[int, ...]
-"""Of a place: (), (namespace,) or (namespace, database)."""
+"""Ids of a place: (), (namespace,) or (namespace, database)."""
 
 
 def since(kept: Kept, moment: datetime) -> bool:
-    """Whether an entry is of what happened then or later, as far as clocks say."""
+    """True if an entry's event happened at or after a moment, as far as clocks agree."""
     return kept.at >= moment and (kept.happened is None or kept.happened >= moment)
 
 
 def shown_inside(place: Ids, space: str | None, kept: Kept) -> Kept | None:
-    """What the owner of a place is shown of an entry: nothing if it touched anything outside.
+    """Return the part of an entry that the owner of a place is shown; None if it touched anything
+    outside.
 
-    :param space: the place by its name; None: the store
+    :param space: path of the place; None: the store
     """
     depth, entry = len(place), kept.entry
     if not all(touched[:depth] == place for touched in entry.places):
         return None
     if space is None or entry.namespace is None:
         return kept
-    # What names its place in full may be said from anywhere: that is nothing of this owner's.
+    # A statement with fully qualified names may be run from any place. That place may be outside
+    # of this owner's, so it is hidden.
     if entry.database is None:
         inside = entry.namespace == space
     else:

@@ -1,8 +1,8 @@
-"""Reads what etcd answers, or whoever answers in its place.
+"""Parser and validator of etcd's responses.
 
-Whatever stands there is either of the form and within the bounds that nodes go by, or refused with
-ValueError. So nothing gets into the file CLUSTER, into frames or to other nodes that they can't
-hold.
+Values must have the expected form and be within the bounds of the nodes; any other raises
+ValueError. So no value that a node can't hold gets into the file CLUSTER, into frames or to other
+nodes, whichever server responds in etcd's place.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Final
 from protocol.agreement import Agreed, Answered, InSync, Lead, Released, Told
 
 REVISION_MAX: Final = (1 << 63) - 1
-"""Revisions, leases and sequences are int64 in etcd."""
+"""Upper bound: revisions, leases and sequences are int64 in etcd."""
 CLUSTER_MAX: Final = (1 << 64) - 1
 NODE_CHARACTERS: Final = 64
-"""Most characters of a node's id."""
+"""Maximum length of a node id."""
 TOKEN_CHARACTERS: Final = 16_384
 _OWN: Final = re.compile(r"etcdserver: [A-Za-z0-9 ,.:'()-]{1,120}")
-"""Refusals in etcd's own words."""
+"""Pattern of etcd's own refusals."""
 _DIGITS: Final = len(str(CLUSTER_MAX))
 
 
 def parsed(data: bytes | str) -> dict[str, Any]:
-    """Parse a JSON object. :raises ValueError: it is none, or nests too deep"""
+    """Parse a JSON object. :raises ValueError: it is not one, or nests too deep"""
     try:
         found = json.loads(data)
     except RecursionError:
@@ -45,30 +45,33 @@ def token(answer: dict[str, Any]) -> str:
 
 
 def refusal(answer: dict[str, Any]) -> tuple[int, str]:
-    """Return the code of gRPC and the text that etcd refuses with. Text that is not etcd's own is
-    left out: whoever answers there, its words are not for whoever named the address."""
+    """Return the gRPC code and the text of a refusal.
+
+    Text that is not etcd's own is replaced: the address may lead to another server, whose response
+    must not be shown to the user that configured it.
+    """
     code, found = answer.get("code"), answer.get("message") or answer.get("error")
     said = found if isinstance(found, str) and _OWN.fullmatch(found) else "no words of etcd's"
     return (code if isinstance(code, int) else -1), said
 
 
 def granted(answer: dict[str, Any]) -> int:
-    """Return the id of a new lease. :raises ValueError: it is none"""
+    """Return the id of a new lease. :raises ValueError: it is not one"""
     return _number(answer["ID"], least=1)
 
 
 def left(answer: dict[str, Any]) -> int:
-    """Return the seconds that a lease has; none of one that has lapsed. :raises ValueError:"""
+    """Return the remaining seconds of a lease; -1 or 0 if it has lapsed. :raises ValueError:"""
     return _number(_object(answer["result"]).get("TTL", 0), least=-1)
 
 
 def answered(answer: dict[str, Any]) -> Answered:
-    """Read the answer of a transaction that is conditional. :raises ValueError: it is none"""
+    """Decode the result of a conditional transaction. :raises ValueError: it is not one"""
     return Answered(answer.get("succeeded") is True, agreed(answer))
 
 
 def agreed(answer: dict[str, Any]) -> Agreed:
-    """Read the four keys at the end of a transaction. :raises ValueError: they are not there"""
+    """Decode the four keys at the end of a transaction. :raises ValueError: they are missing"""
     lead, insync, lineage, released = (
         _object(found["response_range"]).get("kvs", [None])[0] for found in answer["responses"][-4:]
     )
@@ -117,8 +120,8 @@ def _node(found: object) -> str:
 
 
 def _number(found: object, least: int = 0, most: int = REVISION_MAX) -> int:
-    """Return an integer, of its digits or as JSON has it. :raises ValueError: it is none, or not
-    within the bounds"""
+    """Return an integer, given as digits or a JSON number. :raises ValueError: it is not one, or
+    out of bounds"""
     if isinstance(found, str) and len(found) <= _DIGITS:
         found = int(found)
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:

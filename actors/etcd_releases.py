@@ -1,7 +1,7 @@
-"""What is known to be wrong with releases of etcd that a cluster agrees in.
+"""Known faults of the etcd releases that a cluster may use.
 
-Only what could touch the promises of a cluster, and was mended since: whoever runs one of these can
-have a better one.
+Listed are only faults that can break a guarantee of the cluster and are fixed in a later release,
+so that the operator can upgrade.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ Release = tuple[int, int, int]
 
 
 class Fault(NamedTuple):
-    """One, and where it was mended."""
+    """A fault, and the releases that fix it."""
 
     what: str
     issue: int
-    """Of etcd-io/etcd."""
+    """Issue number in etcd-io/etcd."""
     mended: tuple[Release, ...]
-    """The first release without it, of each line that had it."""
+    """First fixed release of each release line that has the fault."""
 
 
 LEAST: Final = (3, 4, 0)
@@ -44,9 +44,10 @@ _NUMBERS: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 
 
 def known(said: object) -> tuple[str, ...]:
-    """What is known of a release, in words for an operator; of one that says no numbers, nothing.
+    """Return the known faults of a release, in words for an operator; none if the version can't be
+    parsed.
 
-    :param said: as it says itself: `3.4.23`
+    :param said: version as etcd reports it: `3.4.23`
     """
     numbers = _NUMBERS.match(said) if isinstance(said, str) else None
     if numbers is None:

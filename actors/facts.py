@@ -1,5 +1,5 @@
-"""What the node was started with, where it listens, and how its state hashes: for INFO FOR NODE,
-INFO FOR STATE and /metrics. On the loop only."""
+"""Node facts: settings, listening surfaces and the last state hash, for INFO FOR NODE, INFO FOR
+STATE and /metrics. On the loop only."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from protocol.version import BUILD
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a surface holds at the moment, and its ceilings."""
+    """Current load of a surface, and its limits."""
 
     connections: int = 0
     connections_most: int = limits.CONNECTIONS
     running: int = 0
-    """Requests, or scripts of the wire, that run."""
+    """Running requests; on the wire, running scripts."""
     running_most: int = limits.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """One surface that answers."""
+    """A surface that is listening."""
 
     surface: Surface
     address: str
-    """`host:port`, with the port that was taken."""
+    """`host:port`, with the bound port."""
     tls: bool = False
     certificate_expires: datetime | None = None
-    """Of the certificate that it presents."""
+    """Expiry of the certificate that it presents."""
     load: Callable[[], Load] = field(default=Load, compare=False)
 
 
 class Facts:
-    """:param status: what the node says of itself at the moment
-    :param log_check: what is said of the check of older segments
+    """Facts of the running node.
+
+    :param status: returns the node's current status
+    :param log_check: returns the progress and findings of the check of older segments
     """
 
     def __init__(
@@ -48,12 +50,12 @@ class Facts:
         self._status = status
         self._log_check = log_check
         self.settings: dict[str, Value] = {}
-        """In force, by the names of their flags."""
+        """Settings in force, by the names of their flags."""
         self.listening: tuple[Listening, ...] = ()
         self._hashed: tuple[int, str] | None = None
 
     def info(self) -> dict[str, Value]:
-        """What INFO FOR NODE shows of it."""
+        """Return the object that INFO FOR NODE shows."""
         status = self._status()
         return {
             "version": status.version,
@@ -79,11 +81,14 @@ class Facts:
         }
 
     def state_hash(self, sequence: int) -> str | None:
-        """The state's hash at that sequence, if it is the last that was computed."""
+        """Return the state hash at a sequence, if it is the last one computed; else None."""
         hashed = self._hashed
         return hashed[1] if hashed is not None and hashed[0] == sequence else None
 
     def keep_state_hash(self, sequence: int, digest: str) -> None:
-        """Remember a hash. :param sequence: durable; another is given again, to another commit,
-        when a full disk takes it back"""
+        """Remember a state hash.
+
+        :param sequence: must be durable: after a full disk rolls commits back, their sequences are
+            assigned again to other commits
+        """
         self._hashed = sequence, digest

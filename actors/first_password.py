@@ -1,4 +1,4 @@
-"""The file for the password that was made up for the first owner of a store."""
+"""File that holds the generated password of a store's first owner."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from protocol.doors import Fs
 from storage.facts import replace_file
 
 FIRST_PASSWORD: Final = "FIRST-PASSWORD"
-"""In the store's directory, for its owner alone."""
+"""File name in the store's directory. Only its owner can read it."""
 
 
 def keep_password(fs: Fs, directory: str, password: str) -> str:
-    """Keep it; answers the path. The file has its name once all of it is on the disk, durable on
-    return: who waits for it reads no half of it.
+    """Write the password file. Return its path.
 
-    :raises OSError: as the disk says; a file of an earlier start stays
+    The file is durable on return and appears under its name only once it is complete: a reader that
+    waits for it never reads half of it.
+
+    :raises OSError: from the disk; a file of an earlier start stays
     """
     path = f"{directory.rstrip('/')}/{FIRST_PASSWORD}"
     replace_file(fs, f"{directory}/tmp", path, f"{password}\n".encode("ascii"))

@@ -1,4 +1,4 @@
-"""Keys of a node: what is in the files that hold them, and new ones."""
+"""Key files of a node: read and create them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from storage.sealing import Key as Key
 
 
 class KeyRefused(Exception):
-    """A file holds no key that can be used, or takes none; the message is one line, and says
-    nothing of what it holds."""
+    """A file has no usable key, or a key can't be written to it. The message is one line and
+    reveals nothing of the file's content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What key files hold."""
+    """Keys that the node was started with."""
 
     own: Key | None
-    """What is written is sealed with it; None: nothing is."""
+    """Key that seals everything written; None: data is stored in clear."""
     backups: Key | None
-    """Opens backups that were sealed with another one."""
+    """Key that opens backups sealed with another key than `own`."""
 
     @property
     def opening(self) -> tuple[Key, ...]:
-        """Those that a backup may have been sealed with."""
+        """Keys that a backup may be sealed with, in the order to try."""
         return tuple(key for key in (self.backups, self.own) if key is not None)
 
 
 def read(fs: Fs, path: str) -> Key:
-    """The key in a file. :raises KeyRefused: it can't be read, or holds none"""
+    """Return the key in a file. :raises KeyRefused: it can't be read, or has no key"""
     try:
         return sealing.read_key(fs, path)
     except BadRequest as refusal:
@@ -41,9 +41,9 @@ def read(fs: Fs, path: str) -> Key:
 
 
 def make(fs: Fs, rng: Rng, path: str) -> str:
-    """Make a key in a new file, for its owner alone, and durable; answers its id.
+    """Create a key in a new file, durable and readable by its owner only. Return the key's id.
 
-    :raises KeyRefused: there is such a file, or it can't be written
+    :raises KeyRefused: the file exists, or can't be written
     """
     try:
         return sealing.make_key(fs, path, rng).id.hex()

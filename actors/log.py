@@ -1,18 +1,18 @@
-"""The log's thread: takes every commit that waits, writes and syncs them once, and says so.
+"""Log actor: the thread that writes and syncs the write-ahead log, one group of commits at a time.
 
 Invariants:
 
-- `Durable(n)` is said only after the sync that covers n has returned.
-- After the first failed sync nothing is appended, marked or pruned any more.
-- What is durable has to fit into the state. So a batch is refused, as on a full disk, unless the
+- `Durable(n)` is sent only after the fsync that covers n has returned.
+- After the first failed fsync the log is never appended to, marked or pruned again.
+- Durable commits have to fit into the state. So a batch is refused, as on a full disk, unless the
   disk has room for it and for all that the state has yet to flush: RocksDB that once met a full
-  disk takes nothing more until it is opened again.
-- On a full disk old log goes first, however much of it was to be kept or is pinned, down to what
-  the state has flushed; only then is a batch refused. What stands first in it and only takes
-  something away is written with the reserve even then.
-- After a full disk refused a batch, every commit handed over before the commits actor heard of it
-  is dropped too: those commits were made on top of the refused ones. `generation` tells them from
-  what comes later and takes their sequences again.
+  disk refuses all writes until it is opened again.
+- On a full disk old log is dropped first, down to the state's flushed sequence, in spite of
+  retention and pins. Only then is a batch refused. Even then its leading commits that only remove
+  data are written with the reserve.
+- After a full disk refused a batch, all commits submitted before the commits actor was notified are
+  dropped too, since they build on the refused ones. `generation` tells them from later commits,
+  which get the same sequences.
 """
 
 from __future__ import annotations
@@ -44,14 +44,18 @@ T = TypeVar("T")
 
 SPARE_BYTES: Final = 1024 * 1024
 SPARE_FILES: Final = 8
-"""Beside what the state has to flush: for the small files that RocksDB and the log write, for its
-tables, and for what a file system takes to name them, which is some 100 KiB a file where it copies
-what it changes and a quota counts that."""
+"""Free space, beside the state's unflushed bytes, that must remain.
+
+It covers the small files that RocksDB and the log write, RocksDB's tables, and the file system's
+metadata. The latter takes some 100 KiB a file on a copy-on-write file system whose quota counts it.
+"""
 
 
 def has_room(log: Log, unflushed_bytes: Callable[[], int], count: int) -> bool:
-    """Whether the disk seems to have room for a commit of so many bytes, in log and state. From any
-    thread; the log has the last word."""
+    """Return True if the disk seems to have room, in log and state, for a commit of `count` bytes.
+
+    Callable from any thread. This is an estimate; the append itself decides.
+    """
     return log.may_take(Room(unflushed_bytes() + 2 * count + SPARE_BYTES, SPARE_FILES))
 
 
@@ -62,96 +66,100 @@ class Append:
     frames: list[Frame]
     generation: int
     released: int
-    """The highest sequence that anybody had been shown when the batch was handed over."""
+    """Commit index when the batch was submitted: the highest sequence shown to any client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Note in the log that all before is durable: the log has fallen idle."""
+    """Write a mark: all frames before it are durable. Sent when the log falls idle."""
 
     released: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The node stops, and is in a cluster: no more was released than this, whatever is durable."""
+    """Note the commit index at which a node of a cluster stops; later frames may be durable but
+    unreleased."""
 
     released: int
 
 
 @dataclass(frozen=True, slots=True)
 class FindEnd(Request[Reign]):
-    """Find out where the log ends, behind all that was said before."""
+    """Return the end of the log, after all messages sent before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut(Request[Reign]):
-    """End the log with a frame; see `Log.cut`. Answers where it ends now."""
+    """Truncate the log after a frame; see `Log.cut`. Replies with the new end."""
 
     after: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prune(Request[int]):
-    """Drop whole segments that need not be kept. Answers where the log begins."""
+    """Drop whole segments beyond retention. Replies with the first sequence of the log."""
 
     flushed: int
-    """What the state has flushed: nothing behind it goes."""
+    """Flushed sequence of the state: no later frame is dropped."""
     keep: Keep | None
-    """None: all of it."""
+    """Retention rule; None: all of the log is kept."""
     now_us: int
-    """Log time."""
+    """Current log time."""
 
 
 @dataclass(frozen=True, slots=True)
 class GiveWay(Request[int]):
-    """The disk is full: drop all that the state has flushed. Answers how many frames went."""
+    """Drop all log up to the state's flushed sequence, on a full disk. Replies with the number of
+    frames dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """Said to the commits actor: all up to a sequence is on the disk."""
+    """Message to the commits actor: all frames up to a sequence are synced."""
 
     upto: int
     written_bytes: int
     digests: list[bytes]
-    """Of the frames of this batch, which end with `upto`."""
+    """Digests of the frames of this batch, the last of which is `upto`."""
     epoch: int
-    """Of the last of them."""
+    """Leader epoch of the last frame."""
     generation: int
-    """That they were handed over in."""
+    """Generation in which the batch was submitted."""
     reserved: bool = False
-    """Whether they were written with the reserve, on a full disk."""
+    """True if the batch was written with the reserve, on a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFull:
-    """Said to the commits actor: the disk is full, this generation's commits are not taken."""
+    """Message to the commits actor: the disk is full and the commits of this generation are
+    dropped."""
 
     generation: int
     refusal: DiskFull | UnknownOutcome
-    """The latter: some of them may be in it, and could not be taken back."""
+    """UnknownOutcome: some of the commits may be in the log and could not be cut off again."""
 
 
 @dataclass(slots=True)
 class LogFigures:
-    """What is counted of the log since the start. Written by one thread each, read by any."""
+    """Counters of the log since the start. One thread writes each; any thread reads."""
 
     given_way: int = 0
-    """Frames dropped before their time, because the disk was full."""
+    """Frames dropped before their retention ended, because the disk was full."""
 
 
 class LogActor(ThreadActor):
     """Owns the log.
 
     :param log: open and recovered; the actor closes it
-    :param commits: hears `Durable` and `LogFull`
-    :param unflushed_bytes: what a flush of the state would write; None: it needs no disk
-    :param flushed: what the state has flushed, of which a full disk may take the log; None: it
-        takes nothing
-    :param figures: what is counted
-    :param holds: whether the state keeps so many bytes more in memory until it is flushed
-    :param pins: what of it has to stay, but on a full disk; None: nobody's
+    :param commits: receives `Durable` and `LogFull`
+    :param unflushed_bytes: returns the bytes that a flush of the state would write; None: the state
+        needs no disk
+    :param flushed: returns the flushed sequence of the state, up to which a full disk may drop log;
+        None: a full disk drops nothing
+    :param figures: counters to update
+    :param holds: True if the state can keep so many bytes more in its memtable until it is flushed
+    :param pins: parts of the log that must stay, except on a full disk; None: there are none
     """
 
     def __init__(
@@ -175,15 +183,15 @@ class LogActor(ThreadActor):
         self._pins = Pins(runtime.clock, log.first) if pins is None else pins
         self._last_batch_bytes = 0
         self._refused = 0
-        """The newest generation that a full disk has refused something of."""
+        """Newest generation of which a full disk has refused a batch."""
         self._generation = 0
-        """Of what is being written."""
+        """Generation of the batch being written."""
         self._released: int | None = None
-        """What was released when the node stopped; None: all that is durable."""
+        """Commit index when the node stopped; None: all that is durable."""
         self._broken = False
 
     def on_batch(self, batch: list[Envelope[Any]]) -> None:
-        """One write and one sync for all appends that stand together."""
+        """Write all consecutive appends of a batch of messages with one write and one fsync."""
         began_us = self.runtime.clock.monotonic_us()
         frames: list[Frame] = []
         released = 0
@@ -217,14 +225,14 @@ class LogActor(ThreadActor):
             self.runtime.urgent.finished(self.runtime.clock.monotonic_us() - began_us)
 
     def on_stop(self) -> None:
-        """Close the log and say in it that it was closed in order."""
+        """Close the log, with a mark of a clean shutdown."""
         self._log.close(not self._broken, self._released)
 
     def _mark(self, released: int) -> None:
         try:
             self._guarded(partial(self._log.mark, released=released))
         except DiskFull:
-            return  # what the mark would have proved, the next frame proves
+            return  # the next frame proves the same as the mark would have
 
     def _prune(self, envelope: Envelope[Any], asked: Prune) -> None:
         try:
@@ -250,13 +258,13 @@ class LogActor(ThreadActor):
         self.reply(envelope, self._log.present)
 
     def _give_way(self) -> int:
-        """Drop old log for room. Answers how many frames went."""
+        """Drop old log to make room. Return the number of frames dropped."""
         if self._flushed is None:
             return 0
         try:
             gone = self._guarded(partial(self._log.give_way, self._flushed()))
         except DiskFull:
-            return 0  # not even room to say where the log begins
+            return 0  # not even room to record the new beginning of the log
         self._pins.gone(self._log.first)
         if gone:
             self._figures.given_way += gone
@@ -266,8 +274,11 @@ class LogActor(ThreadActor):
         return gone
 
     def _spare(self, batch_bytes: int) -> Room | None:
-        """What must be free before a batch is written: room for it in the log, and in the state
-        for it, for the one before that may not be there yet, and for what is not flushed."""
+        """Return the free space required before a batch is written.
+
+        It is room for the batch in the log. In the state it is room for the batch, for the previous
+        one, which may not be applied yet, and for all unflushed data.
+        """
         if self._unflushed_bytes is None:
             return None
         pending, self._last_batch_bytes = self._last_batch_bytes, batch_bytes
@@ -275,9 +286,11 @@ class LogActor(ThreadActor):
         return Room(needed, SPARE_FILES)
 
     def _append(self, frames: list[Frame], released: int) -> None:
-        """Write a batch; on a full disk once more when old log has given way, and then, with the
-        reserve, what only takes something away, up to the first frame that does not. What is not
-        written the commits actor hears of."""
+        """Write a batch; on a full disk make room and try again.
+
+        First old log is dropped. Then the leading frames that only remove data are written with the
+        reserve. The commits actor is notified of frames that are not written.
+        """
         refused = self._refusal_of(frames, released)
         if refused is not None and self._give_way():
             refused = self._refusal_of(frames, released, refused)
@@ -289,8 +302,8 @@ class LogActor(ThreadActor):
             if still is None and len(removing) == len(frames):
                 return
             refused = still or refused
-        # All of this batch is of one generation: a later one begins only after the commits actor
-        # has heard what is said here, or has asked for the log's end.
+        # The whole batch is of one generation: a later generation begins only after the commits
+        # actor has received this `LogFull` or the log's end.
         self._refused = self._generation
         self.runtime.cross(tell_now, self._commits, LogFull(self._refused, refused))
 
@@ -301,11 +314,12 @@ class LogActor(ThreadActor):
         before: DiskFull | UnknownOutcome | None = None,
         reserved: bool = False,
     ) -> DiskFull | UnknownOutcome | None:
-        """Write a batch, or the beginning of it. Answers what refuses it.
+        """Write a batch, or the beginning of it. Return its refusal, or None if it is durable.
 
-        :param before: what has refused it. Where nothing could be taken back of it then, that is so
-            until something is written behind it, whatever a full disk says now
-        :param reserved: whether it may take the reserve
+        :param before: an earlier refusal of the batch. If its partial write could not be cut off
+            then (UnknownOutcome), that holds until another write succeeds, even if the disk is full
+            now
+        :param reserved: True if the reserve may be used
         """
         try:
             self._write(frames, released, reserved)
@@ -316,11 +330,11 @@ class LogActor(ThreadActor):
         return None
 
     def _write(self, frames: list[Frame], released: int, reserved: bool = False) -> None:
-        """Make frames durable, and say so. :raises DiskFull: none of them is in the log"""
+        """Make frames durable and report that. :raises DiskFull: none of them is in the log"""
         written = sum(len(frame.body) for frame in frames)
         spare = self._spare(written)
         if reserved and self._holds is not None and self._holds(2 * written):
-            spare = None  # the state waits with it for a disk that has room for its flush
+            spare = None  # the memtable keeps it until the disk has room for a flush
         append = partial(
             self._log.append, frames, released=released, reserved=reserved, spare=spare
         )
@@ -330,8 +344,11 @@ class LogActor(ThreadActor):
         self.runtime.cross(tell_now, self._commits, durable)
 
     def _guarded(self, work: Callable[[], T]) -> T:
-        """Whatever the log raises but a refusal, which leaves it as it was, ends it: its descriptor
-        is not used again."""
+        """Run an operation on the log, and close the log on any error that is not a refusal.
+
+        A refusal leaves the log unchanged. After any other error its file descriptor is never used
+        again.
+        """
         try:
             with self._log.headroom.turn():
                 return work()

@@ -1,9 +1,10 @@
-"""Older segments of the log are read through in the background, so that damage in them shows before
-somebody needs what they hold. A start reads the last segment, and of the others their headers.
+"""Log scrubbing: reads older segments in the background to find damage before their data is needed.
 
-A little at a time, and less often while others commit: nobody is to notice. Damage is logged once,
-counted, and shown by INFO FOR NODE until its segment is pruned. It ends nothing: the state holds
-what those frames did, and the rest of the log is read all the same.
+A start reads only the last segment, and of the others the headers.
+
+A small part is read at a time, and less often while commits come, to keep the load unnoticed.
+Damage is logged once, counted, and shown by INFO FOR NODE until its segment is pruned. It stops
+nothing: the state holds the effects of those frames, and the rest of the log is still checked.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from actors.runtime import LoopActor, Runtime, Supervised, ask, handles, tell
 from protocol import limits
 
 BUSY_TIMES: Final = 10
-"""So many times longer are the pauses while others commit."""
+"""Factor by which pauses lengthen while commits come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,9 @@ class _Look:
 
 
 class LogChecksActor(LoopActor):
-    """Decides when the next part is read.
+    """Schedules the reads.
 
-    :param reader: the place of the actor that reads
+    :param reader: supervised actor that reads the log
     """
 
     def __init__(self, runtime: Runtime, committer: Committer, reader: Supervised[Any]) -> None:
@@ -38,7 +39,7 @@ class LogChecksActor(LoopActor):
         self._seen = 0
 
     def on_start(self) -> None:
-        """Begin, when the start is over."""
+        """Schedule the first read, after the start of the node."""
         self.after(limits.LOG_CHECK_AFTER_SECONDS, self._wake)
 
     def _wake(self) -> None:
@@ -46,7 +47,7 @@ class LogChecksActor(LoopActor):
 
     @handles(_Look)
     async def look(self, _message: _Look) -> None:
-        """Have the next part read, and come back."""
+        """Have the next part read, and schedule the one after it."""
         over = await ask(self._reader.ref, CheckSome())
         if over:
             self.after(limits.LOG_CHECK_ROUND_SECONDS, self._wake)

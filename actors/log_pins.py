@@ -1,11 +1,12 @@
-"""Pins: what somebody still reads of the log stays there, although retention would let it go.
+"""Pins: keep a part of the log from being pruned while a reader needs it, against retention.
 
-A pin is a promise between the loop, which takes it, and the log's thread, which prunes: whoever was
-given one finds the frames from its sequence on, until the pin is released or has lapsed, or the
-disk is full. It lapses `limits.LOG_PIN_SECONDS` after it was taken, so that nobody who reads slowly
-or not at all fills the disk; what is left of its reading is `LogPruned` then.
+A pin is an agreement between the loop, which takes it, and the log thread, which prunes. Its holder
+finds all frames from its sequence on until the pin is released or expires, or the disk is full. A
+pin expires `limits.LOG_PIN_SECONDS` after it was taken, so that a slow or stuck reader can't fill
+the disk; later reads then fail with `LogPruned`.
 
-One lock makes the two agree: a prune settles what goes, and a pin what stays, each at one go.
+One lock makes both sides agree: a prune decides atomically which frames go, and a pin which frames
+stay.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from storage.segments import pruned
 
 
 class Pin:
-    """Keeps the log from a sequence on; made by `Pins.pin`."""
+    """Pin of the log from a sequence on; made by `Pins.pin`."""
 
     __slots__ = ("_pins", "lapses_us", "sequence")
 
@@ -28,15 +29,16 @@ class Pin:
         self._pins = pins
         self.sequence = sequence
         self.lapses_us = lapses_us
-        """When it keeps nothing more; monotonic."""
+        """Monotonic time, in µs, at which the pin expires."""
 
     def move(self, sequence: int) -> None:
-        """What is before a sequence has been read: it may go. It lapses when it would have."""
+        """Advance the pin: frames before a sequence were read and may be pruned. Its expiry is
+        unchanged."""
         assert sequence >= self.sequence, "what was let go of may be gone"
         self.sequence = sequence
 
     def release(self) -> None:
-        """Keep nothing more. Releasing twice is fine."""
+        """Release the pin. Idempotent."""
         self._pins.release(self)
 
     def __enter__(self) -> Self:
@@ -52,9 +54,9 @@ class Pin:
 
 
 class Pins:
-    """All pins of one log. See the head of the file.
+    """All pins of one log.
 
-    :param begins: the first sequence that the log holds
+    :param begins: first sequence of the log
     """
 
     def __init__(self, clock: Clock, begins: int) -> None:
@@ -65,13 +67,13 @@ class Pins:
 
     @property
     def held(self) -> int:
-        """How many there are."""
+        """Number of pins."""
         return len(self._pins)
 
     def pin(self, sequence: int) -> Pin:
-        """Take one; on the loop.
+        """Take a pin; on the loop.
 
-        :raises LogPruned: the log begins later, or may in a moment
+        :raises LogPruned: the log begins later, or a prune that removes the sequence is under way
         """
         with self._lock:
             if sequence < self._begins:
@@ -82,12 +84,13 @@ class Pins:
             return taken
 
     def release(self, pin: Pin) -> None:
-        """One is not needed any more."""
+        """Remove a pin."""
         with self._lock:
             self._pins.discard(pin)
 
     def settle(self, first: int) -> int:
-        """What goes, in the log's thread: all before a sequence, or less where there are pins.
+        """Decide, in the log thread, which frames a prune removes: those before `first`, or fewer
+        if pinned.
 
         :returns: the first sequence that stays
         """
@@ -98,7 +101,10 @@ class Pins:
             return self._begins
 
     def gone(self, first: int) -> None:
-        """The log begins at a sequence: earlier than was settled, since segments go as a whole, and
-        none where the disk is full; or, since it is, later than what was pinned."""
+        """Note the first sequence of the log after a prune.
+
+        It may be earlier than decided, since only whole segments go and a full disk may prevent
+        that. It may be later than a pin if the disk is full.
+        """
         with self._lock:
             self._begins = first

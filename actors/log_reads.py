@@ -1,11 +1,11 @@
-"""The log is read while the node serves: by one thread, for whoever is on the loop.
+"""Log reads: one thread reads the log while the node serves, on behalf of code on the loop.
 
-`LogReads` is what those use. It gives a frame from the tail, where the newest are in memory, and
-else asks the thread: for history, for a feed that has to catch up, for a follower. The same thread
-reads older segments through in the background (log_checks.py).
+`LogReads` is the interface on the loop. It takes a frame from the tail, where the newest are in
+memory, or else asks the thread: for record history, for a feed that has to catch up, for a
+follower. The same thread checks older segments in the background (log_checks.py).
 
-What is damaged is logged once, whoever met it, and told to whoever needed that frame. It ends
-nothing: the state holds what those frames did, and the rest of the log is read all the same.
+Damage is logged once, whichever read met it, and reported to each read that needs the frame. It
+stops nothing: the state holds the effects of those frames, and the rest of the log stays readable.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ log = structlog.get_logger("node")
 
 @dataclass(slots=True)
 class LogChecks:
-    """What is known of the log's older segments. Written by one thread, read by any."""
+    """Progress and findings of the check of older segments. Written by one thread, read by any."""
 
     checked: int = 0
-    """The sequence that this round of checks has come to."""
+    """Last sequence checked in this round."""
     rounds: int = 0
-    """Rounds that have come to their end."""
+    """Completed rounds."""
     damage: dict[tuple[str, int], LogDamaged] = field(default_factory=dict)
-    """By file and offset."""
+    """Damage found, by file and offset."""
 
     def found(self, begins: int) -> list[LogDamaged]:
-        """The damage in what the log still holds.
+        """Return the damage in the part of the log that still exists.
 
-        :param begins: the first sequence that it does
+        :param begins: first sequence of the log
         """
         return [one for one in list(self.damage.values()) if one.sequence >= begins]
 
     def info(self, begins: int) -> dict[str, Value]:
-        """What INFO FOR NODE shows of it."""
+        """Return the object that INFO FOR NODE shows."""
         return {
             "checked": self.checked,
             "rounds": self.rounds,
@@ -65,18 +65,18 @@ class LogChecks:
 
 @dataclass(frozen=True, slots=True)
 class ReadFrames(Request[list[Frame]]):
-    """Read frames in order: at least one, and no more once their bodies pass so many bytes."""
+    """Read frames in order: at least one, and no more once their bodies exceed `bytes_max`."""
 
     after: int
-    """The first wanted is the next one."""
+    """Sequence before the first frame to read."""
     upto: int
-    """The last wanted: one that is durable."""
+    """Last sequence to read; it must be durable."""
     bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStored(Request[list[tuple[Frame, bytes]]]):
-    """As `ReadFrames`, each frame with its digest."""
+    """Read frames like `ReadFrames`, each with its digest."""
 
     after: int
     upto: int
@@ -85,27 +85,28 @@ class ReadStored(Request[list[tuple[Frame, bytes]]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadFrame(Request[Frame]):
-    """Read one frame, wherever it stands."""
+    """Read one frame."""
 
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStanding(Request[Standing]):
-    """Find out where the history stands with a frame, or with the one before the first."""
+    """Return the log position (sequence, epoch, time, digest) at a frame, or before the first
+    frame."""
 
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class FollowRecord(Request[Trail]):
-    """Read some changes of a record, each the one before the last."""
+    """Follow the chain of a record's changes backwards."""
 
     key: bytes
     at: int
-    """The commit that made the first."""
+    """Sequence of the commit with the first change to return."""
     count: int
-    """How many at most."""
+    """Maximum number of changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +115,19 @@ class SearchRecord(Request[Searched]):
 
     key: bytes
     below: int
-    """Before this commit."""
+    """Sequence below which to search."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckSome(Request[bool]):
-    """Read the next part. Answers whether the round is over."""
+    """Check the next part of the log. Replies True if the round is complete."""
 
 
 class LogReadActor(ThreadActor):
-    """Waits for the disk while the log is read.
+    """Blocks on the disk while the log is read.
 
-    :param log: read from this thread too; see `LogReader`
-    :param checks: is told what is found
+    :param log: readable from this thread too; see `LogReader`
+    :param checks: receives the findings
     """
 
     answers = (Refusal, LogDamaged)
@@ -139,10 +140,11 @@ class LogReadActor(ThreadActor):
 
     @handles(ReadFrames)
     def read_frames(self, asked: ReadFrames) -> list[Frame]:
-        """Some frames in order. Each time anew: to find the first costs less than the message.
+        """Return frames in order. Each call seeks again: that costs less than the message.
 
         :raises LogPruned: the log begins later
-        :raises LogDamaged: the first is not what was written; a later one is not there
+        :raises LogDamaged: the first frame is damaged; a damaged later one ends the result before
+            it
         """
         found, held = list[Frame](), 0
         try:
@@ -158,16 +160,17 @@ class LogReadActor(ThreadActor):
 
     @handles(ReadStored)
     def read_stored(self, asked: ReadStored) -> list[tuple[Frame, bytes]]:
-        """As `read_frames`; the digests are made here, where they hold nobody up."""
+        """Return frames with their digests, which are computed on this thread to keep the loop
+        free."""
         found = self.read_frames(ReadFrames(asked.after, asked.upto, asked.bytes_max))
         return [(frame, frame.digest()) for frame in found]
 
     @handles(ReadFrame)
     def read_frame(self, asked: ReadFrame) -> Frame:
-        """One frame.
+        """Return one frame.
 
         :raises LogPruned: the log begins later
-        :raises LogDamaged: it is not what was written
+        :raises LogDamaged: the frame is damaged
         """
         try:
             return self._log.frame(asked.sequence)
@@ -176,8 +179,10 @@ class LogReadActor(ThreadActor):
 
     @handles(ReadStanding)
     def read_standing(self, asked: ReadStanding) -> Standing:
-        """:raises LogPruned: the log begins later
-        :raises LogDamaged: the frame is not what was written
+        """Return the log position at a frame.
+
+        :raises LogPruned: the log begins later
+        :raises LogDamaged: the frame is damaged
         """
         try:
             return self._log.standing(asked.sequence)
@@ -186,7 +191,7 @@ class LogReadActor(ThreadActor):
 
     @handles(FollowRecord)
     def follow_record(self, asked: FollowRecord) -> Trail:
-        """:raises LogDamaged: the first frame is not what was written"""
+        """Return changes of a record, newest first. :raises LogDamaged: the first frame is damaged"""
         try:
             return follow(self._log, asked.key, asked.at, asked.count)
         except (LogDamaged, OSError) as error:
@@ -194,14 +199,15 @@ class LogReadActor(ThreadActor):
 
     @handles(SearchRecord)
     def search_record(self, asked: SearchRecord) -> Searched:
-        """:raises LogDamaged: a frame is not what was written"""
+        """Return the newest change of a record in a part of the log. :raises LogDamaged: a frame is
+        damaged"""
         try:
             return search(self._log, asked.key, asked.below)
         except (LogDamaged, OSError) as error:
             raise self._told(error, asked.below) from error
 
     def _told(self, error: LogPruned | LogDamaged | OSError, sequence: int) -> Exception:
-        """What whoever asked for a frame hears."""
+        """Return the exception for the caller, and note the damage if there is any."""
         if isinstance(error, LogPruned):
             return error
         damage = error if isinstance(error, LogDamaged) else _unreadable(error, sequence)
@@ -210,7 +216,7 @@ class LogReadActor(ThreadActor):
 
     @handles(CheckSome)
     def check_some(self, _message: CheckSome) -> bool:
-        """Read the next part."""
+        """Check the next part."""
         if self._frames is None:
             self._go_on(self._log.first)
         try:
@@ -227,12 +233,14 @@ class LogReadActor(ThreadActor):
         return False
 
     def on_stop(self) -> None:
-        """Close the segment that was being read."""
+        """Close the segment being read."""
         self._frames = None
 
     def _go_on(self, sequence: int) -> None:
-        """Go on from a sequence, up to the last segment: that one was read at the start, and what
-        has been written since is in memory."""
+        """Continue the check at a sequence, up to the last segment.
+
+        The last segment was read at the start, and later frames were written by this process.
+        """
         upto = self._log.newest - 1
         self._frames = iter(()) if sequence > upto else self._log.read(sequence, upto)
 
@@ -260,17 +268,17 @@ class LogReadActor(ThreadActor):
 
 
 def _unreadable(error: OSError, sequence: int) -> LogDamaged:
-    """The disk can't read what it was given: damage by another name."""
+    """Return a read error of the disk as damage."""
     return LogDamaged(error.filename or "log", 0, sequence, f"it can't be read: {error}")
 
 
 class LogReads:
-    """Frames of the log, for those on the loop. See the head of the file.
+    """Frames of the log, for code on the loop.
 
-    :param committer: has the tail
-    :param log: asked for what it has in memory alone
-    :param reader: the place of the actor that reads it
-    :param pins: what of it must stay
+    :param committer: provides the tail
+    :param log: only its in-memory metadata is used
+    :param reader: supervised actor that reads the log
+    :param pins: pins of the log
     """
 
     def __init__(
@@ -283,17 +291,17 @@ class LogReads:
 
     @property
     def begins(self) -> int:
-        """The first sequence that the log holds."""
+        """First sequence of the log."""
         return self._log.first
 
     async def frames(self, after: int, upto: int, bytes_max: int) -> list[Frame]:
-        """The frames that follow a sequence, up to another one: at least one, unless there is none
-        between them, and no more once their bodies pass so many bytes.
+        """Return the frames after one sequence up to another: at least one if there are any, and no
+        more once their bodies exceed `bytes_max`.
 
-        :param upto: released, where somebody is to be shown them; durable in any case
+        :param upto: durable, and released if the frames are shown to a client
         :raises LogPruned: the log begins later
-        :raises LogDamaged: the first of them is not what was written
-        :raises Busy: too many wait for the log to be read
+        :raises LogDamaged: the first frame is damaged
+        :raises Busy: too many reads of the log wait
         """
         assert upto <= self._committer.durable_upto, "a frame that may be taken back"
         if after >= upto:
@@ -304,23 +312,23 @@ class LogReads:
         return await ask(self._reader.ref, ReadFrames(after, upto, bytes_max))
 
     async def stored(self, after: int, upto: int, bytes_max: int) -> list[tuple[Frame, bytes]]:
-        """As `frames`, with their digests, and from the disk: whether they are released or may
-        have to give way.
+        """Return frames like `frames`, with their digests, from the disk, released or not. Frames
+        that are not released may yet be cut off.
 
         :param upto: in the log
         :raises LogPruned: the log begins later
-        :raises LogDamaged: the first of them is not what was written
-        :raises Busy: too many wait for the log to be read
+        :raises LogDamaged: the first frame is damaged
+        :raises Busy: too many reads of the log wait
         """
         return await ask(self._reader.ref, ReadStored(after, upto, bytes_max))
 
     async def frame(self, sequence: int) -> Frame:
-        """One frame.
+        """Return one frame.
 
-        :param sequence: as `upto` of `frames`
+        :param sequence: like `upto` of `frames`
         :raises LogPruned: the log begins later
-        :raises LogDamaged: it is not what was written
-        :raises Busy: too many wait for the log to be read
+        :raises LogDamaged: the frame is damaged
+        :raises Busy: too many reads of the log wait
         """
         assert 1 <= sequence <= self._committer.durable_upto, "a frame that may be taken back"
         tail = self._committer.tail
@@ -331,12 +339,12 @@ class LogReads:
         return await ask(self._reader.ref, ReadFrame(sequence))
 
     async def standing(self, sequence: int) -> Standing:
-        """Where the history stands with a frame, or with the one before the first that there is.
+        """Return the log position at a frame, or before the first frame of the log.
 
-        :param sequence: as `upto` of `frames`
+        :param sequence: like `upto` of `frames`
         :raises LogPruned: the log begins later
-        :raises LogDamaged: the frame is not what was written
-        :raises Busy: too many wait for the log to be read
+        :raises LogDamaged: the frame is damaged
+        :raises Busy: too many reads of the log wait
         """
         assert sequence <= self._committer.durable_upto, "a frame that may be taken back"
         tail = self._committer.tail
@@ -346,15 +354,15 @@ class LogReads:
         return await ask(self._reader.ref, ReadStanding(sequence))
 
     def bytes_from(self, sequence: int) -> int:
-        """What the log takes from a sequence on, at most."""
+        """Return an upper bound of the log's bytes from a sequence on."""
         return self._log.bytes_from(sequence)
 
     async def epoch_at(self, sequence: int) -> int | None:
-        """The epoch of a frame, or of the one before the first that the log holds; None: the log
-        does not know it, since it begins later or has not released so much yet.
+        """Return the leader epoch of a frame, or of the frame before the first that the log holds.
+        Return None if it is unknown: the log begins later or the frame is not released yet.
 
-        :raises LogDamaged: the frame had to be read, and is not what was written
-        :raises Busy: too many wait for the log to be read
+        :raises LogDamaged: the frame had to be read and is damaged
+        :raises Busy: too many reads of the log wait
         """
         if not self.begins - 1 <= sequence <= self._committer.released_upto:
             return None
@@ -367,28 +375,28 @@ class LogReads:
             return None
 
     async def changes(self, key: bytes, at: int, count: int) -> Trail:
-        """Changes of a record from a commit on downwards; see `storage.history.follow`.
+        """Return changes of a record from a commit backwards; see `storage.history.follow`.
 
-        :param at: as `upto` of `frames`
-        :raises LogDamaged: the first frame is not what was written
-        :raises Busy: too many wait for the log to be read
+        :param at: like `upto` of `frames`
+        :raises LogDamaged: the first frame is damaged
+        :raises Busy: too many reads of the log wait
         """
         assert at <= self._committer.durable_upto, "a frame that may be taken back"
         return await ask(self._reader.ref, FollowRecord(key, at, count))
 
     async def search(self, key: bytes, below: int) -> Searched:
-        """The newest change of a record in a part of the log; see `storage.history.search`.
+        """Return the newest change of a record in a part of the log; see `storage.history.search`.
 
-        :param below: at most behind what `upto` of `frames` may be
-        :raises LogDamaged: a frame is not what was written
-        :raises Busy: too many wait for the log to be read
+        :param below: at most one above what `upto` of `frames` may be
+        :raises LogDamaged: a frame is damaged
+        :raises Busy: too many reads of the log wait
         """
         assert below <= self._committer.durable_upto + 1, "a frame that may be taken back"
         return await ask(self._reader.ref, SearchRecord(key, below))
 
     def pin(self, sequence: int) -> Pin:
-        """Keep the log from a sequence on from being pruned, for as long as a pin lasts. What
-        pins it releases it: `with`.
+        """Keep the log from a sequence on from being pruned, until the pin expires. Use it in a
+        `with` statement, which releases it.
 
         :raises LogPruned: the log begins later already
         """

@@ -1,18 +1,17 @@
-"""The memory of requests: an account for each, summed for its user and for the node.
+"""Memory accounts: bytes held by each request, summed by user and for the node.
 
-A request sets its account whenever it gives the loop its turn: what it holds then stays while
-others run, whether it goes on soon or waits for messages, a lock or the disk. What it takes within
-one slice is not asked for beforehand.
+A request updates its account whenever it yields: memory held then stays while others run, whether
+the request resumes soon or waits for messages, a lock or the disk. Memory taken and released within
+one slice is not accounted.
 
-Past the bound of a request it is ended with `TooLarge`, whatever others hold. A user whose requests
-hold more than its share (`protocol/shares.py`) has the largest of them ended with `Busy`: one user
-alone gets `USER_MEMORY_BYTES`, and what is left up to `NODE_MEMORY_BYTES` is shared out to those
-who come after it. So all together never hold more than that, and no request is ended for what
-another user takes.
+A request above its own limit is ended with `TooLarge`, whatever others hold. A user above its share
+(`protocol/shares.py`) has its largest request ended with `Busy`. A single active user gets
+`USER_MEMORY_BYTES`; the rest up to `NODE_MEMORY_BYTES` is shared by the users that come after it.
+So the total is bounded, and no request is ended for the memory of another user.
 
-A request that has committed something is ended only where no other one is left, and never once its
-answer waits for the disk. What an ended request holds counts until it is gone, but no other one is
-ended for it.
+A request that has committed is ended only if no other one is left, and never once its response
+waits for the disk. The memory of an ended request counts until it is released, but no further
+request is ended for it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from protocol.errors import Busy, Refusal, TooLarge
 from protocol.shares import fits
 
 STEP_BYTES: Final = 16 * limits.KIB
-"""The step in which requests count. A request that holds no more counts as nothing."""
+"""Granularity of accounts, in bytes. A request that holds no more counts as 0."""
 
 
 class NodeMemory:
@@ -33,17 +32,17 @@ class NodeMemory:
 
     def __init__(self) -> None:
         self.held = 0
-        """Bytes, those of requests that are being ended included."""
+        """Bytes held, including requests that are being ended."""
         self.of: dict[str, UserMemory] = {}
-        """By user, of those who hold anything."""
+        """Accounts by user, of users that hold memory."""
         self.going = 0
-        """Bytes, without those of requests that are being ended."""
+        """Bytes held, excluding requests that are being ended."""
 
     def set(self, account: MemoryAccount, held: int, apart: int) -> None:
-        """A request holds so much now. End what is too much.
+        """Set the bytes that a request holds, and end requests above a limit.
 
-        :param held: bytes that count against the bound of a request
-        :param apart: bytes that have a bound of their own there
+        :param held: bytes that count against the limit of a request
+        :param apart: bytes with a separate limit within the request
         """
         total = held + apart
         total = 0 if total <= STEP_BYTES else -(-total // STEP_BYTES) * STEP_BYTES
@@ -63,7 +62,7 @@ class NodeMemory:
             self._bound(account, change)
 
     def close(self, account: MemoryAccount) -> None:
-        """A request holds nothing any more."""
+        """Set an account to zero: its request has ended."""
         self._count(account, -account.held)
 
     def _count(self, account: MemoryAccount, change: int) -> None:
@@ -83,7 +82,7 @@ class NodeMemory:
             del self.of[account.user]
 
     def _bound(self, account: MemoryAccount, change: int) -> None:
-        """End requests of a user until what one of them has taken more fits."""
+        """End requests of a user until the growth of one of them fits into the user's share."""
         user, alone = self.of[account.user], limits.USER_MEMORY_BYTES
         others = limits.NODE_MEMORY_BYTES - alone
         while not account.ended:
@@ -103,7 +102,7 @@ class NodeMemory:
             )
 
     def _end(self, account: MemoryAccount, why: Refusal) -> None:
-        """End a request, once."""
+        """End a request, at most once."""
         if account.can_end and not account.ended:
             account.ended = True
             self.of[account.user].going -= account.held
@@ -116,12 +115,11 @@ class UserMemory:
 
     def __init__(self) -> None:
         self.going = 0
-        """Bytes, without those of requests that are being ended."""
+        """Bytes held, excluding requests that are being ended."""
         self.accounts: dict[MemoryAccount, None] = {}
 
     def largest(self) -> MemoryAccount | None:
-        """Return the largest request that can be ended, one that has committed nothing before any
-        other."""
+        """Return the largest request that can be ended. One without commits precedes any with."""
         return max(
             (one for one in self.accounts if one.can_end and not one.ended),
             key=lambda one: (not one.commits, one.held),
@@ -134,7 +132,7 @@ class MemoryAccount:
 
     :param user: its user
     :param end: ends the request with a refusal, at its next slice
-    :param commits: what it has committed so far
+    :param commits: commits of the request so far
     """
 
     __slots__ = ("can_end", "commits", "end", "ended", "held", "user")
@@ -146,8 +144,8 @@ class MemoryAccount:
         self.end = end
         self.commits = commits
         self.held = 0
-        """Bytes that count."""
+        """Accounted bytes, rounded up to STEP_BYTES."""
         self.ended = False
         """True if it is being ended."""
         self.can_end = True
-        """False once only its answer is left."""
+        """False once only the response is left to send."""

@@ -1,10 +1,11 @@
-"""One node: how it starts, when it is ready, how it drains, how it stops, and what ends it early.
+"""Node: start, readiness, drain, stop and failure of one node.
 
-Order of start: directory → log → state, brought up to the log → its parts (`node_parts.py`) → first
-owner. The end is the same backwards.
+Order of a start: directory → log → state, replayed up to the log → parts (`node_parts.py`) → first
+owner. A stop is the reverse.
 
-Fail-stop: when the log, the ledger or the state engine fails, or an actor that can't be replaced,
-nothing more is acknowledged, `status` says failed, and `failed` tells whoever runs the node.
+Fail-stop: if the log, the ledger, the state engine or an actor that can't be replaced fails,
+nothing more is acknowledged. `status` then reports failed, and `failed` notifies the process that
+runs the node.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ log = structlog.get_logger("node")
 GENERATED_OWNER: Final = "root"
 GENERATED_PASSWORD_BYTES: Final = 18
 END_SECONDS: Final = 5
-"""Scripts that the drain did not see the end of get so long to reach the end of their slice."""
+"""Seconds for scripts that outlast the drain to reach the end of their slice."""
 
 
 class PartFailed(Exception):
-    """A part of a node ended before the node was open."""
+    """A part of the node failed before the node was open."""
 
     def __init__(self, actor: str, error: BaseException) -> None:
         super().__init__(f"{actor}: {_reason(error)}" if actor else _reason(error))
@@ -61,7 +62,7 @@ def _reason(error: BaseException) -> str:
 
 
 class Node(NodeParts):
-    """A node. `start` makes one; `stop` ends it, whatever happened to it."""
+    """A node. Made by `start`; `stop` closes it in any condition."""
 
     def __init__(self, settings: NodeSettings, doors: Doors) -> None:
         runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._noticed)
@@ -71,16 +72,16 @@ class Node(NodeParts):
         self.failure: BaseException | None = None
         self._failed_actor = ""
         self.first_owner: str | None = None
-        """The owner this start gave to a store that had no users."""
+        """Name of the owner that this start created, in a store without users."""
         self.generated_owner: FirstOwner | None = None
-        """The owner this start has made up: to be shown once."""
+        """Owner with a generated password, to be shown once."""
         self._state: Unready | None = "opening"
         self._began_us = doors.clock.monotonic_us()
 
     # --- start ----------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Everything from the directory to the first owner. See `start`."""
+        """Open everything from the directory to the first owner. See `start`."""
         try:
             await self._open()
         except EngineUnreadable as error:
@@ -102,7 +103,7 @@ class Node(NodeParts):
         log.info("node started", sequence=self.committer.released_upto, store=self.store.id)
 
     async def _replay(self) -> None:
-        """Bring the state up to the log, with the ledger that goes on from there."""
+        """Create the ledger and replay the log into the state."""
         engine, end = self.store.parts.engine, self.store.end
         self.committer = committer = Committer(self.runtime)
         clock, rng = self.doors.clock, self.doors.rng
@@ -110,24 +111,24 @@ class Node(NodeParts):
         await self.store.replay(committer.ledger)
 
     def may_read_node(self, caller: Caller) -> bool:
-        """Whether a caller may have what INFO FOR NODE shows."""
+        """True if a caller may see INFO FOR NODE."""
         with self.committer.begin() as tx:
             return self.rights.reads_node(tx, caller)
 
     @property
     def created(self) -> str:
-        """When the store was made, as ISO 8601."""
+        """Creation time of the store, as ISO 8601."""
         return self.store.parts.directory.created
 
     def has_users(self) -> bool:
-        """Whether the store belongs to somebody already."""
+        """True if the store has any user."""
         with self.committer.begin() as tx:
             return next(users.everyone(tx), None) is not None
 
     async def _ensure_owner(self) -> None:
-        """A store without users gets its first owner; of one in a cluster the leader has cared.
+        """Create the first owner of a store without users. In a cluster that is the leader's task.
 
-        :raises Refusal: the name or password given for it is none
+        :raises Refusal: the configured name or password is invalid
         """
         if self.has_users() or self.store.cluster is not None:
             return
@@ -150,7 +151,7 @@ class Node(NodeParts):
     # --- ready ----------------------------------------------------------------------------------
 
     def status(self) -> NodeStatus:
-        """How the node stands; asks no actor, so it answers when all are busy."""
+        """Return the node's status. It asks no actor, so it responds even if all are busy."""
         health: Health = "well"
         if self.failure is not None:
             health = "failed"
@@ -178,7 +179,7 @@ class Node(NodeParts):
         )
 
     def not_writable(self) -> NotWritable | None:
-        """Why this node takes no changes; None: it does, now or in a moment."""
+        """Return the reason why this node takes no writes; None if it does, now or in a moment."""
         return self.committer.not_writable()
 
     @property
@@ -201,7 +202,7 @@ class Node(NodeParts):
     # --- drain and stop -------------------------------------------------------------------------
 
     def not_ready(self) -> None:
-        """First stage of the end: say that no more traffic should come."""
+        """Report not ready, so that no more traffic arrives: the first stage of a shutdown."""
         if self._state is None:
             self._state = "draining"
         if self._topics is not None:
@@ -210,8 +211,10 @@ class Node(NodeParts):
             tell(self._vaults.ref, LetGo())
 
     async def drain(self) -> None:
-        """Let what is running finish, for as long as that may take. Surfaces accept nothing new
-        by now, and wait for their own answers."""
+        """Wait until all running requests have finished, without a limit.
+
+        The surfaces accept no new requests by now, and wait for their own responses.
+        """
         self.not_ready()
         if self._commits is not None:
             self.open_feeds.end_all(Draining("the node is stopping"))
@@ -219,19 +222,20 @@ class Node(NodeParts):
             await asyncio.sleep(0.01)
 
     async def end_requests(self) -> None:
-        """End at its next slice what outlasted the drain, and wait until it is answered."""
+        """End requests that outlasted the drain, at their next slice, and wait until they are
+        answered."""
         self.running.end_all(Draining("the node is stopping"))
         until_us = self.doors.clock.monotonic_us() + END_SECONDS * 1_000_000
         while len(self.running) and self.doors.clock.monotonic_us() < until_us:
             await asyncio.sleep(0.001)
 
     async def stop(self) -> None:
-        """Close the store. Whatever still runs is ended; what was acknowledged is on the disk.
+        """Close the store. Running requests are ended; acknowledged commits are on the disk.
 
-        What can't be closed in order is closed as far as it can be; `failure` says so.
+        A part that can't be closed in order is closed as far as possible, and `failure` says so.
         """
         self.not_ready()
-        async with AsyncExitStack() as closing:  # runs from the last line to the first
+        async with AsyncExitStack() as closing:  # runs its callbacks in reverse order
             closing.callback(self.store.close, has_log=self._log_ref is None)
             if self._commits is not None:
                 closing.push_async_callback(stop, self._commits)
@@ -252,19 +256,21 @@ class Node(NodeParts):
                 closing.callback(self.copies.close)
             if self._commits is not None and self.failure is None:
                 closing.push_async_callback(self._settle)
-        await asyncio.sleep(0)  # failures of the last actors arrive
-        if self._log_ref is not None:  # a start that was refused has its own line
+        await asyncio.sleep(0)  # let failures of the last actors arrive
+        if self._log_ref is not None:  # a refused start logs its own line
             log.info("node stopped")
 
     async def _stop_places(self) -> None:
-        """Backwards, and those too that were filled while the rest was settled: a node that joins
-        may have asked for the first copy then."""
+        """Stop supervised actors in reverse order, including those started during the final flush.
+
+        A node that joins the cluster may have requested the first copy meanwhile.
+        """
         async with AsyncExitStack() as closing:
             for place in self._places:
                 closing.push_async_callback(place.stop)
 
     async def _settle(self) -> None:
-        """Wait for the commits in flight, then flush, so that the next start replays nothing."""
+        """Wait for pending commits, then flush, so that the next start replays nothing."""
         try:
             await self.end_requests()
             self.messages.stop()
@@ -290,7 +296,8 @@ class Node(NodeParts):
             self.fail(error)
 
     async def _all_released(self) -> None:
-        """Wait for the commits in flight; in a cluster not for followers that don't come."""
+        """Wait for pending commits. In a cluster, absent followers are waited for END_SECONDS at
+        most."""
         committer, alone = self.committer, self.member.life is Life.ALONE
         with suppress(TimeoutError):
             async with asyncio.timeout(None if alone else END_SECONDS):
@@ -299,9 +306,10 @@ class Node(NodeParts):
     # --- failure --------------------------------------------------------------------------------
 
     def fail(self, error: BaseException, actor: str = "") -> None:
-        """End everything that could acknowledge. Called on the loop; the first call counts.
+        """Stop all acknowledgements for good. Called on the loop; only the first call has an
+        effect.
 
-        :param actor: the kind of actor that failed, where one did
+        :param actor: class name of the actor that failed, if one did
         """
         if self.failure is None:
             self.failure, self._failed_actor = error, actor
@@ -320,11 +328,12 @@ class Node(NodeParts):
             place = None
         self._note_damage(error)
         fatal = isinstance(error, EngineFailed) and not isinstance(error, EngineUnreadable)
-        # A start waits for answers of its parts, and nobody is served yet: it ends with the reason.
+        # A start waits for replies of its parts and serves no client yet: fail it with the reason
+        # instead of a restart of the actor.
         opening = self._state == "opening"
         try:
             replaced = place is not None and not (fatal or opening) and place.restart(now_us)
-        except Exception as refused:  # such as: no thread is to be had
+        except Exception as refused:  # such as: no thread can be started
             error, replaced = refused, False
         if not replaced:
             self.fail(error, type(actor).__name__)
@@ -332,7 +341,7 @@ class Node(NodeParts):
             self._forget_scripts()
 
     def _forget_scripts(self) -> None:
-        """Scripts of an actor that is gone: their callers have heard, nobody waits for them."""
+        """Cancel the scripts of a failed actor: their callers have been answered."""
         for run in self.running:
             run.turn.cancel(Draining("the scripts' actor failed"))
             self.running.remove(run.request.request)
@@ -343,26 +352,28 @@ class Node(NodeParts):
             self.fail(error)
 
     def _note_damage(self, error: BaseException) -> None:
-        """A part of the state can't be read. Who asked for it is told; others go on, and the next
-        start makes the state anew, if it can."""
+        """Note that a part of the state can't be read.
+
+        The request that read it fails; others go on. The next start rebuilds the state if it can.
+        """
         if isinstance(error, EngineUnreadable) and self.store.spoiled(error):
             tell(self._flush.ref, NoteDamage(str(error)))
 
 
 START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, PartFailed, Refusal, OSError)
-"""What `start` raises when the world, not a bug, keeps the node from starting. The text of each is
-for whoever runs it."""
+"""Exceptions of `start` that are caused by the environment, not by a bug. Their texts are for the
+operator."""
 
 
 async def start(settings: NodeSettings, doors: Doors) -> Node:
-    """A node that is open and answers; nobody is told of it yet: that is for the surfaces.
+    """Return an open node that serves requests. No surface listens yet.
 
     :raises StoreFault: the directory, log or state can't be opened; the text says why
-    :raises StateUnusable: the log no longer holds what the state lacks
+    :raises StateUnusable: the log no longer holds frames that the state lacks
     :raises EngineFailed: the state can't be read
     :raises PartFailed: an actor has failed
     :raises Refusal: the first owner's name or password is refused
-    :raises OSError: as the disk says
+    :raises OSError: from the disk
     """
     node = Node(settings, doors)
     try:

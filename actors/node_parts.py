@@ -1,7 +1,7 @@
-"""What a node consists of, and in which order it is started: each part after those it asks.
+"""Node parts: the components of a node and their start order, each after those it depends on.
 
-First what a change goes through, and what keeps log and state in order; then who is asked by the
-surfaces. When that happens, and what becomes of it, is told in `node.py`.
+First come the commit path and maintenance of log and state, then the components that surfaces call.
+`node.py` decides when they start and handles their failures.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ from storage.sealing import name_of
 
 
 class NodeParts:
-    """The parts of a node.
+    """Components of a node.
 
     :param runtime: runs its actors
-    :param facts: what INFO FOR NODE shows
+    :param facts: data of INFO FOR NODE
     """
 
     backups: Backups
@@ -80,7 +80,7 @@ class NodeParts:
     roles: Roles
     passwords: Passwords
     peering: Peering
-    """What other nodes ask of this one, and whom it trusts."""
+    """Links with other nodes: their requests, and trust in them."""
     reads: LogReads
     running: Running
     spaces: Spaces
@@ -95,23 +95,23 @@ class NodeParts:
         self.facts = facts
         self.facts.settings["directory"] = settings.data_dir
         self.rights = Rights()
-        """Judges what callers may do."""
+        """Authorizes callers."""
         self.store = Store(settings, doors)
         self._log_figures = LogFigures()
         self.log_checks = LogChecks()
-        """What was found in older segments since the start."""
+        """Damage found in older segments since the start."""
         self._log_ref: ActorRef[LogActor] | None = None
         self._commits: ActorRef[CommitsActor] | None = None
         self._places: list[Supervised[Any]] = []
         self._passwords: Passwords | None = None
         self._roles: Roles | None = None
         self.copies: Copies | None = None
-        """What gives copies of the store to nodes that join; None: it is linked with none."""
+        """Serves snapshot copies to nodes that join; None: this node has no links."""
         self._spaces: Spaces | None = None
         self._topics: Topics | None = None
 
     def start_parts(self) -> None:
-        """All of them. The store is open, and the state brought up to the log."""
+        """Start all components. The store is open, and the state replayed up to the log."""
         self._start_writing()
         self._start_letting_in()
         self._start_keys_and_messages()
@@ -155,7 +155,7 @@ class NodeParts:
         self._start_keeping_order(log_ref, pins)
 
     def _start_keeping_order(self, log_ref: ActorRef[LogActor], pins: Pins) -> None:
-        """What flushes the state, prunes the log, and reads and checks what is in it."""
+        """Start the actors that flush the state, prune the log, and read and check it."""
         runtime, committer, serves = self.runtime, self.committer, self.settings.serves
         directory, opened, engine = self.store.parts
         opened.headroom.turns = RLock()
@@ -193,7 +193,7 @@ class NodeParts:
     # --- who is asked by the surfaces -------------------------------------------------------------
 
     def _start_letting_in(self) -> None:
-        """Who finds out who somebody is, caller or node, and what is under way for them."""
+        """Start authentication of callers and nodes, and the registry of running requests."""
         runtime, committer = self.runtime, self.committer
         self._passwords = self.passwords = Passwords(
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
@@ -218,7 +218,7 @@ class NodeParts:
         )  # fmt: skip
 
     def _start_keys_and_messages(self) -> None:
-        """What holds keys and messages, and what builds indexes."""
+        """Start cache spaces, topics and index builds."""
         runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
         self._spaces = self.spaces = Spaces(
             runtime, committer, self.roles, sessions, self.rights, self.statements
@@ -236,7 +236,7 @@ class NodeParts:
         committer.on_withdraw.append(self.topics.waits.taken_back)
 
     def _start_feeds(self) -> None:
-        """Who reads on in a moment, and who follows tables."""
+        """Start pinned snapshots and feeds."""
         runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
         self.moments = Moments(runtime, committer)
         self.open_feeds = feeds = Feeds(
@@ -273,7 +273,7 @@ class NodeParts:
         self._places += writing_and_reading
 
     def _start_coordination(self) -> None:
-        """Who leads, and what only who leads does."""
+        """Start cluster coordination, and the work that only the leader does."""
         self._timers = Timers(
             self.spaces, self.topics, self._index_builds, self._sealed,
             self.unfinished if self.settings.serves else None,
@@ -285,7 +285,7 @@ class NodeParts:
         )  # fmt: skip
 
     def _start_scripts(self) -> None:
-        """Who runs scripts, with all that statements ask; and what forgets what they were."""
+        """Start scripts, with the services of their statements, and retention of their entries."""
         runtime, committer = self.runtime, self.committer
         services = Services(
             committer=committer,
@@ -324,8 +324,10 @@ class NodeParts:
         )
 
     def _sign_in_aside(self, surface: Surface, address: str) -> AbstractContextManager[None]:
-        """A sign-in that waits counts among what waits. Over the wire each connection has one at
-        most."""
+        """Count a waiting HTTP sign-in among the waiting requests.
+
+        Over the wire each connection has at most one sign-in, so these are not counted.
+        """
         if surface != "http":
             return nullcontext()
         return self.running.signing_in(surface, network(address))
@@ -333,18 +335,20 @@ class NodeParts:
     # --- what hears of the world outside ---------------------------------------------------------
 
     def listens(self, surfaces: tuple[Listening, ...]) -> None:
-        """Where the surfaces listen and what they present, from now on: said when they begin, and
-        again with each certificate. INFO FOR NODE and /metrics show it, and the log warns of what
-        expires."""
+        """Note where the surfaces listen and which certificates they present.
+
+        Called when they begin, and again for each new certificate. INFO FOR NODE and /metrics show
+        it, and the log warns of expiring certificates.
+        """
         self.facts.listening = surfaces
         tell(self._certificates.ref, Look())
 
     async def begin_peering(self, listens_at: str, given: Identity | None) -> None:
-        """Be known to other nodes from now on, by a certificate: that of the directory, or a given
-        one. Who listens for them is a surface.
+        """Present a certificate to other nodes from now on: a given one, or that of the directory.
+        The listener itself is a surface.
 
-        :param listens_at: where it does
-        :raises StoreDamaged, OSError: of the file that has the certificate
+        :param listens_at: address of the listener
+        :raises StoreDamaged, OSError: from the file of the certificate
         """
         directory = self.store.parts.directory
         self._places += await renewing.begin(
@@ -360,26 +364,27 @@ class NodeParts:
 
     @property
     def scripts(self) -> ActorRef[Any]:
-        """Asked to run scripts."""
+        """Actor that runs scripts."""
         return self._scripts.ref
 
     @property
     def feeds(self) -> ActorRef[Any]:
-        """Asked to have a table followed."""
+        """Actor that opens feeds on tables."""
         return self._feeds.ref
 
     @property
     def sessions(self) -> ActorRef[Any]:
-        """Asked who a caller is."""
+        """Actor that authenticates callers."""
         return self._sessions.ref
 
     @property
     def vaults(self) -> ActorRef[Any]:
-        """Asked to unseal vaults."""
+        """Actor that unseals vaults."""
         return self._vaults.ref
 
     def caller(self, digest: bytes, surface: Surface, address: str) -> Caller | None:
-        """Who a token stands for, without asking an actor; None: `sessions` has to be asked.
+        """Return the caller that a token authenticates, without a message; None: ask the `sessions`
+        actor.
 
         :param digest: `token_digest` of the token
         :raises SessionEnded:
@@ -389,7 +394,7 @@ class NodeParts:
 
     @property
     def checkpoints(self) -> ActorRef[Any]:
-        """Asked to flush the state now."""
+        """Actor that flushes the state on request."""
         return self._checkpoints.ref
 
     def _supervised(self) -> list[Supervised[Any]]:
@@ -406,5 +411,5 @@ class NodeParts:
 
 
 def _unflushed_bytes(engine: Engine, committer: Committer) -> int:
-    """What the state has to write yet."""
+    """Return the bytes that the state has yet to write to disk."""
     return engine.unflushed_bytes() + committer.unsettled_bytes

@@ -1,4 +1,4 @@
-"""What is declared, as the nouns that rights are on."""
+"""Nouns: maps declared objects to the securables that privileges are granted on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from storage.topics import Topic
 from storage.vaults import Vault
 
 Thing = Namespace | Database | Table | Topic | Space | Function | Vault | Noun
-"""What can be judged: what is declared, and the nouns `STORE` and `NODE`. A function is judged as
-its database: it holds nothing, and tells nothing but what whoever calls it gives it."""
+"""Object of an authorization: a declared object, or the nouns `STORE` and `NODE`.
+
+A function is authorized as its database: it holds no data, and works only on its caller's
+arguments.
+"""
 
 _KINDS: Final[dict[type, Kind]] = {
     Table: Kind.TABLE, Topic: Kind.TOPIC, Space: Kind.SPACE, Vault: Kind.VAULT,
@@ -20,7 +23,7 @@ _KINDS: Final[dict[type, Kind]] = {
 
 
 def noun_of(thing: Thing) -> Noun:
-    """The noun that a declared thing is."""
+    """Return the noun of a declared object."""
     match thing:
         case Noun():
             return thing
@@ -37,9 +40,11 @@ def noun_of(thing: Thing) -> Noun:
 
 
 def told_apart(thing: Thing) -> tuple[object, ...]:
-    """What tells a thing from every other one, by all that rights go by. Its id does not: it is
-    given again, to something else elsewhere, once the commit that declared the first was taken
-    back."""
+    """Return a key that identifies an object by all that authorization depends on.
+
+    The id alone is not enough: after a roll back of the declaring commit, another object may get
+    it.
+    """
     if isinstance(thing, (Table, Topic, Space, Vault)):
         within = thing.database
         around = within.namespace

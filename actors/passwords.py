@@ -1,7 +1,7 @@
-"""Password hashing: slow on purpose, so on threads, as many at once as there are cores.
+"""Password hashing with argon2id, deliberately slow: on threads, one hash per core at a time.
 
-argon2id in the form of PHC strings. Asking is `Passwords`; the actors behind it see plain passwords
-and keep none.
+Hashes are PHC strings. `Passwords` is the interface. The actors behind it see plain passwords and
+keep none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Hash(Request[str]):
 
 @dataclass(frozen=True, slots=True)
 class Derive(Request[bytearray]):
-    """Make the wrapping key of a vault's passphrase."""
+    """Derive the wrapping key from a vault's passphrase."""
 
     passphrase: str = field(repr=False)
     salt: bytes
@@ -56,25 +56,25 @@ class Derive(Request[bytearray]):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a verification found."""
+    """Result of a verification."""
 
     matches: bool
     renewed: str | None
-    """A hash with today's parameters, when the stored one had lesser ones."""
+    """Hash with the current parameters, if the stored one has weaker ones; else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verify(Request[Verdict]):
-    """Compare a password with a stored hash. None stands for a user that does not exist: it costs
-    the same time."""
+    """Compare a password with a stored hash. None stands for an unknown user and takes equally
+    long."""
 
     password: str = field(repr=False)
     passhash: str | None = field(repr=False)
 
 
 class PasswordActor(ThreadActor):
-    """One thread that hashes. It gives way: a flood of passwords would take every core from those
-    who have signed in."""
+    """Thread that hashes, at low priority: a flood of passwords must not take every core from
+    signed-in users."""
 
     gives_way = True
 
@@ -86,8 +86,10 @@ class PasswordActor(ThreadActor):
         self._nobody = ""
 
     def on_start(self) -> None:
-        """Have the hash of nobody ready: it takes as long to look at as any, none to make, and no
-        password is known to be its own."""
+        """Prepare the hash for unknown users.
+
+        It takes as long to verify as any other, takes no time to make, and has no known password.
+        """
         cost, salt = self._cost, self._rng.bytes(SALT_BYTES)
         self._nobody = "$".join(
             (
@@ -103,7 +105,8 @@ class PasswordActor(ThreadActor):
 
     @handles(Verify)
     def verify(self, message: Verify) -> Verdict:
-        """Verify, against a hash of nothing in particular when there is no user."""
+        """Verify a password; for an unknown user verify against a dummy hash, to take the same
+        time."""
         if message.passhash is None:
             self._matches(self._nobody, message.password)
             return Verdict(False, None)
@@ -115,10 +118,10 @@ class PasswordActor(ThreadActor):
 
     @handles(Derive)
     def derive(self, message: Derive) -> bytearray:
-        """Stretch a passphrase.
+        """Derive a wrapping key from a passphrase.
 
-        :raises WrongKey: with parameters that nobody here has stored
-        :raises Busy: there is not the memory for it now
+        :raises WrongKey: the parameters are not ones that this node stores
+        :raises Busy: not enough memory at the moment
         """
         try:
             return stretched(message.passphrase, message.salt, message.stretch)
@@ -126,8 +129,8 @@ class PasswordActor(ThreadActor):
             raise Busy("there is no memory for a passphrase now") from error
 
     def _is_weaker(self, passhash: str) -> bool:
-        """Whether a hash costs less than the node's own. One that costs more, which somebody
-        brought with PASSHASH, stays."""
+        """True if a hash is cheaper than the node's own. A costlier one, imported with PASSHASH,
+        stays."""
         found, cost = extract_parameters(passhash), self._cost
         return found.memory_cost < cost.memory_kib or found.time_cost < cost.passes
 
@@ -147,11 +150,11 @@ class PasswordActor(ThreadActor):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """On whose account a password is hashed."""
+    """Requester of a hash, for fair queuing."""
 
     user: str
     network: str = "local"
-    """Where the request came from."""
+    """Network that the request came from."""
     rank: Rank = Rank.KNOWN
 
 
@@ -164,19 +167,18 @@ class _Job:
     request: Hash | Verify | Derive
     asker: Asker
     lanes: tuple[str, ...]
-    """Of each, one job is under way at once."""
+    """Names of exclusive lanes: of each, one job runs at a time."""
     reply: asyncio.Future[Any]
 
 
 class Passwords:
-    """As many hashing threads as cores, and a bounded line before them.
+    """Hashing threads, one per core, behind a bounded queue.
 
-    One hash at a time for each user, stored or not, so that an expensive one, or many tries, leave
-    the other threads to others; and one at a time that takes much memory, as passphrases do. The
-    line is shared out between the addresses that ask, in turn; who is known goes first, but for
-    every fourth time.
+    Per user, known or not, one hash runs at a time, so that a costly hash or many attempts leave
+    the other threads free. Costly hashes in memory, such as passphrases, run one at a time in all.
+    The queue serves networks round-robin. Known users go first, except every fourth time.
 
-    :param cores: how many hash at once
+    :param cores: number of threads
     """
 
     def __init__(self, runtime: Runtime, rng: Rng, cores: int, cost: Cost | None = None) -> None:
@@ -189,33 +191,35 @@ class Passwords:
         self._free = list(self.actors)
         self._lanes: set[str] = set()
         self._waiting: dict[tuple[Rank, str], deque[_Job]] = {}
-        """By whose turn it is; each network moves to the end when it has had its turn."""
+        """Waiting jobs by rank and network; a network moves to the end when it has been served."""
         self._turns = 0
         self._has_stopped = False
 
     def hash(self, password: str, asker: Asker = HOUSE) -> asyncio.Future[str]:
-        """A PHC string. :raises BadRequest: its length :raises Busy:"""
+        """Hash a password into a PHC string. :raises BadRequest: its length :raises Busy:"""
         check_password(password)
         return self._ask(Hash(password), asker, _lanes(asker, None))
 
     def verify(
         self, password: str, passhash: str | None, asker: Asker = HOUSE
     ) -> asyncio.Future[Verdict]:
-        """Whether a password is the one of a hash; None is a user that does not exist.
+        """Verify a password against a hash; None is the hash of an unknown user.
 
-        :raises Busy: too many wait already
+        :raises Busy: too many passwords wait already
         """
         if len(password) > limits.PASSWORD_CHARACTERS_MAX:
-            password, passhash = "", None  # no stored hash is of one so long
+            password, passhash = "", None  # no stored password is so long
         return self._ask(Verify(password, passhash), asker, _lanes(asker, passhash))
 
     def derive(
         self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
     ) -> asyncio.Future[bytearray]:
-        """The wrapping key of a passphrase. One at a time, or OpenSSL's threads for two wait for
-        each other for ever: `docs/decisions/passphrases-one-at-a-time.md`.
+        """Derive the wrapping key of a passphrase.
 
-        :raises Busy: too many wait already
+        Only one derivation runs at a time: OpenSSL's threads for two of them can deadlock, see
+        `docs/decisions/passphrases-one-at-a-time.md`.
+
+        :raises Busy: too many passwords wait already
         """
         lanes = (f"user {asker.user}", "much memory")
         return self._ask(Derive(passphrase, salt, stretch), asker, lanes)
@@ -234,11 +238,11 @@ class Passwords:
         return reply
 
     def _begin(self) -> None:
-        """Give what may begin to threads that have nothing to do."""
+        """Start waiting jobs on idle threads."""
         while self._free and (job := self._next()) is not None:
             place = self._free.pop()
             self._lanes.update(job.lanes)
-            # `Busy` of its mailbox can't be: it has nothing to do.
+            # An idle actor's mailbox is empty, so it can't be `Busy`.
             asked: asyncio.Future[Any] = ask(place.ref, job.request)
             asked.add_done_callback(partial(self._ended, job, place))
 
@@ -254,9 +258,9 @@ class Passwords:
         self._begin()
 
     def _next(self) -> _Job | None:
-        """Take the next job whose lanes are free."""
-        # Every fourth time the others go first: who is known could take all of it otherwise. A look
-        # that finds nothing, for the lanes are taken, is no turn of anybody's.
+        """Remove and return the next job whose lanes are free."""
+        # Every fourth time the lowest ranks go first, or known users could starve them. A call that
+        # finds no free lane does not count as a turn.
         worst_first = self._turns % 4 == 3
         for at in sorted(self._waiting, key=lambda at: at[0], reverse=worst_first):
             jobs = self._waiting[at]
@@ -276,7 +280,7 @@ class Passwords:
         return None
 
     def _bound(self) -> None:
-        """With too many in the line the newest of those who hold most of it hears `Busy`."""
+        """Refuse with `Busy` the newest job of the longest queue, if too many wait."""
         if sum(map(len, self._waiting.values())) > limits.HASH_QUEUE:
             most = max(self._waiting, key=lambda at: (len(self._waiting[at]), at[0]))
             job = self._waiting[most].pop()
@@ -287,7 +291,7 @@ class Passwords:
                 job.reply.set_exception(refusal)
 
     async def stop(self) -> None:
-        """Stop the threads after the hash each is at; what waits hears `Draining`."""
+        """Stop the threads after their current hash; waiting jobs fail with `Draining`."""
         self._has_stopped = True
         for jobs in self._waiting.values():
             for job in jobs:
@@ -313,18 +317,18 @@ def _memory_kib(passhash: str) -> int:
 
 
 def check_password(password: str) -> None:
-    """:raises BadRequest: it is shorter or longer than passwords may be"""
+    """Check the length of a password. :raises BadRequest: it is too short or too long"""
     least, most = limits.PASSWORD_CHARACTERS_MIN, limits.PASSWORD_CHARACTERS_MAX
     if not least <= len(password) <= most:
         raise BadRequest(f"a password has {least} to {most} characters, this one {len(password)}")
 
 
 def check_passhash(passhash: str, space: str | None = None) -> str:
-    """The hash itself.
+    """Check a PHC string that a client brings, and return it.
 
-    :param space: of the owner who brings it; None: of the whole store
-    :raises BadRequest: it is no argon2id PHC string, a weaker one than the node makes, or one that
-        would cost more memory or time than a sign-in may
+    :param space: place of the owner that brings it; None: the whole store
+    :raises BadRequest: it is not an argon2id PHC string, is weaker than the node's hashes, or costs
+        more memory or time than a sign-in may
     """
     try:
         found = extract_parameters(passhash)

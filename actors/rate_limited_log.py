@@ -1,7 +1,7 @@
-"""Lines of the node's log that anybody can cause, one in a second at most.
+"""Rate-limited log, for lines that any client can cause: at most one per second.
 
-A flood then fills neither the disk below standard error nor the queue in front of it, which would
-cost the lines that matter.
+So a flood fills neither the disk of the log nor the queue in front of it, where it would displace
+more important lines.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any, Final
 import structlog
 
 LINE_SECONDS: Final = 1.0
-"""Between two lines that anybody can cause."""
+"""Minimum interval between two lines."""
 
 
 class RateLimitedLog:
-    """For what anybody can cause: at most one line in LINE_SECONDS. The first is written at
-    once; those that follow it within that time are counted by their event, and the counts are the
-    next line.
+    """Logger that writes at most one line per LINE_SECONDS.
 
-    For the loop's thread only; it is to be closed while the loop runs.
+    The first line is written at once. Lines within the interval after it are counted by event, and
+    the counts form the next line.
 
-    :param counts_at: the level of the lines that count
+    Only for the loop's thread; close it while the loop runs.
+
+    :param counts_at: log level of the lines with counts
     """
 
     def __init__(self, name: str, counts_at: str = "warning") -> None:
@@ -33,7 +34,7 @@ class RateLimitedLog:
         self._pause: asyncio.TimerHandle | None = None
 
     def info(self, event: str, **fields: object) -> None:
-        """Log what is no trouble, or count it."""
+        """Log an informational line, or count it."""
         self._say("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
@@ -45,7 +46,7 @@ class RateLimitedLog:
         self._say("error", event, fields)
 
     def close(self) -> None:
-        """Say what is not said yet. Harmless when done twice."""
+        """Write the pending counts. Idempotent."""
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None

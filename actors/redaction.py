@@ -1,4 +1,5 @@
-"""Redaction: what a refusal tells somebody who may write to a table and not read it."""
+"""Redaction: removes stored data from refusals for callers that may write to a table but not read
+it."""
 
 from __future__ import annotations
 
@@ -14,16 +15,17 @@ from storage.fields import Field
 _TOLD: Final = frozenset({"table", "index", "limit", "line", "column"})
 _OF_NO_RECORD: Final = (*ENDED, NotAllowed, Unknown)
 _STEPS: Final = re.compile(r"`(?:[^`\\]|\\.)*`|\[\d+\]|[^.`\[\]]+")
-"""Of the path of a field, as a refusal has it."""
+"""Steps of a field's path, as it stands in a refusal."""
 
 
 def redacted(refusal: Refusal, table: str, fields: Iterable[Field]) -> Refusal:
-    """A refusal over records, for whoever may not read their table: where it is, and not what is
-    stored there. Claims of UNIQUE indexes, READONLY fields, an ASSERT, a path that leads nowhere:
-    all of them are refused for what a record holds.
+    """Return a refusal without stored data, for a caller that may not read the table.
 
-    :param fields: those that are defined on the table. Only their names are told: a name in an
-        object is something that is stored.
+    It keeps the place of the refusal. UNIQUE indexes, READONLY fields, ASSERT and invalid paths all
+    refuse a statement for the content of a record.
+
+    :param fields: fields defined on the table. Only their names are shown: other names are keys of
+        stored objects
     """
     if refusal.retry or isinstance(refusal, _OF_NO_RECORD):
         return refusal
@@ -39,7 +41,7 @@ def redacted(refusal: Refusal, table: str, fields: Iterable[Field]) -> Refusal:
 
 
 def _definition(field: str, fields: Iterable[Field]) -> str:
-    """The innermost defined field that another is, or lies in; empty: there is none."""
+    """Return the innermost defined field that a field is or lies in; empty if there is none."""
     steps: list[str] = _STEPS.findall(field)
     found: Path = ()
     for path in (defined.path for defined in fields):

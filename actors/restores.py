@@ -1,7 +1,8 @@
-"""Scripts that were not restored to their end: what they have made is dropped, as soon as the node
-takes changes; at a start, too, what a node has left that ended meanwhile.
+"""Cleanup of incomplete script restores: drops the places that an interrupted RESTORE SCRIPT
+created.
 
-They may have been restored on another node: a snapshot that is taken meanwhile has the marks too.
+It runs as soon as the node takes writes, and at a start for restores that the process end cut off.
+The restore may have run on another node: a snapshot taken meanwhile contains the marks too.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger("node")
 
 AGAIN_US: Final = 1_000_000
-"""When it is tried again where too few others would have it, as they mostly will in a moment, where
-somebody's barrier stands in its way, which has an end, or where the disk is full."""
+"""Retry delay, in µs, after causes that usually pass soon: too few in-sync replicas, another
+transaction's priority lock, a full disk."""
 REST_US: Final = int(REST_SECONDS * 1_000_000)
-"""When it is tried again behind what can't be read."""
+"""Retry delay, in µs, after unreadable data."""
 _REASON: Final = "a script was not restored to its end"
 
 
 class Unfinished:
-    """Places that nobody fills any more."""
+    """Places of incomplete restores, and their removal."""
 
     def __init__(
         self,
@@ -68,28 +69,30 @@ class Unfinished:
         self._topics = topics
         self._left: list[Mark] = []
         self._told = False
-        """Whether it was said that they are left."""
+        """True if the log line about the remaining places was written."""
         self._timer: asyncio.TimerHandle | None = None
-        """Until they are tried again."""
+        """Timer of the next retry."""
 
     async def begin(self) -> None:
-        """At a start nobody fills what is marked."""
+        """Load the marks at a start, when no restore runs, and drop their places."""
         with self._committer.begin() as tx:
             self._left = restores.marks(tx)
         await self.drop()
 
     def give_up(self, marks: Iterable[Mark]) -> CommitTicket | None:
-        """These are filled no more: they are dropped, now or as soon as that is taken. Answers
-        what that waits for; None: it has to come later."""
+        """Drop the places of an abandoned restore, now or once the node takes the commit.
+
+        :returns: ticket of the commit; None if it has to be retried later
+        """
         self._left += marks
         return self._drop()
 
     def filled(self, marks: Iterable[Mark], ticket: CommitTicket) -> None:
-        """These were filled to the end by a commit, and are given up if that is taken back."""
+        """Watch the commit that completes a restore; if it is rolled back, the places are dropped."""
         self._committer.when_released(ticket, partial(self._ended, tuple(marks), ()))
 
     async def drop(self) -> None:
-        """Drop them. A node that takes no changes leaves them until it does."""
+        """Drop all remaining places. On a node that takes no writes they stay until it does."""
         ticket = self._drop()
         if ticket is not None:
             await self._committer.released(ticket)
@@ -122,8 +125,10 @@ class Unfinished:
         return ticket
 
     def _goes(self, tx: Transaction, gone: list[Vault], database: Database) -> None:
-        """A database is dropped, and with it what somebody has declared in it meanwhile. Trails say
-        of its vaults what they say behind DROP DATABASE."""
+        """Prepare the drop of a database, including everything declared in it meanwhile.
+
+        Audit trails record the drop of its vaults as for DROP DATABASE.
+        """
         for vault in vaults.each(tx, database, unpaced):
             self._service.trail.add_to_both(tx, Act("drop", None, vault, reason=_REASON))
             gone.append(vault)
@@ -143,7 +148,8 @@ class Unfinished:
     def _ended(
         self, marks: tuple[Mark, ...], dropped: tuple[str, ...], lost: BaseException | None
     ) -> None:
-        """A commit that left no mark has ended. :param lost: why it never happened"""
+        """Handle the end of a commit that removed marks. :param lost: reason of its roll back, or
+        None"""
         if lost is not None:
             self._left += marks
             self._later()
@@ -159,7 +165,9 @@ class Unfinished:
 
     def _again(self) -> None:
         self._timer = None
-        if self._committer.not_writable() is None:  # else who leads drops them, or DEFINE NODE
+        if (
+            self._committer.not_writable() is None
+        ):  # otherwise the leader does it, or this node after DEFINE NODE
             self._drop()
 
 

@@ -1,19 +1,20 @@
-"""Who may do what: the one place that judges.
+"""Authorization: the only module that decides what a caller may do.
 
-1. A name becomes a thing only here. Statements, operations on keys and messages, and metrics get
-   tables, topics, spaces, places and users from `Rights`, which has judged the caller first; nobody
-   else in this room looks a name up for a caller. `tests/architecture/test_rights.py` holds that.
-2. What a caller may not see is `Unknown`, word for word as if it were absent: from the outermost
-   place on that it may not see. What it may see and not do is `NotAllowed`;
-   `detail.needs` says what is missing.
-3. Rights are those of the user as the transaction reads it, at each statement, not those of the
-   sign-in: a changed role acts on what is under way, and the transaction rests on the user's row as
-   on everything else it has read.
+1. A name is resolved to an object only here. Statements, operations on keys and messages, and
+   metrics get tables, topics, spaces, places and users from `Rights`, which authorizes the caller
+   first. No other module under actors/ resolves names for a caller;
+   `tests/architecture/test_rights.py` checks that.
+2. An object that the caller may not see is `Unknown`, with the same message as if it were absent,
+   at the outermost place that is hidden. An object that it may see but not use is `NotAllowed`;
+   `detail.needs` names the missing privilege.
+3. Privileges are those of the user row that the transaction reads, at each statement, not those at
+   sign-in. So a changed role affects running requests, and the user row is part of the
+   transaction's read set.
+4. Every object that a caller is authorized for counts as touched by its transaction. Entries of
+   the statement log and the audit trail record these objects. An owner sees an entry only if all
+   of them are its own.
 
-4. Whatever a caller is judged for, its transaction has touched: the entries of the statement log
-   and the audit trail say so, and are seen by an owner only if all they touched is that owner's.
-
-A thing that was handed out stays with the statement it was judged for.
+A returned object is valid for the statement that it was authorized for.
 """
 
 from __future__ import annotations
@@ -58,53 +59,55 @@ from storage.users import User
 from storage.vaults import Vault
 
 LOOKED_AT: Final = 256
-"""Tables of a database among which one of a near name is looked for."""
+"""Tables of a database that are searched for a similar name."""
 COMPARED: Final = 4
-"""Of those that the caller sees, names compared letter by letter: of long names each takes up to
-0.6 ms, in one go."""
+"""Similar names, visible to the caller, that are compared letter by letter. Each comparison of long
+names takes up to 0.6 ms without a yield."""
 ALIKE: Final = 0.5
-"""Least share of letters that two names have in common for these to be compared."""
+"""Minimum share of common letters (0–1) for two names to be compared."""
 NEAR: Final = 0.7
-"""Least likeness of a name and a mistyped one: that of `persn` and `person` is 0.91."""
+"""Minimum similarity (0–1) of a name and a mistyped one; that of `persn` and `person` is 0.91."""
 
 Judgement = tuple[Verbs, bool, tuple[Noun, ...]]
-"""Of somebody and a thing: the verbs it holds on it; whether it sees it by its role, or by a grant
-on it or around it; and where neither, what it holds anything on in it, which may be no more."""
+"""Result of an authorization: the verbs that a user holds on an object; True if its role, or a
+grant on the object or around it, makes the object visible; and otherwise the nouns inside it that
+the user holds grants on, some of which may be dropped."""
 
 Found = TypeVar("Found", Table, Topic, Space, Function, Vault)
 
 REMEMBERED_USERS: Final = 1_024
 REMEMBERED_THINGS: Final = 4_096
-"""Of whom, and of how many things each, it is remembered what they hold."""
+"""Bounds of the cache: users, and objects per user."""
 
 
 @dataclass(slots=True)
 class Standing:
-    """What one user holds, as long as its row does not change."""
+    """Privileges of one user, valid as long as its row does not change."""
 
     name: str
     user: User | None
-    """None of whoever opened the directory."""
+    """None for the operator and for store-wide owners."""
     all: bool = False
-    """Whether it may do everything: a store-wide owner, or whoever opened the directory."""
+    """True if everything is allowed: a store-wide owner, or the operator that opened the directory.
+    """
     _known: dict[tuple[Any, ...], Judgement] = field(default_factory=dict)
     _at: dict[tuple[int, ...], list[Grant]] = field(default_factory=dict)
-    """Its grants, by the ids of what they are on, once something was judged."""
+    """Grants of the user, by the ids of their nouns; filled at the first authorization."""
 
     def holds(self, thing: Thing) -> Verbs:
-        """The verbs that it holds on something."""
+        """Return the verbs that the user holds on an object."""
         return ALL if self.all else self._judged(thing)[0]
 
     def sees(self, tx: Transaction, thing: Thing) -> bool:
-        """Whether it holds anything on it, on a place around it, or on something in it that a
-        transaction finds there: a grant may be on what was dropped."""
+        """True if the user holds a privilege on an object, on a place around it, or on an object
+        inside it that exists. The latter is checked, since a grant may be on a dropped object."""
         if self.all:
             return True
         _, has_part, inside = self._judged(thing)
         return has_part or any(_is_there(tx, noun) for noun in inside)
 
     def check(self, thing: Thing, verbs: Verbs) -> None:
-        """:raises NotAllowed: it does not hold all of these verbs"""
+        """Check that the user holds all of these verbs. :raises NotAllowed: it does not"""
         if self.all:
             return
         missing = verbs - self._judged(thing)[0]
@@ -112,7 +115,7 @@ class Standing:
             raise self.refusal(needed(missing, noun_of(thing)))
 
     def refusal(self, needs: str) -> NotAllowed:
-        """The refusal of what it may see and not do."""
+        """Return the refusal for an object that is visible but not allowed."""
         return NotAllowed(f"{self.name} may not: {needs} is needed", needs=needs)
 
     def _judged(self, thing: Thing) -> Judgement:
@@ -134,7 +137,7 @@ class Standing:
         if is_inside(noun.path, user.space) and (not is_vault or user.role == OWNER):
             held = ROLES[user.role]
         held |= {grant.verb for grant in self._about(noun) if grant.noun.covers(noun)}
-        # What is held on a place shows what is in it, whether or not it means anything there.
+        # A privilege on a place makes its objects visible, even one with no meaning for them.
         if held or noun.kind not in PLACES:
             return held & VERBS[noun.kind], bool(held), ()
         if ROLES[user.role] and user.space is not None and is_inside(user.space, noun.path):
@@ -142,8 +145,11 @@ class Standing:
         return NOTHING, False, self._inside(noun, user)
 
     def _about(self, noun: Noun) -> Iterator[Grant]:
-        """Those of its grants that may cover something: on it, and on the places around it. A user
-        may hold a thousand, and figures are judged of thousands of topics."""
+        """Return the grants that may cover an object: those on it and on the places around it.
+
+        Not all grants are scanned: a user may hold a thousand, and /metrics authorizes thousands of
+        topics.
+        """
         user = self.user
         assert user is not None, "who may do everything is not judged"
         if not self._at:
@@ -153,7 +159,7 @@ class Standing:
             yield from self._at.get(noun.ids[:depth], ())
 
     def _inside(self, place: Noun, user: User) -> tuple[Noun, ...]:
-        """What it holds anything on that lies, or lay, in a place."""
+        """Return the nouns with grants of the user that lie, or lay, inside a place."""
         depth = len(place.ids)
         return tuple(
             dict.fromkeys(
@@ -169,26 +175,26 @@ OWNER: Final = "owner"
 
 
 class Rights:
-    """Judges callers and hands out what they name.
+    """Authorizes callers and resolves the names that they use.
 
-    Every method takes the transaction whose state is judged, and the caller. `verbs` is what it
-    needs; `NOTHING`: it must be able to see it.
+    Every method takes the transaction whose state decides, and the caller. `verbs` are the required
+    privileges; `NOTHING`: the object must only be visible.
     """
 
     def __init__(self) -> None:
         self._standings: OrderedDict[str, Standing] = OrderedDict()
 
     def standing(self, tx: Transaction, caller: Caller) -> Standing:
-        """What a caller holds. :raises SessionEnded: its user is no more"""
+        """Return the privileges of a caller. :raises SessionEnded: its user was dropped"""
         if caller.surface == "command":
-            return _OPERATOR  # whoever may open the directory may do everything
+            return _OPERATOR  # file access to the directory already gives full control
         user = users.find(tx, caller.user)
         if user is None:
             raise SessionEnded(f"there is no user {caller.user} any more: sign in again")
         return self.standing_of(user)
 
     def standing_of(self, user: User) -> Standing:
-        """What a user holds whose row this is."""
+        """Return the privileges of a user, given its row."""
         if user.role == OWNER and user.space is None:
             return _STORE_OWNER
         known = self._standings.get(user.name)
@@ -199,27 +205,27 @@ class Rights:
         return known
 
     def holds(self, tx: Transaction, caller: Caller, verbs: Verbs, thing: Thing) -> bool:
-        """Whether a caller holds all of these verbs on something."""
+        """True if a caller holds all of these verbs on an object."""
         return verbs <= self.standing(tx, caller).holds(thing)
 
     def sees(self, tx: Transaction, caller: Caller, thing: Thing) -> bool:
-        """Whether a caller may know that something is there."""
+        """True if a caller may know that an object exists."""
         return self.standing(tx, caller).sees(tx, thing)
 
     # --- what has no name -----------------------------------------------------------------------
 
     def store(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
-        """:raises NotAllowed:"""
+        """Authorize an action on the store. :raises NotAllowed:"""
         tx.touch(STORE)
         self.standing(tx, caller).check(STORE, verbs)
 
     def node(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
-        """:raises NotAllowed:"""
+        """Authorize an action on the node. :raises NotAllowed:"""
         tx.touch(STORE)
         self.standing(tx, caller).check(NODE, verbs)
 
     def replica(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> Replica:
-        """A row of the cluster by its name. :raises NotAllowed, Unknown:"""
+        """Return a row of the cluster by its name. :raises NotAllowed, Unknown:"""
         self.store(tx, caller, verbs)
         found = replicas.find(tx, name)
         if found is None:
@@ -227,17 +233,17 @@ class Rights:
         return found
 
     def reads_node(self, tx: Transaction, caller: Caller) -> bool:
-        """Whether a caller may have what INFO FOR NODE shows."""
+        """True if a caller may see INFO FOR NODE."""
         return self.standing(tx, caller).holds(NODE) >= INFO
 
     def owns_all(self, tx: Transaction, caller: Caller) -> bool:
-        """Whether a caller owns the store."""
+        """True if a caller owns the store."""
         return self.standing(tx, caller).holds(STORE) >= OWN
 
     # --- places ---------------------------------------------------------------------------------
 
     def namespace(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> Namespace:
-        """A namespace by its name. :raises Unknown, NotAllowed:"""
+        """Return a namespace by its name. :raises Unknown, NotAllowed:"""
         who = self.standing(tx, caller)
         found = _namespace(tx, who, name)
         if verbs:
@@ -248,7 +254,7 @@ class Rights:
     def database(
         self, tx: Transaction, caller: Caller, namespace: str, name: str, verbs: Verbs
     ) -> Database:
-        """A database by its names. :raises Unknown, NotAllowed:"""
+        """Return a database by its names. :raises Unknown, NotAllowed:"""
         who = self.standing(tx, caller)
         found = _database(tx, who, namespace, name)
         tx.touch(found)
@@ -258,9 +264,9 @@ class Rights:
     def enter(
         self, tx: Transaction, caller: Caller, namespace: Namespace, database: str | None
     ) -> None:
-        """Let a caller stand in a place, which its transaction has to do with from now on.
+        """Authorize a caller to use a place, which its transaction touches from now on.
 
-        :param database: None: in the namespace itself
+        :param database: None: the namespace itself
         :raises Unknown:
         """
         if database is None:
@@ -269,9 +275,9 @@ class Rights:
             self.database(tx, caller, namespace.name, database, NOTHING)
 
     def namespaces(self, tx: Transaction, caller: Caller, tick: Tick) -> Iterator[Namespace]:
-        """All namespaces, to whom may have all of them listed.
+        """Iterate over all namespaces, for a caller that may list them.
 
-        :param tick: called for each
+        :param tick: called for each namespace
         :raises NotAllowed:
         """
         self.store(tx, caller, INFO)
@@ -282,36 +288,36 @@ class Rights:
     def table(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
     ) -> Table:
-        """A table by its name. :raises Unknown, NotAllowed:"""
+        """Return a table by its name. :raises Unknown, NotAllowed:"""
         return self._inside(tx, caller, place, name, verbs, catalog.find_table, "table")
 
     def space(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
     ) -> Space:
-        """A cache space by its name. :raises Unknown, NotAllowed:"""
+        """Return a cache space by its name. :raises Unknown, NotAllowed:"""
         return self._inside(tx, caller, place, name, verbs, catalog.find_space, "space")
 
     def topic(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
     ) -> Topic:
-        """A topic by its name. :raises Unknown, NotAllowed:"""
+        """Return a topic by its name. :raises Unknown, NotAllowed:"""
         return self._inside(tx, caller, place, name, verbs, topics.find_topic, "topic")
 
     def function(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
     ) -> Function:
-        """A function by its name. :raises Unknown, NotAllowed:"""
+        """Return a function by its name. :raises Unknown, NotAllowed:"""
         return self._inside(tx, caller, place, name, verbs, functions.find, "function")
 
     def vault(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
     ) -> Vault:
-        """A vault by its name. :raises Unknown, NotAllowed:"""
+        """Return a vault by its name. :raises Unknown, NotAllowed:"""
         return self._inside(tx, caller, place, name, verbs, vaults.find, "vault")
 
     def vaults(self, tx: Transaction, caller: Caller) -> Iterator[Vault | None]:
-        """Every vault of the store that a caller sees, and None for those it doesn't and for each
-        database: there may be very many, and whoever goes through them may pause at each."""
+        """Iterate over the vaults of the store; None stands for each database, and for each vault that
+        the caller can't see: there may be very many, and the loop can be yielded at each."""
         who = self.standing(tx, caller)
         for database in _databases(tx, who, unpaced):
             yield None
@@ -323,7 +329,7 @@ class Rights:
     ) -> Iterator[Vault]:
         """Iterate over the vaults of a database that a caller sees, by name.
 
-        :param tick: called for each there is
+        :param tick: called for each vault of the database
         """
         who = self.standing(tx, caller)
         for vault in vaults.each(tx, database, tick):
@@ -331,19 +337,18 @@ class Rights:
                 yield vault
 
     def every_vault(self, tx: Transaction) -> Iterator[Vault | None]:
-        """Every vault there is, and None for each database: for the node itself, which looks after
-        their keys, and may pause at each."""
+        """Iterate over all vaults, for the node itself, which maintains their keys; None stands for
+        each database, so that the loop can be yielded."""
         for database in catalog.every_database(tx, unpaced):
             yield None
             yield from vaults.each(tx, database, unpaced)
 
     def under_store(self, tx: Transaction) -> Iterator[Vault | None]:
-        """Those that the store's passphrase opens, and None as `every_vault`."""
+        """Iterate over the vaults that the store's passphrase opens; None as in `every_vault`."""
         return filter(lambda vault: vault is None or not vault.own, self.every_vault(tx))
 
     def tried(self, tx: Transaction, place: Names, name: str) -> Vault | None:
-        """The vault that somebody named who was turned away: for its trail, never for an
-        answer."""
+        """Return the vault that a refused caller named, for its trail only, never for a response."""
         namespace = catalog.find_namespace(tx, place[0])
         database = None if namespace is None else catalog.find_database(tx, namespace, place[1])
         return None if database is None else vaults.find(tx, database, name)
@@ -351,8 +356,11 @@ class Rights:
     def topics(
         self, tx: Transaction, caller: Caller, verbs: Verbs, tick: Tick
     ) -> Iterator[tuple[Database, Iterator[Topic]]]:
-        """The databases of the store that a caller sees, each with those of its topics on which it
-        holds these verbs. :param tick: called for each database and topic there is"""
+        """Iterate over the databases that a caller sees, each with the topics on which it holds
+        these verbs.
+
+        :param tick: called for each database and topic of the store
+        """
         who = self.standing(tx, caller)
         for database in _databases(tx, who, tick):
             yield database, _held(who, topics.each_topic(tx, database, tick), verbs)
@@ -368,8 +376,8 @@ class Rights:
         kind: str,
     ) -> Found:
         who = self.standing(tx, caller)
-        # What the names lead to is remembered as one look-up, which rests on all of them; whether
-        # the caller may see it is asked each time. Who does sees the places around it too.
+        # The resolved object is cached for this transaction, as one read that depends on all the
+        # names. Visibility is checked each time; it implies that of the places around.
         at = (kind, place, name)
         known: Found | None = tx.known(at)
         if known is not None and (who.all or who.sees(tx, known)):
@@ -390,8 +398,10 @@ class Rights:
     # --- users ----------------------------------------------------------------------------------
 
     def user(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> User:
-        """A user by its name. A user may see itself; another one is seen, and may be changed, by
-        an owner of the place it belongs to. :raises Unknown, NotAllowed:"""
+        """Return a user by its name. :raises Unknown, NotAllowed:
+
+        A user may see itself. Only owners of the place that a user belongs to may see or change it.
+        """
         who = self.standing(tx, caller)
         found = self._touched_user(tx, who, name)
         if found is None:
@@ -401,9 +411,11 @@ class Rights:
         return found
 
     def _touched_user(self, tx: Transaction, who: Standing, name: str) -> User | None:
-        """A user whom somebody sees, and the place that it belongs to is touched; None: there is
-        none of that name, or a hidden one. For the owner of that one's place a statement that was
-        refused so is somebody else's, and may name anything else of theirs."""
+        """Return a user if it is visible, and touch the place that it belongs to.
+
+        Return None if there is no such user or it is hidden, and touch the store. So the owner of a
+        hidden user's place does not see the refused statement, which may name any object of others.
+        """
         found = users.find(tx, name)
         if found is not None and not (found is who.user or _owns(who, found)):
             found = None
@@ -411,14 +423,15 @@ class Rights:
         return found
 
     def owns_user(self, tx: Transaction, caller: Caller, name: str) -> bool:
-        """Whether a caller owns the place that a user belongs to."""
+        """True if a caller owns the place that a user belongs to."""
         return _owns(self.standing(tx, caller), users.find(tx, name))
 
     def users(self, tx: Transaction, caller: Caller, tick: Tick) -> list[User]:
-        """All users that an owner owns: of the store all, of a place those that belong to it.
+        """Return the users that an owner owns: all of them for the store, or those that belong to
+        its place.
 
-        :param tick: called for each user there is
-        :raises NotAllowed: refused to everybody else, never narrowed
+        :param tick: called for each user of the store
+        :raises NotAllowed: the caller is no owner; the result is never silently narrowed
         """
         who = self.standing(tx, caller)
         if self._owned(tx, who) is None:
@@ -428,7 +441,7 @@ class Rights:
         return [user for user in users.everyone(tx, tick) if _owns(who, user)]
 
     def _place_of(self, tx: Transaction, user: User) -> Namespace | Database | Noun:
-        """What a user belongs to."""
+        """Return the place that a user belongs to."""
         if user.space is None:
             return STORE
         names = user.space.split(".")
@@ -442,10 +455,10 @@ class Rights:
     def named(
         self, tx: Transaction, caller: Caller, namespace: str | None, database: str | None
     ) -> None:
-        """Let a transaction touch a place that is named and that nobody was judged for: the store,
-        where the caller does not see it.
+        """Touch a place that a statement names without an authorization; if it is hidden, touch the
+        store.
 
-        :param namespace: None: the database is named alone, where no namespace is chosen
+        :param namespace: None: only the database is named, and no namespace is selected
         """
         found: Namespace | Database | None = None
         if namespace is not None:
@@ -455,7 +468,8 @@ class Rights:
         tx.touch(found if found is not None and self.sees(tx, caller, found) else STORE)
 
     def places(self, tx: Transaction) -> tuple[Ids, ...]:
-        """All that a transaction has touched, as an entry says it; see `Entry.places`."""
+        """Return the places that a transaction has touched, in the form of an entry; see
+        `Entry.places`."""
         touched = tx.touched
         if len(touched) == 1:
             (only,) = touched
@@ -463,21 +477,23 @@ class Rights:
         return tuple(dict.fromkeys(map(ids_of, touched))) or ((),)
 
     def home(self, tx: Transaction, name: str) -> tuple[Ids, ...]:
-        """The same of what is done with a user itself, as it signs in."""
+        """Return the place that a user belongs to in the form of an entry, for entries such as its
+        sign-in."""
         found = users.find(tx, name)
         return (() if found is None else ids_of(self._place_of(tx, found)),)
 
     def of_whom(self, tx: Transaction, caller: Caller, user: str | None) -> None:
-        """Let a transaction touch what entries are asked for in: those of one user, or all that the
-        caller may see."""
+        """Touch the place of a request for entries: of one user, or of all that the caller may see."""
         self._touched_user(tx, self.standing(tx, caller), caller.user if user is None else user)
 
     def entries(self, tx: Transaction, caller: Caller, user: str | None) -> Shown:
-        """What a caller may see of entries of the statement log: its own, and an owner those that
-        touched nothing outside of its place.
+        """Return the filter of statement log entries for a caller.
 
-        :param user: of whom; None: of everybody
-        :raises Unknown: somebody who is no owner asks for another's
+        A caller sees its own entries. An owner also sees those that touched nothing outside of its
+        place.
+
+        :param user: user whose entries are wanted; None: all
+        :raises Unknown: the caller is no owner and wants the entries of another user
         """
         who = self.standing(tx, caller)
         of_place = self._owned(tx, who)
@@ -489,7 +505,7 @@ class Rights:
         def shown(kept: Kept) -> Kept | None:
             if user is not None and kept.user != user:
                 return None
-            # A user who has the name of one that was dropped is another.
+            # A user with the name of a dropped user must not see that one's entries.
             if own is not None and kept.user == own.name and since(kept, own.created):
                 return kept
             return None if of_place is None else shown_inside(of_place, space, kept)
@@ -497,8 +513,8 @@ class Rights:
         return shown
 
     def audited(self, tx: Transaction, caller: Caller) -> Shown:
-        """What a caller may see of entries of the audit trail. :raises NotAllowed: it is no
-        owner"""
+        """Return the filter of audit trail entries for an owner. :raises NotAllowed: the caller is
+        none"""
         who = self.standing(tx, caller)
         of_place = self._owned(tx, who)
         if of_place is None:
@@ -507,7 +523,7 @@ class Rights:
         return lambda kept: shown_inside(of_place, space, kept)
 
     def _owned(self, tx: Transaction, who: Standing) -> Ids | None:
-        """The place that somebody owns; None: it is no owner."""
+        """Return the place that a user owns; None if it is no owner."""
         if who.all:
             return ()
         if who.user is None or who.user.role != OWNER:
@@ -519,10 +535,10 @@ class Rights:
     def noun(
         self, tx: Transaction, caller: Caller, kind: Kind, names: Sequence[str], verbs: Verbs
     ) -> Noun:
-        """What a grant, or the space of a user, is on.
+        """Return the noun that a grant, or the space of a user, names.
 
-        :param names: from the namespace down to its own
-        :param verbs: what the caller needs of the place that it lies in, or that it is
+        :param names: from the namespace down to the object's own name
+        :param verbs: required privileges on the place, or on the place around the object
         :raises Unknown, NotAllowed:
         """
         if kind is Kind.STORE:
@@ -541,14 +557,14 @@ class Rights:
         return noun_of(self._inside(tx, caller, place, names[2], NOTHING, find, word))
 
     def gone(self, tx: Transaction, user: User) -> set[Noun]:
-        """What a user has grants on that is no more."""
+        """Return the nouns of a user's grants that no longer exist."""
         return {grant.noun for grant in user.grants if not _is_there(tx, grant.noun)}
 
 
 Names = tuple[str, str]
-"""Of a namespace and a database in it."""
+"""Names of a namespace and of a database in it."""
 Shown = Callable[[Kept], Kept | None]
-"""What somebody may see of an entry; None: nothing."""
+"""Filter of entries: returns the visible part of an entry, or None."""
 
 IN_DATABASE: Final[dict[Kind, Callable[[Transaction, Database, str], Any]]] = {
     Kind.TABLE: catalog.find_table,
@@ -556,15 +572,17 @@ IN_DATABASE: Final[dict[Kind, Callable[[Transaction, Database, str], Any]]] = {
     Kind.SPACE: catalog.find_space,
     Kind.VAULT: vaults.find,
 }
-"""What a right may be on that stands in a database, and what finds it by its name."""
+"""Lookup by name for each kind of securable inside a database."""
 
 _STORE_OWNER: Final = Standing("", None, all=True)
 _OPERATOR: Final = Standing("operator", None, all=True)
 
 
 def ids_of(place: object) -> Ids:
-    """A place that was judged, as an entry says it: the ids of its noun, without the noun, for
-    every change of the store asks."""
+    """Return the ids of an authorized place, in the form of an entry.
+
+    It builds no noun, since every commit calls it.
+    """
     if type(place) is Database:
         return place.namespace.id, place.id
     return (place.id,) if type(place) is Namespace else ()
@@ -583,12 +601,12 @@ def _is_there(tx: Transaction, noun: Noun) -> bool:
 
 
 def _on(kind: Kind, place: Noun) -> Noun:
-    """A place as a noun, or all vaults in it."""
+    """Return the noun of a place, or of all vaults in it."""
     return Noun(kind, place.ids, place.path) if kind is Kind.VAULTS else place
 
 
 def _owns(who: Standing, user: User | None) -> bool:
-    """Whether somebody owns the place that a user belongs to."""
+    """True if a user is an owner of the place that another user belongs to."""
     if user is None or who.all:
         return user is not None
     owner = who.user
@@ -602,12 +620,11 @@ _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
     Function: functions.declared_of_function, Vault: vaults.declared_of_vault,
     Space: catalog.declared_of_space,
 }  # fmt: skip
-"""What the way by names to something rests on."""
+"""Catalog rows that the resolution of an object's names depends on."""
 
 
 def _near_table(tx: Transaction, who: Standing, database: Database, name: str) -> str | None:
-    """Return the name of a table that somebody sees, which is near to one that it sees no table
-    of; None: there is none."""
+    """Return the name of a visible table that is similar to an unknown one; None if there is none."""
     letters, left = set(name), COMPARED
     shares = [
         (2 * len(letters & others) / (len(letters) + len(others)), near)
@@ -627,14 +644,14 @@ def _near_table(tx: Transaction, who: Standing, database: Database, name: str) -
 
 
 def _held(who: Standing, every: Iterator[Topic], verbs: Verbs) -> Iterator[Topic]:
-    """The topics on which somebody holds these verbs."""
+    """Iterate over the topics on which a user holds these verbs."""
     for topic in every:
         if verbs <= who.holds(topic):
             yield topic
 
 
 def _databases(tx: Transaction, who: Standing, tick: Tick) -> Iterator[Database]:
-    """The databases of the store that somebody sees."""
+    """Iterate over the databases of the store that a user sees."""
     return catalog.every_database(tx, tick, lambda place: who.sees(tx, place))
 
 

@@ -129,7 +129,7 @@ def test_health_and_the_serving_node_agree_on_the_state(tmp_path: Path, script: 
 
 
 def test_help_and_version() -> None:
-    assert run("--version").stdout == f"storenode {VERSION}\n"
+    assert run("--version").stdout == f"storenode {VERSION} ({BUILD})\n"
     helped = run("--help")
     assert helped.returncode == 0
     assert "storenode <data_dir> --health" in helped.stdout
