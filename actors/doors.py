@@ -153,7 +153,7 @@ class SystemScheduler:
         return ready_calls(self._loop)
 
     def give_way(self) -> None:
-        """Lower the priority of the calling thread. Only Linux supports this for a single thread."""
+        """Lower the priority of the calling thread; only Linux has this for a single thread."""
         if sys.platform == "linux":
             thread = threading.get_native_id()
             with COURTESY:
@@ -183,7 +183,7 @@ def ready_calls(loop: asyncio.AbstractEventLoop) -> int:
 
 
 def in_memory(path: str) -> Engine:
-    """Return an empty state engine that is only in memory. :param path: directory for its settings"""
+    """Return an empty in-memory state engine. :param path: directory for its settings"""
     return RocksInMemory(os.path.abspath(path))
 
 

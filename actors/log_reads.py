@@ -191,7 +191,7 @@ class LogReadActor(ThreadActor):
 
     @handles(FollowRecord)
     def follow_record(self, asked: FollowRecord) -> Trail:
-        """Return changes of a record, newest first. :raises LogDamaged: the first frame is damaged"""
+        """Return changes of a record, newest first. :raises LogDamaged: in the first frame"""
         try:
             return follow(self._log, asked.key, asked.at, asked.count)
         except (LogDamaged, OSError) as error:

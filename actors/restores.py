@@ -88,7 +88,7 @@ class Unfinished:
         return self._drop()
 
     def filled(self, marks: Iterable[Mark], ticket: CommitTicket) -> None:
-        """Watch the commit that completes a restore; if it is rolled back, the places are dropped."""
+        """Watch the commit that completes a restore; a roll back of it drops the places."""
         self._committer.when_released(ticket, partial(self._ended, tuple(marks), ()))
 
     async def drop(self) -> None:

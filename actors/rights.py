@@ -348,7 +348,7 @@ class Rights:
         return filter(lambda vault: vault is None or not vault.own, self.every_vault(tx))
 
     def tried(self, tx: Transaction, place: Names, name: str) -> Vault | None:
-        """Return the vault that a refused caller named, for its trail only, never for a response."""
+        """Return the vault that a refused caller named: for its trail, never for a response."""
         namespace = catalog.find_namespace(tx, place[0])
         database = None if namespace is None else catalog.find_database(tx, namespace, place[1])
         return None if database is None else vaults.find(tx, database, name)
@@ -483,7 +483,7 @@ class Rights:
         return (() if found is None else ids_of(self._place_of(tx, found)),)
 
     def of_whom(self, tx: Transaction, caller: Caller, user: str | None) -> None:
-        """Touch the place of a request for entries: of one user, or of all that the caller may see."""
+        """Touch the place of a request for entries of one user, or for all visible entries."""
         self._touched_user(tx, self.standing(tx, caller), caller.user if user is None else user)
 
     def entries(self, tx: Transaction, caller: Caller, user: str | None) -> Shown:
@@ -624,7 +624,7 @@ _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
 
 
 def _near_table(tx: Transaction, who: Standing, database: Database, name: str) -> str | None:
-    """Return the name of a visible table that is similar to an unknown one; None if there is none."""
+    """Return the name of a visible table that is similar to an unknown one, or None."""
     letters, left = set(name), COMPARED
     shares = [
         (2 * len(letters & others) / (len(letters) + len(others)), near)

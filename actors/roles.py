@@ -1,7 +1,7 @@
-"""The node's own facts: its id, its roles, its endpoints.
+"""Roles: the node's own facts: its id, its roles, its endpoints.
 
-They live beside the log, in the file NODE: no backup carries them and no follower inherits them.
-`Roles` is read on the loop without asking anybody; the actor behind it replaces the file.
+They are in the file NODE beside the log, so no backup contains them and no follower gets them.
+`Roles` is read on the loop without a message; its actor replaces the file.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from storage.directory import StoreDirectory
 from storage.node_file import NodeFacts, load_node, save_node
 
 UNDECLARED: Final = (SERVING, WRITABLE)
-"""What a node does that was never told: alone, it serves and takes writes."""
+"""Default roles of a node that was never given any: alone, it serves and takes writes."""
 
 
 def takes_changes(words: Sequence[str] | None) -> bool:
-    """Whether a node with these roles takes changes; None: it was never told."""
+    """True if a node with these roles takes writes; None: it was never given any."""
     return WRITABLE in (UNDECLARED if words is None else words)
 
 
@@ -39,7 +39,7 @@ class SaveFacts(Request[None]):
 
 
 class RolesActor(ThreadActor):
-    """Waits for the disk while the file is replaced."""
+    """Blocks on the disk while the file is replaced."""
 
     def __init__(self, runtime: Runtime, directory: StoreDirectory) -> None:
         super().__init__(runtime)
@@ -47,8 +47,11 @@ class RolesActor(ThreadActor):
 
     @handles(SaveFacts)
     def save(self, message: SaveFacts) -> None:
-        """:raises DiskFull: no room; the old facts stand
-        :raises OSError: as the disk says"""
+        """Save facts.
+
+        :raises DiskFull: no room; the old facts stay valid
+        :raises OSError: from the disk
+        """
         try:
             save_node(self._directory, message.facts)
         except OSError as error:
@@ -62,7 +65,7 @@ _USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 def _origin(text: str) -> str:
-    """An origin as browsers send it. :raises BadRequest: it is none, or would be everybody"""
+    """Return an origin as browsers send it. :raises BadRequest: it is invalid, or a wildcard"""
     found = _ORIGIN.fullmatch(text.lower())
     if found is None:
         raise BadRequest(
@@ -75,7 +78,7 @@ def _origin(text: str) -> str:
 
 
 class Roles:
-    """What this node does at present."""
+    """Roles, endpoints and origins of this node."""
 
     def __init__(self, runtime: Runtime, directory: StoreDirectory, writes: bool = True) -> None:
         self._runtime = runtime
@@ -83,20 +86,20 @@ class Roles:
         self._writes = writes
         self._facts = load_node(directory)
         self.words = self._in_force()
-        """The roles in force."""
+        """Roles in force."""
         self._defining = asyncio.Lock()
         self.check_told: Callable[[Caller | None], None] | None = None
-        """Asks whether a node of a cluster knows what was released; None: it is in none."""
+        """Checks that a node of a cluster knows the commit index; None: it is in no cluster."""
         self.actor = Supervised(lambda: RolesActor.start(runtime, directory), refoldable=True)
 
     @property
     def node_id(self) -> str:
-        """This node's id; it stays, whatever the store."""
+        """Id of this node, independent of the store."""
         return str(self._facts.node_id)
 
     @property
     def declared(self) -> tuple[str, ...] | None:
-        """The roles that it was told; None: none ever."""
+        """Declared roles; None if none were ever declared."""
         return self._facts.roles
 
     def _in_force(self) -> tuple[str, ...]:
@@ -105,18 +108,19 @@ class Roles:
 
     @property
     def unready(self) -> Unready | None:
-        """Why, by its roles, the node should get no traffic."""
+        """Reason why the node should get no traffic, by its roles; None: it should."""
         words = self.words
         if not words:
             return "no_roles"
         return None if SERVING in words else "not_serving"
 
     def check_answering(self, caller: Caller | None = None) -> None:
-        """Any role makes the node answer its clients; without `serving` it only asks for no more of
-        them (`unready`).
+        """Check that the node responds to a caller.
 
-        :param caller: None: somebody who need not be an owner of the store
-        :raises Draining: it has none
+        Any role is enough; a node without `serving` only asks for no more traffic (`unready`).
+
+        :param caller: None: a caller that need not be an owner of the store
+        :raises Draining: the node has no role
         :raises Busy: it does not know enough of its cluster's store at the moment
         """
         if not self.words:
@@ -125,7 +129,7 @@ class Roles:
             self.check_told(caller)
 
     def answers(self, caller: Caller | None = None) -> bool:
-        """Whether `check_answering` refuses a caller nothing. :param caller: None: whoever asks"""
+        """True if `check_answering` accepts a caller. :param caller: None: any caller"""
         if self.check_told is None:
             return bool(self.words)
         try:
@@ -136,17 +140,17 @@ class Roles:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses that clients use, as declared."""
+        """Addresses for clients, as declared."""
         return self._facts.endpoints
 
     def check_writable(self) -> None:
-        """:raises NotWritable: the node lacks the writable role"""
+        """Check the writable role. :raises NotWritable: the node lacks it"""
         if WRITABLE not in self.words:
             raise NotWritable("the node is not writable: reads only", roles=list(self.words))
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Origins whose pages browsers may let read answers, as declared."""
+        """Origins whose pages may read responses in a browser (CORS), as declared."""
         return self._facts.origins
 
     def define(
@@ -155,11 +159,11 @@ class Roles:
         endpoints: Sequence[str] | None,
         origins: Sequence[str] | None = None,
     ) -> asyncio.Future[None]:
-        """Set roles, endpoints or origins, None leaving one as it is; in force once the file is
-        durable.
+        """Set roles, endpoints or origins; None leaves one unchanged. They are in force once the
+        file is durable.
 
         :raises Unknown: an unknown role word
-        :raises BadRequest: an endpoint that is no address, an origin that is none
+        :raises BadRequest: an endpoint that is not an address, or an invalid origin
         """
         words = None if roles is None else check_node_roles(roles)
         for address in endpoints or ():
@@ -173,7 +177,7 @@ class Roles:
         endpoints: Sequence[str] | None,
         origins: tuple[str, ...] | None,
     ) -> None:
-        async with self._defining:  # one after the other: each builds on the facts before it
+        async with self._defining:  # serialized: each change builds on the facts before it
             facts = self._facts
             if roles is not None:
                 facts = replace(facts, roles=roles)
@@ -186,7 +190,7 @@ class Roles:
             self.words = self._in_force()
 
     def info(self) -> dict[str, Value]:
-        """The facts, for INFO FOR NODE."""
+        """Return the facts for INFO FOR NODE."""
         return {
             "id": self.node_id,
             "store": str(self._directory.store_id),
@@ -196,5 +200,5 @@ class Roles:
         }
 
     async def stop(self) -> None:
-        """Finish what is being saved."""
+        """Stop after the save under way."""
         await self.actor.stop()

@@ -1,16 +1,16 @@
-"""What is kept of callers that were let in: open sessions, and passwords that were right.
+"""Sessions: open sessions, and recently verified passwords.
 
-- Of a token only its SHA-256 is kept, in memory: a restart signs everyone out. It ends 12 h after
-  it was given, after an hour without use, at sign-out, and when its user is dropped or changed.
-- A user and password that were right may be remembered for a minute, under a hash keyed with a
-  secret of this process.
-- A user is kept once for all who were let in as it, as it was read in the turn of the loop that
-  did that. Where another one is stored, everything that was let in as it is ended. How somebody is
-  let in is told in `sign_ins.py`.
-- Whoever acts for a caller asks one question, `check_authenticated`, in the turn of the loop that
-  acts: a session or a password may have been revoked since the caller was authenticated.
+- Of a token only its SHA-256 is kept, in memory: a restart signs everyone out. A session ends 12 h
+  after its start, after an hour without use, at sign-out, and when its user is dropped or changed.
+- A verified user and password may be cached for a minute, under a hash keyed with a secret of this
+  process.
+- One copy of a user row is kept for all its sessions and cached passwords, as read in the turn of
+  the loop that authenticated. If another row is stored, all credentials of that user end.
+  `sign_ins.py` authenticates callers.
+- Code that acts for a caller calls `check_authenticated` in the turn of the loop that acts: the
+  session or password may have been revoked since authentication.
 
-All times here are monotonic: no step of the wall clock ends or prolongs a session.
+All times here are monotonic: a step of the wall clock neither ends nor prolongs a session.
 """
 
 from __future__ import annotations
@@ -41,26 +41,28 @@ from storage.users import User
 _SECOND_US: Final = 1_000_000
 IDLE_US: Final = limits.SESSION_IDLE_SECONDS * _SECOND_US
 REMEMBERED: Final = 10_000
-"""Credentials that were right, kept at once; the oldest go first."""
+"""Cached passwords; the oldest are evicted."""
 CALLERS: Final = 256
-"""Connections of one session whose callers are kept at once: clients pool some tens."""
+"""Cached callers per session, one per connection: client pools have some tens."""
 CALLERS_BY_PASSWORD: Final = 64
-"""The same of a password that is remembered: who has one connection for each request fills it."""
+"""Cached callers per cached password. A client with a new connection for each request fills it."""
 KNOWN: Final = 10_000
-"""Users without a session that are kept as they were when they were let in."""
+"""User rows kept for users without a session."""
 REVOKED: Final = 10_000
 """Users whose last revocation is kept."""
 ENDED: Final = "the session has ended: sign in again"
 UNSETTLED: Final = -1
-"""No version of the users."""
+"""Placeholder for an unreleased version of the users; equal to none."""
 
 
 class _Callers:
-    """Who shows one credential, by where it comes from: clients share one among connections, and a
-    request would make its caller anew each time another connection's has come between.
+    """Callers of one credential, by surface and address.
 
-    :param caller: as it came first
-    :param most: so many are kept at once
+    Clients use one credential on many connections; without this cache each switch between them
+    would build a new caller.
+
+    :param caller: the first caller of the credential
+    :param most: capacity
     """
 
     def __init__(self, caller: Caller, most: int) -> None:
@@ -69,7 +71,7 @@ class _Callers:
         self._by_origin = {(caller.surface, caller.address): caller}
 
     def at(self, surface: Surface, address: str) -> Caller:
-        """The caller, come over a surface and from an address."""
+        """Return the caller for a surface and an address."""
         origin = (surface, address)
         found = self._by_origin.get(origin)
         if found is None:
@@ -86,19 +88,19 @@ def _callers_by_password(caller: Caller) -> _Callers:
 
 @dataclass(slots=True)
 class _Known:
-    """A user as it is for all who were let in as it."""
+    """User row shared by all credentials of a user."""
 
     user: User
     passhashes: tuple[str, ...] = field(repr=False)
-    """The hash of its password; once that was replaced, and nobody was to go, the one before too:
-    the newer may yet be taken back."""
+    """Accepted password hashes: the current one, and after a change without revocation also the
+    previous one, since the new one may still be rolled back."""
 
     def is_stored_as(self, user: User | None) -> bool:
-        """True if this user is stored now, with the same password and rights."""
+        """True if the stored user has the same password and privileges."""
         return user is not None and user.passhash in self.passhashes and same_user(user, self.user)
 
     def renew(self, passhash: str) -> None:
-        """Take another hash for the user's as well."""
+        """Accept another hash of the password too."""
         if passhash not in self.passhashes:
             self.passhashes = self.passhashes[-1], passhash
 
@@ -111,7 +113,7 @@ class _Open:
     ends_us: int
     used_us: int
     users_version: int
-    """The durable version of the users at which the user was last seen unchanged."""
+    """Released version of the users at which the user was last found unchanged."""
     callers: _Callers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +121,7 @@ class _Open:
 
     @property
     def name(self) -> str:
-        """As in `Caller.session`."""
+        """Name of the session, as in `Caller.session`."""
         assert self.caller.session is not None, "a session has a name"
         return self.caller.session
 
@@ -150,50 +152,50 @@ class _Remembered:
     passhash: str = field(repr=False)
     ends_us: int
     users_version: int
-    """The durable version of the users at which the user was last seen with that hash …"""
+    """Released version of the users at which the user was last found with that hash."""
     callers: _Callers
-    """… and who it was there."""
+    """Callers at that version."""
 
 
 class Rests(Protocol):
-    """What rests on credentials, and ends with them."""
+    """Component that holds work for credentials and ends it with them."""
 
     def on_credential_ended(
         self, user: str, session: str | None, cut: bool, sparing: str | None
     ) -> None:
-        """End what runs by a credential.
+        """End the work of a credential.
 
         :param session: as in `Caller.session`; None: the password that comes with each request
-        :param cut: somebody has ended it; False: its time was over, or there were too many
-        :param sparing: the request that has ended it, if it is a script's
+        :param cut: True if it was ended on purpose; False: it expired, or was evicted
+        :param sparing: request of the script that ended the credential, if any; it goes on
         """
 
 
 class Sessions:
-    """The open sessions of the node; on the loop only."""
+    """Open sessions of the node; on the loop only."""
 
     def __init__(self, clock: Clock, rng: Rng) -> None:
         self._clock = clock
         self._rng = rng
-        self._open: OrderedDict[bytes, _Open] = OrderedDict()  # the one idle longest first
+        self._open: OrderedDict[bytes, _Open] = OrderedDict()  # longest idle first
         self._digests: dict[str, bytes] = {}
-        """Under what the open sessions are kept, by their names."""
+        """Token digests of the open sessions, by session name."""
         self._of_users: Counter[str] = Counter()
-        """How many of them each user has."""
-        self._known: OrderedDict[str, _Known] = OrderedDict()  # the one let in last at the end
-        """Users with open sessions, and those whose passwords were right lately."""
+        """Number of open sessions by user."""
+        self._known: OrderedDict[str, _Known] = OrderedDict()  # last authenticated at the end
+        """Users with open sessions or cached passwords."""
         self.unreleased: set[str] = set()
-        """Users who were let in while changes of users were on their way."""
+        """Users that were authenticated while changes of users were unreleased."""
         self._revocations = 0
-        """How often the credentials of some user were revoked."""
+        """Number of revocations so far, of all users."""
         self._revoked: OrderedDict[str, int] = OrderedDict()
-        """The number of each user's last revocation, oldest first …"""
+        """Number of each user's last revocation, oldest first."""
         self._revoked_before = 0
-        """… and the last number that was dropped from there: it counts for everybody else."""
+        """Last number evicted from `_revoked`; it stands for all users that are not in there."""
         self._secret = rng.bytes(32)
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self.rests: Rests = _Nothing()
-        """What rests on sessions, and ends with them."""
+        """Component that ends the work of ended sessions."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -201,9 +203,9 @@ class Sessions:
     def begin(
         self, user: User, surface: Surface, address: str, users_version: int
     ) -> tuple[str, _Open]:
-        """A new token and its session.
+        """Open a session. Return its token and the session.
 
-        :param users_version: the version of the users that it was read at
+        :param users_version: version of the users at which the user was read
         """
         token = urlsafe_b64encode(self._rng.bytes(limits.TOKEN_BYTES)).rstrip(b"=").decode()
         digest = token_digest(token)
@@ -219,8 +221,10 @@ class Sessions:
         return token, session
 
     def _make_room(self) -> None:
-        """End the session idle longest of the user who has most: whoever signs in again and again
-        ends nobody's sessions but its own."""
+        """End the longest idle session of the user with the most sessions.
+
+        So a user that signs in again and again only ends its own sessions.
+        """
         ((most, _),) = self._of_users.most_common(1)
         for digest, session in self._open.items():
             if session.caller.user == most:
@@ -228,7 +232,7 @@ class Sessions:
                 return
 
     def use(self, token: str) -> _Open:
-        """The session of a token. :raises SessionEnded:"""
+        """Return the session of a token, and count that as use. :raises SessionEnded:"""
         return self._use(token_digest(token))
 
     def _use(self, digest: bytes) -> _Open:
@@ -244,9 +248,11 @@ class Sessions:
         raise SessionEnded(ENDED)
 
     def glance(self, digest: bytes, users_version: int) -> Caller | None:
-        """Who a token stands for, if its user was seen unchanged at this version of the users;
-        counts as use. None: ask `caller`. Its address and surface may be those of another of the
-        session's requests.
+        """Return the caller of a token if its user was found unchanged at this version of the
+        users; counts as use.
+
+        None: ask `caller`. The result's address and surface may be those of another request of the
+        session.
 
         :param digest: `token_digest` of the token
         """
@@ -261,9 +267,10 @@ class Sessions:
         return session.caller
 
     def caller(self, digest: bytes, tx: Transaction) -> Caller:
-        """Who a token stands for, as stored in the state that a transaction reads: for who asks in
-        the midst of other work, and waits for what the transaction saw before it answers. The
-        caller's address and surface may be those of another of the session's requests.
+        """Return the caller of a token, as stored in the state that a transaction reads.
+
+        For code within other work that waits for the transaction's ticket before it answers. The
+        result's address and surface may be those of another request of the session.
 
         :param digest: `token_digest` of the token
         :raises SessionEnded:
@@ -278,10 +285,10 @@ class Sessions:
     def unchanged(
         self, digest: bytes, surface: Surface, address: str, users_version: int
     ) -> Caller | None:
-        """Who a token stands for; None when declarations have changed since its user was looked at.
+        """Return the caller of a token; None if users have changed since its user was last checked.
 
         :param digest: `token_digest` of the token
-        :param users_version: the users' version now
+        :param users_version: current version of the users
         :raises SessionEnded:
         """
         session = self._use(digest)
@@ -293,7 +300,7 @@ class Sessions:
         return caller
 
     def check(self, session: _Open, user: User | None) -> None:
-        """End all sessions of a session's user when another one is stored.
+        """End all sessions of a session's user if another user row is stored.
 
         :param user: as stored now
         :raises SessionEnded:
@@ -304,13 +311,13 @@ class Sessions:
             raise SessionEnded(ENDED)
 
     def on_user_declared(self, name: str) -> None:
-        """End what was let in as an earlier user of a name that is given to a new one."""
+        """End the credentials of an earlier user whose name is given to a new one."""
         if name in self._known:
             self.end_all(name)
 
     def look_at_released(self, tx: Transaction) -> None:
-        """End what was let in as a user that has become another since, while its change was on its
-        way and nothing could be released."""
+        """End credentials of users whose row has changed since they were authenticated against
+        unreleased state."""
         names, self.unreleased = self.unreleased, set()
         for name in sorted(names):
             known = self._known.get(name)
@@ -318,20 +325,21 @@ class Sessions:
                 self.end_all(name)
 
     def on_user_followed(self, name: str, user: User | None, *, rehashed: bool) -> None:
-        """Another node has changed a user, or its grants: end now what was let in as another one.
+        """Handle a change of a user, or of its grants, by another node: end its outdated
+        credentials.
 
         :param user: as stored now; None: it was dropped
-        :param rehashed: its password is the same, and has a stronger hash
+        :param rehashed: True if the password is the same, with a stronger hash
         """
         known = self._known.get(name)
         if known is not None and user is not None and rehashed:
             known.renew(user.passhash)
-        # Of a user that is not known it can't be told what of it has changed.
+        # For an unknown user the change can't be determined, so its credentials end in any case.
         if known is None or not known.is_stored_as(user):
             self.end_all(name)
 
     def _learn(self, user: User) -> None:
-        """Keep a user as it is while somebody is let in as it."""
+        """Remember the row of a user that is authenticated."""
         known = self._known.get(user.name)
         if known is not None and not known.is_stored_as(user):
             self.end_all(user.name)
@@ -343,7 +351,7 @@ class Sessions:
             self._known.move_to_end(user.name)
 
     def _forget_known(self) -> None:
-        """Drop the user that was let in longest ago, of those without a session."""
+        """Evict the row of the user authenticated longest ago, among those without a session."""
         if len(self._known) > KNOWN + len(self._of_users):
             names = (name for name in self._known if name not in self._of_users)
             del self._known[next(names)]
@@ -351,21 +359,21 @@ class Sessions:
     # --- whether a credential is still good -------------------------------------------------------
 
     def is_authenticated(self, caller: Caller) -> bool:
-        """True if nobody has revoked the session or password that a caller was let in by, and its
-        time is not over. Asking is no use of it."""
+        """True if the session or password of a caller is neither revoked nor expired. Does not
+        count as use."""
         if caller.session is not None:
             return self.is_open(caller.session)
         if caller.surface == "command":
-            return True  # who may open the directory brings no password
+            return True  # file access to the directory replaces a password
         return caller.credential_version >= self._revoked.get(caller.user, self._revoked_before)
 
     def check_authenticated(self, caller: Caller) -> None:
-        """:raises SessionEnded: the credential of a caller is no longer good"""
+        """Check the credential of a caller. :raises SessionEnded: it is revoked or expired"""
         if not self.is_authenticated(caller):
             raise SessionEnded(ENDED)
 
     def _revoke(self, user: str) -> None:
-        """Let no password of a user that was checked before count any more."""
+        """Invalidate all earlier password verifications of a user."""
         self._revocations += 1
         self._revoked[user] = self._revocations
         self._revoked.move_to_end(user)
@@ -373,19 +381,19 @@ class Sessions:
             _, self._revoked_before = self._revoked.popitem(last=False)
 
     def user_of(self, digest: bytes) -> str | None:
-        """Whose an open session is; asking is no use of it. :param digest: as `glance`"""
+        """Return the user of an open session, without use of it. :param digest: as in `glance`"""
         session = self._open.get(digest)
         return None if session is None else session.caller.user
 
     def is_open(self, name: str) -> bool:
-        """True if a session goes on. :param name: as in `Caller.session`"""
+        """True if a session is open. :param name: as in `Caller.session`"""
         digest = self._digests.get(name)
         return digest is not None and self._clock.monotonic_us() < self._open[digest].ends_us
 
     def keep(self, caller: Caller) -> None:
-        """Count a session as used by what goes on in it.
+        """Count a session as used, by work that goes on in it.
 
-        :raises SessionEnded: as `check_authenticated`
+        :raises SessionEnded: as in `check_authenticated`
         """
         self.check_authenticated(caller)
         if caller.session is not None:
@@ -394,7 +402,7 @@ class Sessions:
             self._open.move_to_end(digest)
 
     def end(self, token: str) -> Caller:
-        """Sign out; who that was. :raises SessionEnded: there is no such session"""
+        """Sign out. Return the caller. :raises SessionEnded: there is no such session"""
         session = self.use(token)
         self._end(token_digest(token), cut=True)
         return session.caller
@@ -402,7 +410,7 @@ class Sessions:
     def _end(self, digest: bytes, cut: bool = False, sparing: str | None = None) -> None:
         session = self._open.pop(digest)
         name, user = session.name, session.caller.user
-        # Should two have one name, the first to go leaves the other without it: that one ends then.
+        # If two sessions share a name, the end of one makes `is_open` false for the other too.
         self._digests.pop(name, None)
         self._of_users[user] -= 1
         if not self._of_users[user]:
@@ -410,15 +418,14 @@ class Sessions:
         self.rests.on_credential_ended(user, name, cut, sparing)
 
     def end_all(self, user: str, but: str | None = None, sparing: str | None = None) -> None:
-        """End every session of a user, with what runs in it, and forget what was remembered of its
-        password.
+        """End every session of a user, with its work, and forget its cached passwords.
 
         :param but: name of the session that goes on
-        :param sparing: the request that runs on, though its session ends: it has ended it
+        :param sparing: request that goes on although it has ended its own session
         """
         self._revoke(user)
         for digest, session in list(self._open.items()) if user in self._of_users else ():
-            # Who is told of an end may end another one.
+            # The callback of one end may end another session: check that it is still open.
             if session.caller.user == user and session.name != but and digest in self._open:
                 self._end(digest, cut=True, sparing=sparing)
         if user in self._known:
@@ -430,18 +437,18 @@ class Sessions:
         self.rests.on_credential_ended(user, None, True, sparing)
 
     def renew(self, user: str, passhash: str) -> None:
-        """The password of a user is stored with another hash as well, and its sessions go on."""
+        """Accept another hash of a user's password; its sessions go on."""
         known = self._known.get(user)
         if known is not None:
             known.renew(passhash)
 
     def remember(self, seen: Seen, password: str, surface: Surface, address: str) -> Caller:
-        """This password was right. Who it stands for."""
+        """Cache a verified password. Return its caller."""
         now, remembered = self._clock.monotonic_us(), self._remembered
         user = seen.known
         self._learn(user)
         key, caller = self._key(user.name, password), self._by_password(user, surface, address)
-        remembered.pop(key, None)  # it goes behind the others: they stand in the order of their end
+        remembered.pop(key, None)  # reinsert at the end: entries are ordered by expiry
         ends = now + limits.CREDENTIAL_MEMO_SECONDS * _SECOND_US
         remembered[key] = _Remembered(
             user.name, user.passhash, ends, seen.users_version, _callers_by_password(caller)
@@ -453,10 +460,10 @@ class Sessions:
     def still_right(
         self, user: str, password: str, surface: Surface, address: str, users_version: int
     ) -> Caller | None:
-        """Who a password stands for that was right within the last minute, and of whose user
-        nothing has changed since; None: the user has to be looked at.
+        """Return the caller of a cached password (at most a minute old) whose user is unchanged
+        since; None: the user has to be read.
 
-        :param users_version: the users' version now
+        :param users_version: current version of the users
         """
         found = self._remembered.get(self._key(user, password))
         if found is None or found.users_version != users_version:
@@ -467,8 +474,8 @@ class Sessions:
         return caller if self.is_authenticated(caller) else None
 
     def remembers(self, seen: Seen, password: str, surface: Surface, address: str) -> Caller | None:
-        """Who a password stands for that was right within the last minute, for the very hash that
-        was seen. None: it was not."""
+        """Return the caller of a cached password (at most a minute old), if it was verified against
+        this very hash; else None."""
         user = seen.user
         if user is None:
             return None
@@ -486,7 +493,7 @@ class Sessions:
         return caller
 
     def _by_password(self, user: User, surface: Surface, address: str) -> Caller:
-        """The caller that a user is whose password was right just now."""
+        """Return the caller of a user whose password was just verified."""
         caller = caller_of(user, None, surface, address)
         return replace(caller, credential_version=self._revocations)
 
@@ -496,7 +503,7 @@ class Sessions:
 
 
 class _Nothing:
-    """Nothing rests on any credential."""
+    """Placeholder: no work depends on credentials."""
 
     def on_credential_ended(
         self, user: str, session: str | None, cut: bool, sparing: str | None
@@ -505,23 +512,23 @@ class _Nothing:
 
 
 def read_user(tx: Transaction, name: str) -> Seen:
-    """A user as it is stored, in flight or not."""
+    """Read a user, pending writes included."""
     user = users.find(tx, name)
     since = tx.users_version
-    # A version in flight counts among what the transaction saw.
+    # An unreleased version lies within the pending writes that the transaction saw.
     return Seen(user, since if since > tx.saw else UNSETTLED, tx.ticket)
 
 
 def end_with_users(sessions: Sessions, committer: Committer) -> None:
-    """Have credentials end with what other nodes change of their users. What this node changes, the
-    statement that does it says."""
+    """End credentials when other nodes change their users. For changes by this node, the statement
+    does it."""
 
     def look(frames: Sequence[Frame]) -> None:
         for frame in frames:
             commit = feeds.read(frame, (), _nothing)
             for name, row in commit.users.items():
                 user = None if row is None else users.read_row(name, row)
-                # The node itself writes no password: it makes the hash of the same one stronger.
+                # The node itself never changes a password, only the hash of the same one.
                 sessions.on_user_followed(name, user, rehashed=commit.how == NODE.surface)
 
     def look_at_released() -> None:
@@ -534,25 +541,28 @@ def end_with_users(sessions: Sessions, committer: Committer) -> None:
 
 
 def _nothing() -> None:
-    """Frames of one turn of the loop are read in one."""
+    """Do not yield: all frames of one release are handled in one turn of the loop."""
 
 
 def same_user(one: User, other: User) -> bool:
-    """Whether two readings found one user with the same rights. One that was dropped and declared
-    again is another, whatever it has in common with the first."""
+    """True if two reads found the same user with the same privileges.
+
+    A user that was dropped and declared again is another one, however similar.
+    """
     return (one.created, one.role, one.space) == (other.created, other.role, other.space)
 
 
 def caller_of(user: User, session: str | None, surface: Surface, address: str) -> Caller:
-    """The caller that a user is, come over a surface and from an address."""
+    """Return the caller of a user for a session, a surface and an address."""
     return Caller(user.name, user.role, user.space, session, surface, address)
 
 
 def session_name(digest: bytes) -> str:
-    """As in `Caller.session`. :param digest: `token_digest` of its token"""
+    """Return the name of a session, as in `Caller.session`. :param digest: `token_digest` of its
+    token"""
     return digest[:6].hex()
 
 
 def token_digest(token: str) -> bytes:
-    """Under what a token's session is kept."""
+    """Return the key under which a token's session is kept."""
     return sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,4 +1,4 @@
-"""What a node is told at its start."""
+"""Settings of a node, given at its start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class FirstOwner:
-    """The user that a store without users is given."""
+    """First user of a store that has none."""
 
     name: str
     password: str = field(repr=False)
@@ -27,58 +27,61 @@ class FirstOwner:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What a node is told at its start."""
+    """Settings of a node, given at its start."""
 
     data_dir: str
     create: bool = True
-    """Whether a store is made where there is none."""
+    """True if a missing store is created."""
     restores: bool = False
-    """Whether it is made anew, in place of what a restore has left that did not come to its end;
-    and is no store until it is told that it is (`Store.restored`)."""
+    """True if the store is created for a restore, in place of the remains of an unfinished one. It
+    is not a store until the restore is complete (`Store.restored`)."""
     serves: bool = True
-    """Whether it is there for others: then old log is pruned, and a store without users gets an
-    owner with a generated password when `first_owner` names none."""
+    """True if the node serves clients. It then prunes old log, and gives a store without users an
+    owner with a generated password unless `first_owner` names one."""
     writes: bool = True
-    """Whether it may change what is stored: a command that only looks does not, whatever time has
-    brought meanwhile."""
+    """True if the node may change stored data. A read-only command may not, even for expirations
+    that are due."""
     links: bool = False
-    """True if it links with other nodes, as soon as what it listens with for them is there."""
+    """True if it links with other nodes, once its listener for them is open."""
     first_owner: FirstOwner | None = None
     password_cost: Cost = field(default_factory=Cost)
     vaults: VaultSettings = field(default_factory=VaultSettings)
     keep_log: Keep = field(default_factory=Keep)
-    """What of the log a node that serves keeps."""
+    """Log retention of a node that serves."""
     keep_statements: int = limits.ENTRIES_KEPT
-    """Entries of the statement log that a node that serves keeps."""
+    """Limit of the statement log, in entries, of a node that serves."""
     accept_clock_jump: bool = False
-    """Whether a wall clock that is more than a year ahead of the log is meant."""
+    """True to accept a wall clock more than a year ahead of the log."""
     rebuild_state: bool = False
-    """Whether the state is thrown away and made anew from the log."""
+    """True to discard the state and rebuild it from the log."""
     check: bool = False
-    """Whether every frame that the log holds is read and checked, not only those of its tail."""
+    """True to read and check every frame of the log, not only those of its tail. Damage fails the
+    start."""
     check_log: bool = False
-    """Whether the same is done to tell of damage (`Store.log_damage`), which refuses nothing."""
+    """True to check every frame and only report damage (`Store.log_damage`)."""
     slow_us: int = limits.SLOW_STATEMENT_SECONDS * 1_000_000
-    """From how long on a statement is said in the log to be slow."""
+    """Duration, in µs, from which a statement is logged as slow."""
     backup_dir: str | None = None
-    """The folder for `BACKUP … TO` and `RESTORE SCRIPT FROM`."""
+    """Folder for `BACKUP … TO` and `RESTORE SCRIPT FROM`."""
     key: Key | None = None
-    """What is written is sealed with it; None: nothing is."""
+    """Key that seals everything written; None: data is stored in clear."""
     opening_keys: Sequence[Key] = ()
-    """What backups may have been sealed with that it reads."""
+    """Keys for reading sealed backups."""
     agree: Callable[[Sequence[str], str], Agreement] = Etcd
-    """The door to what nodes agree on, from the addresses of a policy, for a store by its id."""
+    """Makes the client of the consensus store, from the addresses of a failover policy and the
+    store's id."""
     told_owner: Callable[[FirstOwner], None] | None = None
-    """Called with the owner whose password was generated, before it is the store's: afterwards
-    nobody could find it out any more."""
+    """Called with an owner and its generated password before they are stored: later the password
+    can't be recovered."""
     progress: Progress | None = None
-    """Called while the log is replayed, with frames done and frames in all."""
+    """Called during the replay of the log, with the frames replayed and their total."""
 
 
 def keep_log(rule: timedelta | int | None) -> Keep:
-    """What of the log is kept.
+    """Return a retention rule.
 
-    :param rule: frames younger than that; so many bytes; None: as many frames as the limits say
+    :param rule: keep frames younger than a timedelta, or so many bytes; None: the default number of
+        frames
     """
     if isinstance(rule, timedelta):
         return Keep(age_us=rule // timedelta(microseconds=1))

@@ -1,29 +1,28 @@
-"""The throttle of sign-ins: failures are answered late, and everybody's turn comes.
+"""Sign-in throttle: delays responses to failures, and serves attempts in order.
 
-A failure is answered late, by from which address and for which user it was: from 0.1 s to 5 s, and
-up to 30 s from the hundredth failure of the two in an hour on. That slows those down who wait for
-their answers, and nobody else. What bounds guessing is how often passwords are looked at: a few at
-once of one user from one address, and past the hundred failures so many a second
-(`limits.SIGN_INS_A_SECOND`), whether who asked waits for the answer or not.
+A failure is answered late, depending on its address and user: 0.1 s to 5 s, and up to 30 s from
+their hundredth failure in an hour. That slows only clients that wait for their responses. Guessing
+is bounded by the rate at which passwords are verified. A few attempts of one user from one address
+run at once. Past the hundred failures, so many a second do (`limits.SIGN_INS_A_SECOND`), whether
+the client waits for the response or not.
 
-Nobody can tell the owner of a password from somebody who guesses it from the same address before
-it has been looked at. So none is refused unseen to make room for another: sign-ins wait in line,
-first come first served, and are looked at in their turn. With n of them before it the right one is
-let in after n / `limits.SIGN_INS_A_SECOND` seconds. Who gives up leaves the line, so coming again
-and again brings nobody forward, and pushes nobody back.
+Before it is verified, the password of the owner can't be told from a guess from the same address.
+So no attempt is refused unverified to make room for another: attempts queue, first come, first
+served. With n of them ahead, the right one is let in after n / `limits.SIGN_INS_A_SECOND` seconds.
+An attempt whose client gives up leaves the queue. So repeated attempts neither advance a client nor
+delay others.
 
 Invariants:
 
-- Failures leak away, one every 36 s. So a counter costs memory only while somebody keeps it up, and
-  TRIES counters can be kept up only by 270 failures a second, more than a few processors hash.
-  Should it be done all the same, the lowest counters go: of made-up names with a failure each, not
-  those that matter.
-- A line costs memory only while its requests are there, which are bounded where they come in.
-- Who is *known*, that is, has brought a right password from an address, is never forgotten for what
-  failed: only right ones are remembered, and push out only right ones. It does not wait for those
-  of its address who are not.
-- Who is *proven* waits in no line: it has nothing to guess. The first wrong one ends that.
-- Nothing here tells whether there is such a user: a name is a name.
+- Failures leak away, one every 36 s (leaky bucket). So a counter costs memory only while failures
+  keep coming, and only 270 failures a second, more than a few processors can hash, keep TRIES
+  counters alive. Then the lowest counters are evicted: invented names with a failure each.
+- A queue costs memory only for its requests, which are bounded where they arrive.
+- A *known* user has brought a right password from an address. It is never forgotten because of
+  failures: only right passwords are remembered, and evict only right ones. It does not wait for
+  unknown users of its address.
+- A *proven* session skips the queue: it has nothing to guess. The first wrong password ends that.
+- Nothing here reveals if a user exists: existing and invented names are treated alike.
 """
 
 from __future__ import annotations
@@ -45,36 +44,36 @@ from protocol.requests import stays
 
 _SECOND_US: Final = 1_000_000
 FAILURE_US: Final = 3600 * _SECOND_US // limits.SIGN_IN_FAILURES_AN_HOUR
-"""What one failure adds to a counter, which empties as time goes."""
+"""Amount that one failure adds to a counter, in µs; a counter drains with time."""
 DELAY_FIRST_US: Final = _SECOND_US // 10
 DELAY_US: Final = 5 * _SECOND_US
-"""What doubling it comes to; times the hundreds of failures where there are so many."""
+"""Limit of the doubling delay; beyond a hundred failures it is multiplied by the hundreds."""
 DELAY_MOST_US: Final = 30 * _SECOND_US
 TRIES: Final = 10_000
 LOOK_SECONDS: Final = 1
 KNOWN_NETWORKS: Final = 16
-"""Of one user; and the networks and users that are known at all:"""
+"""Known networks per user, and (below) known networks and known users in all."""
 KNOWN: Final = 10_000
 
 After = Callable[[float, Callable[[], None]], object]
-"""Have something done after so many seconds."""
+"""Schedules a call after so many seconds."""
 
 
 class Rank(IntEnum):
-    """Who is let to the hashing first."""
+    """Priority for the hashing threads."""
 
     PROVEN = 0
-    """This session has brought what is asked for before, and nothing wrong since."""
+    """The session has brought the right secret before, and no wrong one since."""
     KNOWN = 1
-    """This user has signed in from there."""
+    """The user has signed in from that network."""
     KNOWN_NETWORK = 2
-    """Somebody has."""
+    """Another user has signed in from that network."""
     UNKNOWN = 3
 
 
 def network(address: str) -> str:
-    """Where a peer comes from: its address without the port, of IPv6 the part that one site has to
-    itself. What is no address stays as it is."""
+    """Return the network of a peer: its address without the port, for IPv6 the /64 prefix of one
+    site. Text that is not an address is returned without its port."""
     host = address.rpartition(":")[0] or address
     try:
         found = ip_address(host.strip("[]").partition("%")[0])
@@ -93,11 +92,12 @@ class _Counter:
 
     key: bytes
     empty_us: int = 0
-    """When the failures will have leaked away, if none is added."""
+    """Monotonic time at which the counter will be empty if no failure is added."""
     in_a_row: int = 0
     under_way: int = 0
     places: int = 0
-    """Taken by sign-ins that are being looked at, and by those of this moment that were."""
+    """Places taken by attempts under verification, and by paced ones whose place is not free yet.
+    """
     waiting: deque[Try] = field(default_factory=deque)
 
     def failures(self, now_us: int) -> int:
@@ -113,9 +113,9 @@ class _Counter:
 
 
 class SignInThrottle:
-    """The counters of one node; on the loop only.
+    """Counters and queues of one node; on the loop only.
 
-    :param after: sets a timer that ends with whoever owns this
+    :param after: sets a timer that ends with the owner of the throttle
     """
 
     def __init__(self, clock: Clock, rng: Rng, after: After) -> None:
@@ -127,7 +127,7 @@ class SignInThrottle:
         self._is_draining = False
         self._waiting = 0
         self._looks = False
-        """True if a look after those whose askers are gone is due."""
+        """True if a check for attempts with gone clients is scheduled."""
         self.known = Known()
 
     def __len__(self) -> int:
@@ -141,12 +141,12 @@ class SignInThrottle:
         proven: bool = False,
         is_gone: Callable[[], bool] = stays,
     ) -> Try:
-        """Let somebody try a password, now or in its turn; `Try.end` must follow.
+        """Wait for the turn of an attempt; the caller must call `Try.end` afterwards.
 
-        :param proven: whether it is to be ranked so
-        :param is_gone: true once nobody waits for the answer
-        :raises Cancelled: so it was
-        :raises TooManyTries: its turn has not come for long, with so many before it
+        :param proven: True if the session is proven
+        :param is_gone: returns True once the client no longer waits
+        :raises Cancelled: the client no longer waits
+        :raises TooManyTries: the queue is too long, or the turn did not come in time
         """
         at = network(address)
         rank = Rank.PROVEN if proven else self.known.rank(user, at)
@@ -187,10 +187,12 @@ class SignInThrottle:
                 if one in counter.waiting:
                     counter.waiting.remove(one)
             elif place.exception() is None:
-                one.take(counter, self._monotonic_us())  # to be given back, also where it is late
+                one.take(
+                    counter, self._monotonic_us()
+                )  # record it, so that it is given back even after a timeout
 
     def _look_for_gone(self) -> None:
-        """Have those leave the lines whose askers are gone, now and then while any wait."""
+        """Remove attempts of gone clients from the queues, periodically while any attempt waits."""
         self._looks = False
         for counter in self._counters.values():
             if not counter.waiting:
@@ -206,8 +208,8 @@ class SignInThrottle:
             self._after(LOOK_SECONDS, self._look_for_gone)
 
     def leave(self, one: Try) -> None:
-        """A password was looked at, or is not going to be: the next in line has its turn, past the
-        hundred failures no sooner than is bounded."""
+        """Give back the places of an attempt, to the next in the queue. Past the hundred failures
+        that is delayed to the bounded rate."""
         now_us = self._monotonic_us()
         places, one.places = one.places, []
         for counter, taken_us in places:
@@ -222,7 +224,7 @@ class SignInThrottle:
         return many and not self._is_draining
 
     def _free(self, counter: _Counter) -> None:
-        """A place is free: it goes to who came first, or to nobody."""
+        """Give a free place to the first attempt that waits, if any."""
         while counter.waiting:
             one = counter.waiting.popleft()
             if one.is_gone():
@@ -244,8 +246,8 @@ class SignInThrottle:
         return delay_us
 
     async def hold(self, one: Try) -> None:
-        """Return when a failure that was just counted may be answered. With more than
-        `limits.SIGN_INS_HELD` the one held longest is answered early."""
+        """Wait until the failure that was just counted may be answered. If more than
+        `limits.SIGN_INS_HELD` wait, the oldest is answered early."""
         delay_us = self._delay_us(one)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held[answer] = None
@@ -260,7 +262,7 @@ class SignInThrottle:
             self._held.pop(answer, None)
 
     def drain(self) -> None:
-        """The node stops: nobody is made to wait any more."""
+        """Release all that wait: the node stops."""
         self._is_draining = True
         for answer in list(self._held):
             _let_go(answer)
@@ -271,7 +273,7 @@ class SignInThrottle:
     # --- counters ---------------------------------------------------------------------------------
 
     def _counter(self, name: str) -> _Counter:
-        # A hash: the name in full would let anybody store megabytes here.
+        # Hashed, or clients could store megabytes here with long names.
         text = name.encode("utf-8", "surrogatepass")
         key = blake2b(text, key=self._secret, digest_size=16).digest()
         counter = self._counters.get(key)
@@ -288,7 +290,7 @@ class SignInThrottle:
             self._counters.pop(counter.key, None)
 
     def _make_room(self) -> None:
-        """Forget what has leaked away, and if that is not an eighth, the lowest."""
+        """Evict the drained counters, or the lowest up to an eighth of all."""
         idle = sorted(
             (counter.empty_us, key) for key, counter in self._counters.items() if counter.idle
         )
@@ -301,7 +303,7 @@ class SignInThrottle:
 
 
 class Try:
-    """One sign-in, from its place to its answer."""
+    """Sign-in attempt, from its place in the queue to its response."""
 
     def __init__(
         self,
@@ -316,23 +318,23 @@ class Try:
         self._counters = counters
         self.user = user
         self.network = at
-        """Where it comes from."""
+        """Network that it comes from."""
         self.rank = rank
         self.is_gone = is_gone
         self.place: asyncio.Future[None] | None = None
-        """Done once it has the place that it waits for, or won't have it."""
+        """Completed once the place that it waits for is granted or refused."""
         self.counter, self.network_counter, _ = counters
         self.places: list[tuple[_Counter, int]] = []
-        """Places that it has taken, each with the monotonic time of that."""
+        """Places held, each with the monotonic time at which it was taken."""
         for one in counters:
-            one.under_way += 1  # so that what is counted here is found by others
+            one.under_way += 1  # keeps the counter from being evicted
 
     def take(self, counter: _Counter, now_us: int) -> None:
-        """It has a place."""
+        """Note that it holds a place."""
         self.places.append((counter, now_us))
 
     def grant(self) -> bool:
-        """Give it the place that it waits for. False: it waits no more."""
+        """Grant the place that it waits for. Return False if it no longer waits."""
         place = self.place
         if place is None or place.done():
             return False
@@ -340,7 +342,7 @@ class Try:
         return True
 
     async def failed(self) -> None:
-        """Count a wrong password, and return when that may be answered."""
+        """Count a wrong password, and return when it may be answered."""
         now_us = self._throttle._monotonic_us()
         self.counter.add(now_us)
         self.network_counter.add(now_us)
@@ -348,12 +350,12 @@ class Try:
         await self._throttle.hold(self)
 
     def succeeded(self) -> None:
-        """The password was right."""
+        """Reset the doubling of the delay, and remember the user's network as known."""
         self.counter.in_a_row = 0
         self._throttle.known.add(self.user, self.network)
 
     def end(self) -> None:
-        """It is over, however."""
+        """End the attempt, whatever its outcome. Call it exactly once."""
         self._throttle.leave(self)
         for counter in self._counters:
             counter.under_way -= 1
@@ -361,14 +363,14 @@ class Try:
 
 
 class Known:
-    """Who has brought a right password from where, since the node started."""
+    """Networks from which users have brought right passwords since the node started."""
 
     def __init__(self) -> None:
         self._networks: OrderedDict[str, None] = OrderedDict()
         self._users: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
 
     def add(self, user: str, at: str) -> None:
-        """A password was right."""
+        """Note a right password."""
         _renew(self._networks, at, KNOWN)
         of_user = self._users.setdefault(user, OrderedDict())
         self._users.move_to_end(user)
@@ -377,7 +379,7 @@ class Known:
         _renew(of_user, at, KNOWN_NETWORKS)
 
     def rank(self, user: str, at: str) -> Rank:
-        """How well somebody is known."""
+        """Return the rank of a user at a network."""
         if at in self._users.get(user, ()):
             return Rank.KNOWN
         return Rank.KNOWN_NETWORK if at in self._networks else Rank.UNKNOWN
@@ -409,5 +411,5 @@ def _too_many() -> Refusal:
 
 
 def _place_us() -> int:
-    """Return the time for which a place stays taken where sign-ins are paced."""
+    """Return the time, in µs, for which a paced attempt occupies its place."""
     return limits.SIGN_INS_AT_ONCE * _SECOND_US // limits.SIGN_INS_A_SECOND

@@ -1,10 +1,9 @@
-"""How a caller is let in: sign-in, tokens, and Basic on every request.
+"""Sign-ins: authenticate callers by password, by token, and by Basic on each request.
 
-- A refused sign-in has one text and takes one time, whether the user exists or not; what it costs
-  those that follow is told in `sign_in_throttle.py`. Nobody is locked out.
-- A hash takes long and everything else goes on meanwhile. So a user is read again after it, in the
-  turn of the loop in which the answer is made: one that was dropped or changed in between is let in
-  by nobody's password.
+- A refused sign-in has one text and takes the same time, whether the user exists or not.
+  `sign_in_throttle.py` delays those after it. No user is locked out.
+- A hash takes long, and other work goes on meanwhile. So the user is read again after it, in the
+  turn of the loop that makes the response: a user that was dropped or changed meanwhile is refused.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from storage.users import User
 
 REFUSED: Final = "user and password do not match"
 READINGS: Final = 4
-"""How often a password is hashed for one sign-in, each time against the hash that took the place of
-the one before it."""
+"""Maximum hashes of a password in one sign-in, each against the stored hash that replaced the one
+before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ Aside = Callable[[Surface, str], AbstractContextManager[None]]
 
 
 class _Origin(Protocol):
-    """Where something was asked."""
+    """Origin of a request."""
 
     @property
     def surface(self) -> Surface: ...
@@ -71,7 +70,7 @@ class _Origin(Protocol):
 
 
 class SessionsActor(LoopActor):
-    """Answers who a credential stands for."""
+    """Authenticates credentials."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class SessionsActor(LoopActor):
         statements: Statements,
         aside: Aside = lambda _surface, _address: nullcontext(),
     ) -> None:
-        """:param aside: entered for as long as a sign-in waits for a hash or its answer"""
+        """:param aside: context manager entered while a sign-in waits for a hash or its response"""
         super().__init__(runtime)
         self._sessions = sessions
         self._committer = committer
@@ -96,10 +95,10 @@ class SessionsActor(LoopActor):
 
     @handles(SignIn)
     async def sign_in(self, message: SignIn) -> Session:
-        """A token for a password."""
+        """Exchange a password for a session token."""
         with self._aside(message.surface, message.address):
             seen = await self._verified(message, message.user, message.password, message.is_gone)
-        # Nothing is awaited between that reading and this.
+        # No await between that read and this, so the user can't have changed.
         user, surface, address = seen.known, message.surface, message.address
         token, session = self._sessions.begin(user, surface, address, seen.users_version)
         self._statements.came("sign in", user.name, surface, address)
@@ -114,13 +113,13 @@ class SessionsActor(LoopActor):
 
     @handles(AuthenticateToken)
     def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
-        """Who a token stands for, as stored now."""
+        """Return the caller of a token, as stored now."""
         version, digest = self._committer.ledger.users_version, token_digest(message.token)
         known = self._sessions.unchanged(digest, message.surface, message.address, version)
         return known or self._checked_again(message)
 
     async def _checked_again(self, message: AuthenticateToken) -> Caller:
-        """Declarations have changed since this session was last used: perhaps its user."""
+        """Check a session again, since users have changed since its last use."""
         name = self._sessions.use(message.token).caller.user
         seen = await self._settled(name)
         session = self._sessions.use(message.token)  # it may have ended meanwhile
@@ -130,7 +129,7 @@ class SessionsActor(LoopActor):
 
     @handles(AuthenticatePassword)
     def authenticate_password(self, message: AuthenticatePassword) -> Caller | Awaitable[Caller]:
-        """Who a user and password are. Right ones are remembered for a minute."""
+        """Return the caller of a user and password. Right ones are cached for a minute."""
         user, password = message.user, message.password
         surface, address = message.surface, message.address
         version = self._committer.ledger.users_version
@@ -154,7 +153,7 @@ class SessionsActor(LoopActor):
 
     @handles(ChangePassword)
     async def change_password(self, message: ChangePassword) -> None:
-        """A user's own password; its other sessions end."""
+        """Change the caller's own password; its other sessions end."""
         caller = message.caller
         check_password(message.new)
         self._roles.check_answering(caller)
@@ -166,7 +165,7 @@ class SessionsActor(LoopActor):
         with self._committer.begin() as tx:
             stored = users.find(tx, user.name)
             if stored is None or stored.passhash != user.passhash or not same_user(stored, user):
-                raise SignInRefused(REFUSED)  # somebody else changed it meanwhile
+                raise SignInRefused(REFUSED)  # changed concurrently
             users.alter(tx, stored, passhash=passhash)
             statement = f"ALTER USER {user.name} SET PASSWORD '...'"
             entry = self._statements.of_itself(tx, caller)
@@ -178,8 +177,8 @@ class SessionsActor(LoopActor):
     # --- users ----------------------------------------------------------------------------------
 
     def _look(self, name: str) -> Seen:
-        """A user as it is. Where nothing can be released for now, as it was released: what is on
-        its way ends its sessions when it comes to be."""
+        """Read a user. While releases are stalled, read the released state: a pending change of the
+        user ends its sessions once it is released."""
         committer = self._committer
         with committer.begin() if committer.stall is None else committer.begin_shown() as tx:
             seen = read_user(tx, name)
@@ -188,13 +187,13 @@ class SessionsActor(LoopActor):
         return seen
 
     def _may_show(self, seen: Seen) -> bool:
-        """Whether a reading rests on nothing that may yet be taken back."""
+        """True if a read depends on no commit that may still be rolled back."""
         return self._committer.is_released(seen.ticket)
 
     async def _settled(self, name: str) -> Seen:
-        """A user as it is in the turn of the loop that hears this, and durably so.
+        """Return a user as stored and released in the turn of the loop that resumes the caller.
 
-        :raises DiskFull: what it was about to become was taken back
+        :raises DiskFull: a pending change of the user was rolled back
         """
         committer = self._committer
         seen = self._look(name)
@@ -202,7 +201,7 @@ class SessionsActor(LoopActor):
             await committer.released_in_time(seen.ticket)
             before, seen = seen, self._look(name)
             if before.user == seen.user:
-                break  # what is in flight now is about others
+                break  # the pending changes are of other users
         return seen
 
     # --- passwords ------------------------------------------------------------------------------
@@ -210,14 +209,15 @@ class SessionsActor(LoopActor):
     async def _verified(
         self, origin: _Origin, name: str, password: str, is_gone: Callable[[], bool] = stays
     ) -> Seen:
-        """The user as it is in the turn of the loop that hears this, when the password is right.
+        """Verify a password. Return the user as stored in the turn of the loop that resumes the
+        caller.
 
-        :param origin: where it was asked
-        :param is_gone: true once nobody waits for it
-        :raises SignInRefused: after a while, when it is not or there is no such user
-        :raises SessionEnded: it was right, and the user was changed while that was being found out
-        :raises TooManyTries: very many of this user or from this address came before
-        :raises Busy: too many passwords wait to be hashed, or this one's hash is changed all along
+        :param origin: origin of the request
+        :param is_gone: returns True once the client no longer waits
+        :raises SignInRefused: after a delay, if the password is wrong or there is no such user
+        :raises SessionEnded: it was right, but the user was changed during the verification
+        :raises TooManyTries: very many attempts of this user or from this address came before
+        :raises Busy: too many passwords wait to be hashed, or this one's hash keeps changing
         """
         surface, address = origin.surface, origin.address
         one = await self._throttle.begin(name, address, is_gone=is_gone)
@@ -233,7 +233,7 @@ class SessionsActor(LoopActor):
         return seen
 
     async def _checked(self, one: Try, password: str) -> Seen | None:
-        """The user as `_verified` says; None when the password is wrong, or there is no user."""
+        """Return the user for `_verified`; None if the password is wrong or there is no user."""
         asker = Asker(one.user, one.network, one.rank)
         for _ in range(READINGS):
             before = (await self._settled(one.user)).user
@@ -254,11 +254,12 @@ class SessionsActor(LoopActor):
 
     @handles(LetGo)
     def let_go(self, _message: LetGo) -> None:
-        """The node stops: nobody is made to wait for a refusal any more."""
+        """Release all delayed refusals: the node stops."""
         self._throttle.drain()
 
     async def _renewed(self, user: User, passhash: str) -> User:
-        """Store a hash with today's parameters; the user with the hash that is stored now."""
+        """Store a hash with the current parameters. Return the user with the hash that is stored
+        now."""
         try:
             with self._committer.begin() as tx:
                 if users.find(tx, user.name) != user:
@@ -268,6 +269,6 @@ class SessionsActor(LoopActor):
             self._sessions.renew(user.name, passhash)
             await self._committer.released_in_time(ticket)
         except Refusal:
-            # A node that takes no writes keeps the old hash, and the next sign-in tries again.
+            # A node that takes no writes keeps the old hash; the next sign-in tries again.
             return user
         return renewed

@@ -1,13 +1,13 @@
-"""What the node keeps of statements and of who came: the statement log and the audit trail.
+"""Statement log and audit trail: entries of statements, sign-ins and refusals.
 
-What changes the store has its entry in its own commit. Refusals, sign-ins, and what was asked to be
-kept though it only read, have commits of their own, which nobody waits for: a turn of the loop
-gathers them. Of what somebody could make by the thousand a few a second are kept for each, and the
-next one that is kept says how many were not.
+A statement that changes the store has its entry in its own commit. Refusals, sign-ins, and reads
+that are to be audited get commits of their own, which no request waits for; one turn of the loop
+gathers them. Entries that a client can cause by the thousand are limited to a few a second of each
+kind. The next one kept reports how many were dropped.
 
-What a node can't commit, since another leads, or nobody, or its disk is full, waits in its
-`backlog`: it is carried to who leads (`actors/cluster/receiving.py`), or committed here once that
-can be, and says then where and when it was.
+Entries that this node can't commit, because it does not lead or its disk is full, wait in its
+`backlog`. They are forwarded to the leader (`actors/cluster/receiving.py`), or committed here once
+that is possible. They then record the node and time of the event.
 """
 
 from __future__ import annotations
@@ -37,33 +37,35 @@ from storage.statements import AUDIT, STATEMENTS, after
 from storage.transactions import Transaction
 
 BURST: Final = 20
-"""Of one kind, of one user, that are kept however quickly they come; then one for each second."""
+"""Entries of one kind and user kept in a burst; then one each second (token bucket)."""
 REMEMBERED: Final = 1_024
-"""Of whom it is remembered how many came."""
+"""Number of token buckets kept."""
 WAITING: Final = 1_024
-"""Entries that wait for their turn of the loop."""
+"""Maximum entries that wait for the next turn of the loop."""
 LATER_SECONDS: Final = 1.0
-"""How often it is tried to commit what could not be."""
+"""Interval, in seconds, between retries of failed commits."""
 LAST_SECONDS: Final = 1.0
-"""How long a node that stops waits for who leads to have what it carries there."""
+"""Seconds that a stopping node waits for the leader to accept its backlog."""
 Places = tuple[Ids, ...]
-"""What an entry has touched, all of it."""
+"""All places that an entry has touched."""
 _NOT_KEPT: Final = "entries of the statement log were not kept"
 
 
 @dataclass(slots=True)
 class _Allowance:
-    """How many more entries somebody may make at once."""
+    """Token bucket of the entries of one kind and user."""
 
     left: float
     since_us: int
     more: Counter[Places]
-    """That came since the last one that was kept, of each place: the number is told to whoever owns
-    that."""
+    """Entries dropped since the last one kept, by the places they touched: the owner of a place is
+    shown its number."""
 
 
 class Statements:
-    """:param rights: says what a transaction has touched
+    """Maker of the entries.
+
+    :param rights: knows which places a transaction has touched
     :param node: the id of this node
     """
 
@@ -78,10 +80,10 @@ class Statements:
         self._waiting: list[Noted] = []
         self._turn: asyncio.Handle | None = None
         self.backlog = Backlog(runtime.clock, rng)
-        """What could not be committed here, so far."""
+        """Entries that could not be committed here yet."""
         committer.on_withdraw.append(self._distrust_places)
         self._again: asyncio.TimerHandle | None = None
-        """Runs while there is any of it."""
+        """Timer of the next retry, while the backlog is not empty."""
         self._over = False
         self._limited_log = RateLimitedLog("statements")
 
@@ -93,7 +95,7 @@ class Statements:
         place: tuple[str | None, str | None],
         audited: bool,
     ) -> Entry:
-        """The entry of a statement that was run."""
+        """Return the entry of a statement that was run."""
         kept = STATEMENTS | AUDIT if audited else STATEMENTS
         places = self._rights.places(tx)
         return Entry(kept, request, caller.address, place[0], place[1], places)
@@ -110,9 +112,9 @@ class Statements:
         audited: bool = False,
         refusal: Refusal | None = None,
     ) -> None:
-        """Keep an entry of what changes nothing: it was refused, or is to be kept all the same.
+        """Keep an entry of a statement that changed nothing: it was refused, or is audited.
 
-        :param tx: that it was run in, which may have ended
+        :param tx: its transaction, which may have ended
         """
         places = ((),) if tx.withdrawn else self._rights.places(tx)
         code = "" if refusal is None else refusal.code
@@ -126,8 +128,11 @@ class Statements:
     def denied(
         self, user: str, asker: Asker[Any], space: Space, statement: str, refusal: NotAllowed
     ) -> None:
-        """Keep an entry of an operation on keys that a right was missing for. Where it came from is
-        asked in a turn of its own: before its answer a request may have no name yet."""
+        """Keep an entry of an operation on keys that was refused for a missing privilege.
+
+        Its origin is read in a later turn of the loop: before it is answered, a request may have no
+        name yet.
+        """
         places: Places = (ids_of(space.database),)
         more = self._admit(("statement", user, refusal.code, places), places)
         if more is None:
@@ -144,24 +149,24 @@ class Statements:
         self._runtime.loop.call_soon(keep)
 
     def of_itself(self, tx: Transaction, caller: Caller) -> Entry:
-        """The entry of what a user changes of itself: its password."""
+        """Return the entry of a user's change of itself: its password."""
         places = self._rights.home(tx, caller.user)
         return Entry(STATEMENTS | AUDIT, "", caller.address, None, None, places)
 
     def came(
         self, action: str, name: str, surface: Surface, address: str, refused: str = ""
     ) -> None:
-        """Keep an entry of the audit trail of who has come or gone, or was not let in.
+        """Keep an audit trail entry of a sign-in or sign-out, done or refused.
 
-        :param name: as it was given: where there is no such user it is not kept, for it may be a
-            password that went into the wrong field
-        :param refused: the code of the refusal
+        :param name: as given; not kept if there is no such user, for it may be a password typed
+            into the wrong field
+        :param refused: code of the refusal
         """
         with self._committer.begin() as tx:
             places = self._rights.home(tx, name)
             known = users.is_taken(tx, name)
-        # Those refused of all places together: by whether one more is kept, which the sequence
-        # shows to everybody, nobody learns whether there is a user of that name, and where.
+        # Refused sign-ins share one bucket for all places. Whether an entry is kept shows in the
+        # public sequence, and must not reveal if or where a user of that name exists.
         kind = (action, network(address), refused) if refused else (action, name, places)
         more = self._admit(kind, places)
         if more is None:
@@ -170,17 +175,18 @@ class Statements:
         self._add(name if known else "", surface, None, None, entry, more)
 
     def did(self, action: str) -> None:
-        """Keep an entry of the audit trail of what whoever runs the node has had it do."""
+        """Keep an audit trail entry of an operator's command to the node."""
         more = self._admit((action,), ((),))
         if more is not None:
             entry = Entry(AUDIT, "", "local", None, None, ((),), action)
             self._add("", "command", None, None, entry, more)
 
     def _admit(self, kind: tuple[object, ...], places: Places) -> int | None:
-        """How many like it, on the same places, were not kept since the last that was; None: this
-        one is not either.
+        """Admit an entry through its token bucket.
 
-        :param kind: what makes one like another, of which so many are kept
+        :param kind: key of the bucket
+        :returns: number of like entries with the same places that were dropped since the last one
+            kept; None: this one is dropped too
         """
         now_us = self._runtime.clock.monotonic_us()
         allowance = self._allowances.get(kind)
@@ -208,7 +214,7 @@ class Statements:
         entry: Entry,
         more: int,
     ) -> None:
-        """Have an entry committed in a turn of its own. :param more: as `_admit` answers"""
+        """Queue an entry for a commit in a later turn. :param more: result of `_admit`"""
         if more:
             entry = after(entry, more)
         at_us = self._runtime.clock.wall_us()
@@ -236,13 +242,13 @@ class Statements:
             self._committer.when_released(ticket, partial(self._committed, noted))
 
     def _committed(self, noted: Noted, lost: BaseException | None) -> None:
-        """What was committed is on the disk; or it was taken back, as far as is known, and waits
-        again: an entry is rather there twice than lost."""
+        """Handle the end of an entry's commit. A roll back, as far as is known, queues it again: an
+        entry is rather stored twice than lost."""
         if lost is not None:
             self._hold([noted], str(lost))
 
     def _distrust_places(self) -> None:
-        """As `Backlog.distrust_places`, also of what waits for its turn of the loop."""
+        """Attribute waiting entries to the store, like `Backlog.distrust_places`."""
         self._waiting = [distrusted(one) for one in self._waiting]
         self.backlog.distrust_places()
 
@@ -259,7 +265,7 @@ class Statements:
             self._again = self._runtime.loop.call_later(LATER_SECONDS, self._try)
 
     def _try(self) -> None:
-        """Commit some of it here."""
+        """Commit a batch of the backlog here."""
         self._again = None
         batch = self.backlog.oldest()
         if batch is None or self._over:
@@ -279,8 +285,8 @@ class Statements:
             self._runtime.loop.call_soon(self._try)
 
     async def close(self) -> None:
-        """The node stops: what waits is committed now; what can't be is brought to who leads, if
-        that takes a moment only."""
+        """Commit the waiting entries: the node stops. Give the leader a moment to accept the
+        backlog."""
         if self._turn is not None:
             self._turn.cancel()
             self._commit()

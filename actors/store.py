@@ -1,8 +1,8 @@
-"""The store of a node: its directory, log and state, opened, mended, and brought up to each other.
+"""Store: the directory, log and state of a node, opened, repaired and brought in line.
 
-The order of the opening: directory → log, looked at → state → log, repaired → replay. A log that is
-refused leaves everything as it is. The state, with its own lock and with what it proves of the log,
-comes before the log is repaired.
+Opening order: directory → log, inspected → state → log, recovered → replay. A refused log leaves
+everything unchanged. The state is opened before the log is recovered: it has its own lock, and it
+proves up to which sequence the log must reach.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from storage.sealed_state import open_state
 log = structlog.get_logger("node")
 
 TO_OPEN: Final = Room(256 * limits.KIB, 8)
-"""What the state engine writes and makes at its open, before it removes what that replaces."""
+"""Space and files that the state engine creates when it opens, before it removes old files."""
 DAY_US: Final = 86_400_000_000
 REPLAY_FRAMES: Final = 256
-"""Frames replayed before the loop gets its turn."""
+"""Frames replayed between two yields of the loop."""
 
 
 def clock_jumps(wall_us: int, newest_us: int) -> bool:
-    """Whether the wall clock is so far ahead of a log that a start has to be told that it is right.
+    """True if the wall clock is so far ahead of the log that a start needs confirmation.
 
     :param newest_us: log time of the newest frame
     """
@@ -48,7 +48,7 @@ def clock_jumps(wall_us: int, newest_us: int) -> bool:
 
 
 class Parts(NamedTuple):
-    """What an open store consists of."""
+    """Parts of an open store."""
 
     directory: StoreDirectory
     log: Log
@@ -56,58 +56,58 @@ class Parts(NamedTuple):
 
 
 class Store:
-    """The store that one node opens. After an `open` that was refused it holds what had been opened
-    until then, for `close`."""
+    """Store opened by one node. After a failed `open` it holds the parts opened until then, for
+    `close`."""
 
     def __init__(self, settings: NodeSettings, doors: Doors) -> None:
         self.directory: StoreDirectory | None = None
         self.log: Log | None = None
         self.engine: Engine | None = None
         self.cluster: Cluster | None = None
-        """What the node remembers of its cluster; None: it is in none."""
+        """Cluster membership that the node remembers; None: it is in no cluster."""
         self.log_damage: LogDamaged | None = None
         """Damage that `check_log` found."""
         self.damage: str | None = None
-        """What of the state can't be read."""
+        """Description of damage in the state; None: none is known."""
         self._settings = settings
         self._doors = doors
         self._rebuilds = False
 
     @property
     def id(self) -> str:
-        """The store's; empty before it is known."""
+        """Id of the store; empty before it is known."""
         return str(self.directory.store_id) if self.directory is not None else ""
 
     @property
     def begins(self) -> int:
-        """The first sequence that the log holds."""
+        """First sequence of the log."""
         return self.log.first if self.log is not None else 1
 
     @property
     def log_bytes(self) -> int:
-        """How long the log's segments are together, what was made room for ahead not counted."""
+        """Total length of the log's segments in bytes, without preallocated space."""
         return self.log.length if self.log is not None else 0
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that the state takes, about."""
+        """Approximate size of the state in bytes."""
         return self.engine.stored_bytes() if self.engine is not None else 0
 
     @property
     def parts(self) -> Parts:
-        """All of it; once it is open."""
+        """All parts of an open store."""
         assert self.directory is not None and self.log is not None and self.engine is not None
         return Parts(self.directory, self.log, self.engine)
 
     # --- opening --------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open it, and check every frame of the log where that is asked for.
+        """Open the store, and check every frame of the log if the settings ask for it.
 
         :raises StoreFault: the directory, log or state can't be opened; the text says why
-        :raises WrongKey: it is sealed, and not with the key at hand
+        :raises WrongKey: it is sealed with another key
         :raises EngineFailed: the state can't be read
-        :raises OSError: as the disk says
+        :raises OSError: from the disk
         """
         settings, doors = self._settings, self._doors
         where = settings.data_dir, doors.fs, doors.clock, doors.rng
@@ -139,9 +139,10 @@ class Store:
                 self.log_damage = damage
 
     def _open_state(self, directory: StoreDirectory, opened: Log) -> Engine:
-        """The state; an empty one where it must be made anew and the log holds all of it.
+        """Open the state; an empty one if it must be rebuilt and the log is complete.
 
-        :raises StateDamaged: it must be, and that is not for this command or not possible
+        :raises StateDamaged: it must be rebuilt, but this command may not do so or the log is
+            incomplete
         :raises EngineFailed: it does not open, and is not known to be damaged
         """
         begins, asked = opened.first, self._settings.rebuild_state
@@ -170,12 +171,12 @@ class Store:
         return self._engine(directory)
 
     def _engine(self, directory: StoreDirectory, may_compact: bool = True) -> Engine:
-        """Open the state. :raises EngineFailed:"""
+        """Open the state engine. :raises EngineFailed:"""
         on_disk = partial(self._doors.open_engine, may_compact=may_compact)
         return open_state(directory, on_disk, self._doors.open_in_memory)
 
     def _check_clock(self, newest_us: int) -> None:
-        """Before anything is written by it. :raises ClockRefused:"""
+        """Check the wall clock, before any write uses it. :raises ClockRefused:"""
         wall_us = self._doors.clock.wall_us()
         if not clock_jumps(wall_us, newest_us) or self._settings.check:
             return
@@ -190,14 +191,14 @@ class Store:
         )
 
     async def _check_log(self, opened: Log) -> None:
-        """Read every frame, in slices. :raises LogDamaged: one is not what was written"""
+        """Read every frame, yielding periodically. :raises LogDamaged: a frame is damaged"""
         for frame in opened.read(opened.first):
             if frame.sequence % REPLAY_FRAMES == 0:
                 await asyncio.sleep(0)
 
     @property
     def end(self) -> LogEnd:
-        """How far a start brings the state; see `replay`."""
+        """Position up to which a start replays the log; see `replay`."""
         directory, opened, engine = self.parts
         if self.cluster is None:
             return opened.end
@@ -205,14 +206,14 @@ class Store:
         return lineage.end_of_released(found, opened)
 
     async def replay(self, ledger: Ledger) -> None:
-        """Bring the state up to the log, in slices.
+        """Replay the log into the state, yielding periodically.
 
-        All of the log: alone, whatever it holds may have been shown, also frames that a crash
-        caught between their sync and their answer. In a cluster a start goes only as far as what
-        is known to be released (`lineage.end_of_released`): what lies behind that may have to give
-        way to what another leader went on with, and a state is never undone.
+        Without a cluster all of the log is replayed: any frame may have been shown to a client,
+        also one that a crash caught between its fsync and its response. In a cluster only frames
+        known to be released are replayed (`lineage.end_of_released`). Later ones may be cut off in
+        favour of another leader's frames, and the state can't be rolled back.
 
-        :raises StateUnusable: the log no longer holds what the state lacks
+        :raises StateUnusable: the log no longer holds frames that the state lacks
         """
         opened, progress = self.parts.log, self._settings.progress
         first, last = ledger.committed + 1, self.end.sequence
@@ -232,13 +233,14 @@ class Store:
             rebuilding.finish(self.parts.directory)
 
     def restored(self) -> None:
-        """What was to be restored is durable: from now on it is a store. :raises OSError:"""
+        """Mark a completed, durable restore as a store. :raises OSError:"""
         self.parts.directory.end_restore()
 
     # --- damage ---------------------------------------------------------------------------------
 
     def note_for_next_start(self, error: BaseException) -> None:
-        """The state can't be read: the next start makes it anew, or each would end as this one."""
+        """Record that the state can't be read, so that the next start rebuilds it. Otherwise each
+        start would fail in the same way."""
         if self.directory is None or self._settings.check:
             return
         try:
@@ -247,7 +249,7 @@ class Store:
             log.warning("the damage of the state could not be noted", reason=str(failed))
 
     def spoiled(self, error: EngineUnreadable) -> bool:
-        """A part of the state could not be read while the node runs. Whether that is new."""
+        """Note a read error of the state while the node runs. Return True if it is the first."""
         if self.damage is not None:
             return False
         self.damage = str(error)
@@ -263,11 +265,11 @@ class Store:
     # --- the end --------------------------------------------------------------------------------
 
     def close(self, *, has_log: bool) -> None:
-        """Close what is open, all of it whatever one part says.
+        """Close all open parts, even if closing one of them fails.
 
-        :param has_log: whether the log is still to be closed here: no actor has had it
+        :param has_log: True if the log has to be closed here, since no actor took it over
         """
-        with ExitStack() as closing:  # from the last line to the first
+        with ExitStack() as closing:  # runs its callbacks in reverse order
             if self.directory is not None:
                 closing.callback(self.directory.close)
             if self.engine is not None:
@@ -284,7 +286,7 @@ def _not_rebuilt(what: str, begins: int) -> str:
 
 
 def _close_engine(engine: Engine) -> None:
-    """Close the state. What it can't flush stands in the log."""
+    """Close the state engine. Data that it can't flush is in the log."""
     try:
         engine.close()
     except EngineFailed as error:
@@ -292,7 +294,7 @@ def _close_engine(engine: Engine) -> None:
 
 
 def _day(time_us: int) -> str:
-    """A date for people. A clock that is out of its mind may be beyond the calendar."""
+    """Return a date for people, even if the clock is beyond the calendar."""
     try:
         return instant(time_us).isoformat()
     except OverflowError:

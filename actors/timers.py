@@ -1,5 +1,4 @@
-"""What a node does by itself, without being asked: it is for who leads the store alone. Others hear
-of it as of all that is committed."""
+"""Timers: background work of the leader, such as expiry. Followers receive its commits."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from actors.vaults import Vaults
 
 
 class Timers:
-    """On the loop only.
+    """Background work of the leader. On the loop only.
 
-    :param unfinished: None: what a script has left is not this node's to drop
+    :param unfinished: None: this node does not drop incomplete restores
     """
 
     def __init__(
@@ -31,8 +30,11 @@ class Timers:
         self._unfinished = unfinished
 
     async def leads(self, leads: bool) -> None:
-        """This node leads the store from now on, or does no more, which ends its timers by itself
-        (`Committer.on_following`)."""
+        """Start the background work when this node becomes the leader.
+
+        :param leads: False: it leads no more. The work then stops by itself
+            (`Committer.on_following`)
+        """
         if not leads:
             return
         await self._spaces.begin()
