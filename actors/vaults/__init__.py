@@ -1,4 +1,4 @@
-"""Vaults: who holds plain keys, for how long, and what is recorded of it."""
+"""Vaults: owner of the plain keys, the reveals of values, and their audit trails."""
 
 from actors.vaults.checking import Checked, check
 from actors.vaults.parts import Parts

@@ -1,8 +1,8 @@
-"""Unseals and seals, changes passphrases, and has values sealed again.
+"""Vaults actor: unseals and seals, changes passphrases, and runs key rotation.
 
-Rights are judged before anything is hashed, and again in the turn of the loop that acts: a hash
-takes long, and everything else goes on meanwhile. What was wrong is answered late, as a wrong
-password is (`actors/sign_in_throttle.py`), with one text. Nothing that is unsealed is stored.
+A caller is authorized before any hash, and again in the turn of the loop that acts: a hash takes
+long, and other work goes on meanwhile. A wrong passphrase is answered late, with one text, as a
+wrong password is (`actors/sign_in_throttle.py`). Unsealed keys are never stored.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ from storage.vault_seals import (
 from storage.vaults import Vault
 
 AT_ONCE: Final = 64
-"""Vaults that are looked at before others have their turn."""
+"""Vaults inspected between two yields of the loop."""
 PROVEN: Final = 1_024
-"""Sessions that are remembered to have brought the right passphrase."""
+"""Sessions remembered as proven: they have brought the right passphrase."""
 WRONG: Final = "the passphrase does not open it"
 CHANGED: Final = "the passphrase was changed in this moment: try again"
 UNRECORDED: Final = "there is no room to record it"
@@ -81,27 +81,28 @@ _Asked = Unseal | Seal | ChangePassphrase
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of a passphrase, once everything slow is done; what is plain is wiped behind it."""
+    """Change of a passphrase, after all slow steps. The caller wipes its plain keys."""
 
     store: StoreRow | None
     wrap: RootWrap | None
-    """As they were when the old passphrase opened it."""
+    """Store row and wrapped root key that the old passphrase opened, to detect a concurrent change.
+    """
     root: bytearray = field(repr=False)
-    """The root key; empty: there was none."""
+    """Current root key; empty: there is none."""
     fresh: bytearray = field(repr=False)
-    """The one from now on; the same unless all keys are made anew."""
+    """New root key; the same object as `root` unless all keys are replaced."""
     wrapping: bytearray = field(repr=False)
-    """Of the new passphrase."""
+    """Wrapping key of the new passphrase."""
     salt: bytes
 
     @property
     def rekeys(self) -> bool:
-        """Whether all keys are made anew."""
+        """True if all keys are replaced."""
         return self.fresh is not self.root
 
 
 class VaultsActor(LoopActor):
-    """See the head of the file."""
+    """Actor behind UNSEAL, SEAL, PASSPHRASE and key rotation."""
 
     def __init__(self, parts: Parts, keyring: Keyring, service: Vaults) -> None:
         runtime, rng = parts.runtime, parts.rng
@@ -118,25 +119,25 @@ class VaultsActor(LoopActor):
         self._told = parts.told
         self._throttle = SignInThrottle(runtime.clock, rng, self.after)
         self._proven: OrderedDict[tuple[int, str], None] = OrderedDict()
-        """Which passphrases were brought in which sessions, with no wrong one since."""
+        """Proven passphrases, by trail and session: right at the last attempt."""
         self._ends: dict[int, tuple[int, Vault | None]] = {}
-        """What is open: until when, on the monotonic clock."""
+        """Unsealed vaults (or the store) and their end on the monotonic clock, in µs."""
         self._seals: dict[int, int] = {}
-        """How often each was sealed by somebody, or given another root key."""
+        """Number of seals on request, and of root key changes, by trail."""
         self._leads_ended = 0
-        """How often all of it was sealed since the node led no more."""
+        """Number of times that everything was sealed because the node stopped leading."""
         self._rotation = Rotation(parts, keyring, service, self.actor_ref, self.after)
         self._rekeying = Rekeying(service, rng)
 
     def on_start(self) -> None:
-        """Begin sealed."""
+        """Begin with everything sealed."""
         self._keyring.seal_all()
         self._service.wake = self._rotation.wake
         self._service.leads_no_more = self._leads_no_more
         self.after(HEADS_SECONDS, self._say_heads)
 
     def on_stop(self) -> None:
-        """The node stops, or nobody looks after what is open: all of it is sealed."""
+        """Seal everything: the node stops, or this actor, which runs the timers, has failed."""
         self._service.reveals.close()
         self._service.trail.close()
         self._keyring.seal_all()
@@ -149,7 +150,7 @@ class VaultsActor(LoopActor):
 
     @handles(Unseal)
     async def unseal(self, message: Unseal) -> datetime:
-        """Open for a while; answers until when."""
+        """Unseal for a limited time. Return its end by the wall clock."""
         self._roles.check_answering(message.caller)
         self._committer.check_writable()
         async with self._reading() as tx:
@@ -187,10 +188,10 @@ class VaultsActor(LoopActor):
         return self._seals.get(of, 0) + self._leads_ended
 
     def _over(self, of: int, until_us: int) -> None:
-        """The time of an unseal is over."""
+        """Seal at the end of an unseal's time."""
         found = self._ends.get(of)
         if found is None or found[0] != until_us:
-            return  # somebody has sealed it, or unsealed it again
+            return  # sealed on request, or unsealed again
         del self._ends[of]
         act = Act("seal", None, found[1], reason="its time was over")
         self._service.trail.did(act)
@@ -198,14 +199,17 @@ class VaultsActor(LoopActor):
 
     @handles(Seal)
     async def seal(self, message: Seal) -> None:
-        """Close now, also where it can't be recorded: then the node says so in its own output. So
-        does a node without a role, or one that knows too little of its cluster to answer."""
+        """Seal at once, even if that can't be recorded; a log line then replaces the entry.
+
+        It works also on a node without a role, or one that knows too little of its cluster to
+        respond.
+        """
         async with self._reading() as tx:
             act = self._judged(tx, message, "seal")
             self._service.trail.add(tx, act)
             try:
                 ticket = self._commit(tx, message)
-            except Refusal as refusal:  # whatever it is: nothing keeps open what is to be closed
+            except Refusal as refusal:  # no refusal may keep open what is to be sealed
                 ticket = None
                 self._service.trail.limited_log.warning(
                     "sealed, and not recorded", user=message.caller.user, why=refusal.code
@@ -217,8 +221,11 @@ class VaultsActor(LoopActor):
             await self._kept(ticket)
 
     def _leads_no_more(self) -> None:
-        """Another node leads, or nobody: what it has made of the keys by the time that this one
-        leads again, also of what was on its way here, is not known."""
+        """Seal everything when this node stops leading.
+
+        Another leader may change the keys before this node leads again, and unreleased changes may
+        be lost.
+        """
         self._leads_ended += 1
         self._ends.clear()
         self._keyring.seal_all()
@@ -227,7 +234,7 @@ class VaultsActor(LoopActor):
 
     @handles(ChangePassphrase)
     async def change_passphrase(self, message: ChangePassphrase) -> int:
-        """Wrap the root key under another passphrase, or make all keys anew."""
+        """Wrap the root key under another passphrase, or replace all keys."""
         check_passphrase(message.new)
         self._roles.check_answering(message.caller)
         self._committer.check_writable()
@@ -250,7 +257,7 @@ class VaultsActor(LoopActor):
                 try:
                     ticket, count = await self._changed(message, action, change, bool(left))
                     break
-                except Conflict:  # with others' turns in between alone
+                except Conflict:  # only if the attempt yielded the loop
                     if not left:
                         raise
         await self._kept(ticket)
@@ -260,17 +267,18 @@ class VaultsActor(LoopActor):
     async def _changed(
         self, message: ChangePassphrase, action: str, change: _Change, paced: bool
     ) -> tuple[CommitTicket, int]:
-        """Commit a change of passphrase; also of how many vaults keys were made anew.
+        """Commit a change of passphrase. Return its ticket and the number of vaults with replaced
+        keys.
 
-        :param paced: whether others may have their turns while keys are made
-        :raises Conflict: what it read has changed meanwhile
+        :param paced: True to yield the loop between batches of keys
+        :raises Conflict: its read set was changed concurrently
         """
         stretch = self._told.stretch
         async with self._reading() as tx:
             act = self._judged(tx, message, action)
             if self._wrapped(tx, act) != (change.store, change.wrap):
                 raise Busy(CHANGED)
-            # Before the keys change that it is authenticated with.
+            # Add the entry before the keys that authenticate it change.
             self._service.trail.add(tx, act)
             store = vaults.need_store_row(tx, self._random)
             made = wrap_root(
@@ -288,16 +296,16 @@ class VaultsActor(LoopActor):
             ticket = self._commit(tx, message)
         if change.rekeys:
             kept = self._keyring.replace_root(act.trail, change.fresh)
-            self._count_seal(act.trail)  # an unseal on its way has the root key of before
-            # Which may be after who asked was told that it takes too long.
+            self._count_seal(act.trail)  # an unseal under way has the old root key
+            # The release may come after the request has timed out.
             self._committer.when_released(ticket, partial(self._settled, act.trail, kept))
         return ticket, count
 
     def _settled(self, of: int, root: bytearray | None, lost: BaseException | None) -> None:
-        """A commit that has made all keys anew has ended.
+        """Handle the end of a commit that replaced all keys.
 
         :param root: its root key, in the keyring; None: it was sealed
-        :param lost: why it was taken back; None: it is released
+        :param lost: reason of its roll back; None: it is released
         """
         if root is not None:
             self._keyring.settle_root(of, root, stays=lost is None)
@@ -307,7 +315,7 @@ class VaultsActor(LoopActor):
     async def _rekey(
         self, tx: Transaction, act: Act, store: StoreRow, change: _Change, paced: bool
     ) -> int:
-        """Other keys for all vaults under a root key; how many there were."""
+        """Replace the keys of all vaults under a root key. Return their number."""
         root, fresh = change.root, change.fresh
         if act.vault is not None:
             return await self._rekeying.renew(tx, [act.vault], root, fresh, paced=False)
@@ -320,8 +328,10 @@ class VaultsActor(LoopActor):
     def _check_old(
         self, message: ChangePassphrase, act: Act, wrap: RootWrap | None, tx: Transaction
     ) -> None:
-        """:raises Sealed: there is no root key, and an old passphrase to one is given
-        :raises BadRequest: there is one, and none is given
+        """Check that an old passphrase is given if there is one.
+
+        :raises Sealed: there is no root key, but an old passphrase is given
+        :raises BadRequest: there is a root key, but no old passphrase is given
         """
         if wrap is None:
             if message.old is not None or act.vault is not None:
@@ -337,7 +347,7 @@ class VaultsActor(LoopActor):
         wrap: RootWrap | None,
         seen: CommitTicket,
     ) -> bytearray:
-        """The root key as it is; of a store that has none so far an empty one."""
+        """Return the current root key; an empty one for a store that has none."""
         if store is None or wrap is None:
             return bytearray()
         assert message.old is not None, "it was asked for"
@@ -355,9 +365,10 @@ class VaultsActor(LoopActor):
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Transaction]:
-        """Open a transaction. What it refuses by what it has read is told once that is released.
+        """Open a transaction. A refusal that depends on its reads is raised once these are
+        released.
 
-        :raises Busy: what it has read was rolled back
+        :raises Busy: commits that it has read were rolled back
         """
         with self._committer.begin() as tx:
             try:
@@ -369,7 +380,7 @@ class VaultsActor(LoopActor):
                 raise
 
     async def _stands(self, seen: CommitTicket) -> None:
-        """Wait until what was read is released. :raises Busy: it was rolled back"""
+        """Wait until the commits that were read are released. :raises Busy: on a roll back"""
         try:
             await self._committer.released_in_time(seen)
         except (DiskFull, UnknownOutcome) as lost:
@@ -378,9 +389,9 @@ class VaultsActor(LoopActor):
             raise Busy(CHANGED) from lost
 
     def _judged(self, tx: Transaction, message: _Asked, action: str) -> Act:
-        """What is asked, by somebody who may.
+        """Authorize a request, and return it as an act for the trail.
 
-        :raises SessionEnded: the caller's credential is no longer good
+        :raises SessionEnded: the caller's credential is no longer valid
         :raises Unknown, NotAllowed, BadRequest:
         """
         caller, names = message.caller, message.vault
@@ -398,7 +409,7 @@ class VaultsActor(LoopActor):
             if isinstance(refusal, NotAllowed):
                 self._refused(message, act, refusal, tx)
             elif tried is not None:
-                # Nothing that the caller may look at tells it from one that is not there.
+                # The caller must not be able to tell a hidden vault from an absent one.
                 self._service.trail.unseen(act)
             raise
         if not vault.own:
@@ -408,7 +419,7 @@ class VaultsActor(LoopActor):
         return replace(act, vault=vault)
 
     def _wrapped(self, tx: Transaction, act: Act) -> tuple[StoreRow | None, RootWrap | None]:
-        """The root key as it is stored, and what all vaults hang on."""
+        """Return the store row, and the wrapped root key of the vault or the store."""
         store = vaults.store_row(tx)
         if act.vault is None:
             return store, None if store is None else store.root
@@ -423,12 +434,12 @@ class VaultsActor(LoopActor):
         passphrase: str,
         seen: CommitTicket,
     ) -> bytearray:
-        """The root key that a passphrase opens.
+        """Return the root key that a passphrase opens.
 
-        :param seen: what `store` and `wrap` were read of
-        :raises WrongKey: after a while: it does not
-        :raises Busy: it does not, and what was read was rolled back
-        :raises TooManyTries: after very many that did not
+        :param seen: ticket of the read of `store` and `wrap`
+        :raises WrongKey: the passphrase is wrong; raised after a delay
+        :raises Busy: the passphrase is wrong, and the read was rolled back
+        :raises TooManyTries: very many wrong passphrases came before
         """
         caller = message.caller
         of = act.trail, caller.session or ""
@@ -452,7 +463,7 @@ class VaultsActor(LoopActor):
         return root
 
     def _note_proven(self, of: tuple[int, str]) -> None:
-        """A session has brought the right passphrase. Those without one bring it each time."""
+        """Remember a session as proven. Requests without a session are never proven."""
         if of[1]:
             self._proven[of] = None
             self._proven.move_to_end(of)
@@ -469,7 +480,7 @@ class VaultsActor(LoopActor):
         passphrase: str,
     ) -> bytearray | None:
         if len(passphrase) > limits.PASSPHRASE_CHARACTERS_MAX:
-            passphrase = ""  # none is so long
+            passphrase = ""  # no valid one is so long
         asker = Asker(caller.user, one.network, one.rank)
         try:
             wrapping = await self._passwords.derive(passphrase, wrap.salt, wrap.stretch, asker)
@@ -481,7 +492,7 @@ class VaultsActor(LoopActor):
             return None
 
     def _commit(self, tx: Transaction, message: _Asked) -> CommitTicket:
-        """Commit what is done, with its entries. :raises AuditRefused: there is no room for it"""
+        """Commit an act with its entries. :raises AuditRefused: there is no disk space for it"""
         tx.passes = True
         place = (None, None) if message.vault is None else message.vault[:2]
         entry = self._statements.of(tx, message.caller, message.request, place, True)
@@ -491,7 +502,8 @@ class VaultsActor(LoopActor):
             raise AuditRefused(UNRECORDED) from refusal
 
     async def _kept(self, ticket: CommitTicket) -> None:
-        """:raises AuditRefused: what was done could not be recorded, so it was not done"""
+        """Wait for the release of an act. :raises AuditRefused: it could not be recorded, so was
+        not done"""
         try:
             await self._committer.released_in_time(ticket)
         except DiskFull as refusal:
@@ -500,7 +512,7 @@ class VaultsActor(LoopActor):
     def _refused(
         self, message: _Asked, act: Act, refusal: Refusal, tx: Transaction | None = None
     ) -> Refusal:
-        """Have a refusal recorded, in the trail, the statement log and the audit trail."""
+        """Record a refusal in the trail, the statement log and the audit trail, and return it."""
         self._service.trail.refused(act, refusal)
         place = (None, None) if message.vault is None else message.vault[:2]
         with self._committer.begin() as fresh:
@@ -518,19 +530,19 @@ class VaultsActor(LoopActor):
 
     @handles(LetGo)
     def let_go(self, _message: LetGo) -> None:
-        """The node stops: nobody is made to wait for a refusal any more."""
+        """Release all delayed refusals: the node stops."""
         self._throttle.drain()
 
     @handles(SealAgain)
     async def seal_again(self, _message: SealAgain) -> None:
-        """There may be values that an older key has sealed."""
+        """Re-encrypt values that older keys have sealed."""
         await self._rotation.run()
 
     # --- how it stands ----------------------------------------------------------------------------
 
     @handles(ShowVaults)
     async def show(self, message: ShowVaults) -> Standings:
-        """How it stands with the store, and with the vaults that the caller sees."""
+        """Return the seal state of the store, and of the vaults that the caller sees."""
         while True:
             self._sessions.check_authenticated(message.caller)
             self._roles.check_answering(message.caller)
@@ -544,7 +556,7 @@ class VaultsActor(LoopActor):
                 return standings
 
     async def _standings(self, caller: Caller) -> tuple[Standings, CommitTicket]:
-        """How it stands now, and what an answer that says so waits for."""
+        """Return the current seal states, and the ticket that their answer depends on."""
         service, found = self._service, list[VaultStanding]()
         with self._committer.begin_reading() as tx:
             tx.pause()
@@ -567,7 +579,7 @@ def _unset(vault: Vault | None) -> Sealed:
 
 
 def _said(message: _Asked) -> str:
-    """What the statement log says of it."""
+    """Return the statement's text for the statement log."""
     word = {Unseal: "UNSEAL", Seal: "SEAL", ChangePassphrase: "PASSPHRASE"}[type(message)]
     of = "STORE" if message.vault is None else f"VAULT {'.'.join(message.vault)}"
     return (

@@ -1,8 +1,8 @@
-"""Looks through a whole trail, and at what the trail says of the records that there are.
+"""Check of a vault's trail: verifies its hash chain, its HMACs and the records against it.
 
-An entry that does not follow from the one before, whose HMAC is wrong, or that is missing, is
-*wrong*. A record is *put back* when it is not what its newest entry says: written with that version
-and that value, or erased. HMACs of keys that are gone, or sealed, can't be looked at.
+An entry is *wrong* if it does not follow from the one before, has an invalid HMAC, or is missing. A
+record is *put back* if it differs from its newest entry: not the written version and value, or not
+erased. HMACs whose keys are deleted or sealed can't be verified.
 """
 
 from __future__ import annotations
@@ -20,37 +20,38 @@ from storage.vault_trail import Kept
 from storage.vaults import Vault
 
 NAMED: Final = 100
-"""Of what is wrong so many are named."""
+"""Limit of wrong entries, and of records put back, that are listed."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """What was found."""
+    """Result of a check."""
 
     entries: int = 0
-    """That were looked at."""
+    """Entries checked."""
     proven: int = 0
-    """Of them with an HMAC that is right."""
+    """Entries with a valid HMAC."""
     unproven: int = 0
-    """With one that can't be looked at now; the others were made while nobody held a key."""
+    """Entries with an HMAC that can't be verified now. The remaining ones have none: they were made
+    while everything was sealed."""
     wrong: list[int] = field(default_factory=list)
-    """Numbers of entries, the newest first."""
+    """Numbers of wrong entries, newest first."""
     put_back: list[str] = field(default_factory=list)
-    """Ids of records."""
+    """Ids of records that were put back."""
 
     @property
     def intact(self) -> bool:
-        """Whether nothing was found."""
+        """True if no fault was found."""
         return not self.wrong and not self.put_back
 
 
 def check(
     tx: Transaction, trail: Trail, vault: Vault | None, number: int, tick: Callable[[], None]
 ) -> Checked:
-    """Look through a trail.
+    """Check a trail.
 
-    :param vault: whose it is, if it is there; None: of one that is dropped the chain is looked at
-    :param number: of the trail
+    :param vault: its vault; None: it was dropped, and only the hash chain is checked
+    :param number: number of the trail
     :param tick: called at each entry
     """
     found, head = Checked(), vault_trail.head(tx, number)
@@ -80,9 +81,9 @@ def _name(named: list[Any], one: int | str) -> None:
 def _is_proven(
     tx: Transaction, trail: Trail, vault: Vault | None, number: int, kept: Kept, found: Checked
 ) -> bool:
-    """Whether nothing speaks against an entry's HMAC."""
+    """True unless an entry's HMAC is invalid, or missing where it is required."""
     if not kept.mac:
-        # Who writes or reveals holds a key.
+        # A write or reveal needs an unsealed key, so its entry must have an HMAC.
         done = kept.entry.outcome == vault_trail.GRANTED
         return not (done and kept.entry.action in ("write", "reveal"))
     if vault is None and number != vault_trail.STORE_TRAIL:
@@ -97,7 +98,7 @@ def _is_proven(
 
 
 def _is_kept(tx: Transaction, vault: Vault, kept: Kept) -> bool:
-    """Whether a record is what an entry says of it, if that is its newest one."""
+    """True if a record matches an entry, or the entry is not the record's newest."""
     entry = kept.entry
     if entry.id is None or not vault_trail.is_about(entry):
         return True
@@ -117,6 +118,6 @@ def _is_kept(tx: Transaction, vault: Vault, kept: Kept) -> bool:
 
 
 def _is_of(tx: Transaction, vault: Vault, number: int, id: str) -> bool:
-    """Whether an entry is there that says something of a record."""
+    """True if an entry exists and describes a record."""
     kept = vault_trail.find(tx, vault.id, number)
     return kept is not None and kept.entry.id == id and vault_trail.is_about(kept.entry)

@@ -1,10 +1,8 @@
-"""Inspection of sealed values for who may see them: whether one is what the trail says of it, and
-then what it holds.
+"""Inspection: verifies a sealed value against the trail before it is decrypted.
 
-What was worked out once is not worked out anew: of an entry whose HMAC was right the keyring
-remembers the bytes. They are read from the state each time all the same, and only the very same
-ones are taken for it: so whatever changes the state, another writer, a restore, a hand on the disk,
-changes what is found.
+Verified entries are cached by their bytes. An entry is still read from the state each time, and
+only identical bytes match the cache. So any change of the state, by another commit, a restore or a
+manipulated disk, changes the result.
 """
 
 from __future__ import annotations
@@ -28,18 +26,18 @@ from storage.vaults import Vault
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A sealed value that is about to be revealed."""
+    """Sealed value that is about to be revealed."""
 
     vault: Vault
     id: bytes
     version: int
     row: ValueRow
     key: TrailKey
-    """What the entry of its reveal is authenticated with."""
+    """Key that authenticates the entry of the reveal."""
 
 
 class Inspector:
-    """See the head of the file. On the loop only."""
+    """Finds, verifies and decrypts sealed values. On the loop only."""
 
     def __init__(self, keyring: Keyring, trail: Trail) -> None:
         self._keyring = keyring
@@ -48,12 +46,12 @@ class Inspector:
     def find(
         self, tx: Transaction, vault: Vault, keys: KeysRow, id: bytes, version: int | None
     ) -> Found:
-        """A value that may be revealed, checked against what the trail says of it.
+        """Find a value that may be revealed, and verify it against the trail.
 
-        :param keys: of the vault, as the transaction reads them
+        :param keys: keys of the vault, as read by the transaction
         :raises Sealed:
         :raises Unknown: there is no such record, or no such version of it
-        :raises WrongKey: what stands there is not what was written last
+        :raises WrongKey: the stored value is not the one written last
         """
         self._keyring.check_open(vault)
         record = vaults.find_record(tx, vault, id)
@@ -74,12 +72,12 @@ class Inspector:
         return Found(vault, id, wanted, row, (row.key_version, key.trail))
 
     def open(self, found: Found, store: StoreRow | None, keys: KeysRow) -> Value:
-        """The plain value; the entry of its reveal must be on the disk.
+        """Decrypt a value. The entry of its reveal must be durable.
 
-        :param store: as it is now, and so are `keys`, those of the vault: they may have been made
-            anew while the entry was on its way
+        :param store: current store row. Like `keys`, those of the vault, it may have been replaced
+            while the entry became durable
         :raises Sealed, WrongKey:
-        :raises Conflict: what sealed it is gone since it was found
+        :raises Conflict: the key of the value was deleted since it was found
         """
         vault, version = found.vault, found.row.key_version
         if version not in keys.wraps:
@@ -94,13 +92,14 @@ class Inspector:
 
     @staticmethod
     def _was_written(tx: Transaction, vault: Vault, id: bytes) -> bool:
-        """Whether the newest that the trail says of a record is that it was written."""
+        """True if the newest entry of a record is a write."""
         kept = vault_trail.find(tx, vault.id, vault_trail.last_about(tx, vault.id, _text(id)))
         return kept is not None and kept.entry.action == "write"
 
     @staticmethod
     def _newest(tx: Transaction, vault: Vault, id: bytes, record: RecordRow) -> ValueRow:
-        """The newest version of a record; what the trail says last of the record is about that."""
+        """Return the newest version of a record. The newest entry of the record must be of that
+        version."""
         newest = vaults.find_value(tx, vault, id, record.last)
         if newest is None or newest.entry != vault_trail.last_about(tx, vault.id, _text(id)):
             raise _put_back(vault)
@@ -109,12 +108,12 @@ class Inspector:
     def _check_entry(
         self, tx: Transaction, vault: Vault, keys: KeysRow, id: bytes, version: int, row: ValueRow
     ) -> None:
-        """:raises WrongKey: a value is not what was recorded when it was written"""
+        """Verify a value against the entry of its write. :raises WrongKey: they differ"""
         raw = vault_trail.raw(tx, vault.id, row.entry)
         if raw is None:
             newest = vault_trail.head(tx, vault.id).number
             if 0 < row.entry <= newest - limits.VAULT_ENTRIES_KEPT:
-                return  # it was so long ago that its entry is gone
+                return  # its entry is beyond the retention of the trail
             raise _put_back(vault)
         wrap = keys.wraps.get(row.key_version, b"")
         proven = self._keyring.proven(vault, row.entry)
@@ -122,7 +121,7 @@ class Inspector:
         if proven is None or not is_known:
             proven = Proven(raw, vault_trail.read(vault.id, row.entry, raw), wrap)
         entry = proven.kept.entry
-        # Who writes holds the key, so an entry that was not authenticated is not of a write.
+        # A write needs an unsealed key, so an entry without an HMAC is not of a write.
         is_of_it = proven.kept.mac and (entry.action, entry.id, entry.version) == (
             "write", _text(id), version,
         )  # fmt: skip
@@ -143,7 +142,7 @@ class Inspector:
 
 
 def _text(id: bytes) -> str:
-    """The id of a record, as entries have it."""
+    """Return the id of a record in the form of entries."""
     return id.decode("utf-8", "surrogatepass")
 
 

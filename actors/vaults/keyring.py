@@ -1,7 +1,7 @@
-"""The plain keys of what is unsealed. Nothing else in the node holds one longer than a call.
+"""Keyring: plain keys of unsealed vaults. No other module holds one beyond a call.
 
-What is opened is open until a moment of the monotonic clock, fixed at the unseal; using it makes it
-no longer. At each use the clock is asked, so a timer that comes late opens nothing.
+An unseal has a fixed end on the monotonic clock, which use does not prolong. Each use checks the
+clock, so a late timer never leaves a key usable.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from storage.vault_trail import Kept
 from storage.vaults import Vault
 
 STORE: Final = 0
-"""In place of a vault's number: what hangs on the store's passphrase."""
+"""In place of a vault's number: everything under the store's passphrase."""
 
 
 PROVEN: Final = 4_096
-"""Entries of trails that are remembered: some 5 MiB."""
+"""Capacity of the cache of verified entries, some 5 MiB."""
 
 
 class Proven(NamedTuple):
-    """An entry of a trail whose HMAC was found to be right."""
+    """Trail entry whose HMAC was verified."""
 
     raw: bytes
-    """As it was read: only the very same bytes are that entry."""
+    """Its bytes: only identical bytes are the same entry."""
     kept: Kept
     wrap: bytes
-    """What the key was found under that had sealed the value it is about, as `VaultKey.wrap`."""
+    """Wrapped key that sealed the entry's value, as `VaultKey.wrap`."""
 
 
 class VaultKey:
-    """One version of a vault's key."""
+    """Version of a vault's key."""
 
     __slots__ = ("cipher", "secret", "trail", "wrap")
 
     def __init__(self, secret: bytearray, wrap: bytes, domain: bytes, vault: int) -> None:
         self.secret = secret
         self.wrap = wrap
-        """What it was found under; another one is another key."""
+        """Wrapped form of the key; another one means another key."""
         self.cipher = Cipher(secret)
         self.trail = trail_key(secret, domain, vault)
 
@@ -51,10 +51,11 @@ class VaultKey:
 class _Open:
     domain: bytes
     roots: list[bytearray] = field(repr=False)
-    """The newest first. More than one: while it is not sure which of them are to stay."""
+    """Root keys, newest first. More than one while a commit that replaces the root key is
+    unreleased."""
     until_us: int
     keys: dict[tuple[int, int], VaultKey] = field(default_factory=dict, repr=False)
-    """By the number of the vault and the version."""
+    """Keys by vault number and version."""
 
     def wipe(self) -> None:
         for root in self.roots:
@@ -65,21 +66,21 @@ class _Open:
 
 
 class Keyring:
-    """See the head of the file."""
+    """Plain keys of everything that is unsealed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._open: dict[int, _Open] = {}
         self._proven: dict[tuple[int, int], Proven] = {}
-        """By the numbers of vault and entry; the oldest first."""
+        """Verified entries by vault number and entry number, oldest first."""
 
     def open(self, of: int, domain: bytes, root: bytearray, until_us: int) -> None:
-        """Open with a root key. :param of: the number of a vault, or `STORE`"""
+        """Unseal with a root key. :param of: number of a vault, or `STORE`"""
         self.seal(of)
         self._open[of] = _Open(domain, [root], until_us)
 
     def seal(self, of: int) -> bool:
-        """Drop what was opened. Answers whether it was open."""
+        """Wipe the keys of a vault or the store. Return True if it was unsealed."""
         found = self._open.pop(of, None)
         if found is None:
             return False
@@ -89,12 +90,12 @@ class Keyring:
         return still
 
     def seal_all(self) -> None:
-        """Drop every key."""
+        """Wipe every key."""
         for of in list(self._open):
             self.seal(of)
 
     def until_us(self, of: int) -> int | None:
-        """Until when it is open, on the monotonic clock; None: it is sealed."""
+        """Return the monotonic time at which an unseal ends; None: it is sealed."""
         found = self._open.get(of)
         if found is None:
             return None
@@ -104,8 +105,10 @@ class Keyring:
         return found.until_us
 
     def replace_root(self, of: int, root: bytearray) -> bytearray | None:
-        """From now on another root key counts, beside the one before: `settle_root` says whether it
-        is to stay. Answers what is kept of it, which is wiped with the rest; None: it is sealed."""
+        """Use another root key from now on, and keep the one before until `settle_root`.
+
+        :returns: the keyring's copy of the key, wiped with the others; None: it is sealed
+        """
         found = self._open.get(of)
         if found is None:
             return None
@@ -114,8 +117,11 @@ class Keyring:
         return kept
 
     def settle_root(self, of: int, root: bytearray, *, stays: bool) -> None:
-        """Keep a root key that `replace_root` has answered and none from before it, or let go of it
-        alone: another one may have come since, or all may have been sealed."""
+        """Decide between a root key from `replace_root` and those before it.
+
+        :param stays: True: wipe all older ones. False: wipe this one only, since another may have
+            come since, or everything may have been sealed
+        """
         found = self._open.get(of)
         if found is None or root not in found.roots[:-1]:
             return
@@ -126,10 +132,10 @@ class Keyring:
         del found.roots[gone]
 
     def key(self, vault: Vault, row: KeysRow, version: int) -> VaultKey:
-        """A version of a vault's key.
+        """Return a version of a vault's key.
 
         :raises Sealed: it is sealed
-        :raises WrongKey: what is stored as that key is not of this vault
+        :raises WrongKey: the stored wrapped key does not belong to this vault
         """
         of = root_of(vault)
         if self.until_us(of) is None:
@@ -147,29 +153,29 @@ class Keyring:
         return known
 
     def check_open(self, vault: Vault) -> None:
-        """:raises Sealed:"""
+        """Check that a vault is unsealed. :raises Sealed:"""
         if self.until_us(root_of(vault)) is None:
             raise sealed(vault)
 
     def remember(self, vault: Vault, number: int, proven: Proven) -> None:
-        """An entry was found to be right. Forgotten when something is sealed."""
+        """Cache a verified entry, until any vault is sealed."""
         at = (vault.id, number)
         if at not in self._proven and len(self._proven) >= PROVEN:
             del self._proven[next(iter(self._proven))]
         self._proven[at] = proven
 
     def proven(self, vault: Vault, number: int) -> Proven | None:
-        """What is remembered of an entry. The state may hold another one by now: compare it."""
+        """Return a cached entry. The stored entry may differ by now: compare their bytes."""
         return self._proven.get((vault.id, number))
 
     def forget(self, vault: Vault, version: int) -> None:
-        """A version of a key is no more."""
+        """Wipe a version of a vault's key."""
         found = self._open.get(root_of(vault))
         if found is not None and (key := found.keys.pop((vault.id, version), None)) is not None:
             wipe(key.secret)
 
     def forget_all(self, vault: Vault) -> None:
-        """A vault is no more, nor what it was opened with."""
+        """Wipe all keys of a dropped vault."""
         if vault.own:
             self.seal(vault.id)
         elif (found := self._open.get(STORE)) is not None:
@@ -177,11 +183,11 @@ class Keyring:
                 wipe(found.keys.pop(at).secret)
 
     def root(self, of: int) -> bytearray | None:
-        """The root key that counts; None: it is sealed."""
+        """Return the current root key; None: it is sealed."""
         return None if self.until_us(of) is None else self._open[of].roots[0]
 
     def store_trail(self) -> bytes | None:
-        """What entries of the store's own trail are authenticated with; None: it is sealed."""
+        """Return the HMAC key of the store's own trail; None: it is sealed."""
         root = self.root(STORE)
         return None if root is None else trail_key(root, self._open[STORE].domain, STORE)
 
@@ -196,17 +202,17 @@ class Keyring:
 
 
 def root_of(vault: Vault) -> int:
-    """Whose root key a vault hangs on."""
+    """Return the owner of the root key that wraps a vault's keys: its own number, or `STORE`."""
     return vault.id if vault.own else STORE
 
 
 def sealed(vault: Vault | None) -> Sealed:
-    """The refusal of what is sealed."""
+    """Return the refusal for a sealed vault or store."""
     if vault is None or not vault.own:
         return Sealed("the store is sealed: somebody with its passphrase has to unseal it")
     return Sealed(f"vault {vault.path} is sealed: somebody with its passphrase has to unseal it")
 
 
 def changed(vault: Vault) -> Conflict:
-    """The refusal of what was found with keys that are no more."""
+    """Return the refusal for keys that were replaced concurrently."""
     return Conflict(f"the keys of vault {vault.path} were changed in this moment")

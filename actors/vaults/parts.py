@@ -1,4 +1,4 @@
-"""What of the node this room works with."""
+"""Dependencies of the vault components on the node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocol.doors import Rng
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What vaults are looked after with."""
+    """Components of the node that the vaults use."""
 
     runtime: Runtime
     committer: Committer

@@ -1,8 +1,8 @@
-"""Makes the keys of vaults anew under another root key.
+"""Rekeying: replaces the keys of vaults, under another root key.
 
-All of them are one commit: at no moment do some hang on one root key and some on another. It is
-made some vaults at a time, with the others' turns in between, so what it read may have changed
-until it is committed: then it is made again, and the last time at one go.
+All vaults change in one commit, so they never hang on different root keys. The commit is built in
+batches that yield the loop, so a concurrent commit may invalidate its read set. It is then built
+again; the last attempt does not yield.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from storage.vault_seals import unwrap_key, wipe, wrap_key
 from storage.vaults import Vault
 
 AT_ONCE: Final = 16
-"""Vaults whose keys are made before others have their turn: each takes some 60 microseconds."""
+"""Vaults processed between two yields of the loop; each takes some 60 µs."""
 ATTEMPTS: Final = 5
-"""So often it is tried; the last time without giving others their turn."""
+"""Maximum attempts; the last one does not yield."""
 
 
 class Rekeying:
-    """The work of the vaults actor on root keys."""
+    """Replacement of root keys, for the vaults actor."""
 
     def __init__(self, service: Vaults, rng: Rng) -> None:
         self._service = service
@@ -41,12 +41,13 @@ class Rekeying:
         *,
         paced: bool,
     ) -> int:
-        """Another key for each vault under a root key. The older ones stay, under the new root key,
-        until their values are sealed again. Answers how many vaults there were.
+        """Add a new key to each vault under a root key. Return the number of vaults.
 
-        :param under: the vaults; None is a place for a pause alone
-        :param paced: whether others have their turns meanwhile; the transaction has paused then
-        :raises WrongKey: a key is not of that root key
+        Older keys stay, wrapped by the new root key, until their values are re-encrypted.
+
+        :param under: the vaults; None only gives a chance to yield the loop
+        :param paced: True to yield the loop between batches; the transaction must have paused
+        :raises WrongKey: a key is not wrapped by `root`
         """
         count = 0
         for number, vault in enumerate(under, start=1):
@@ -58,7 +59,7 @@ class Rekeying:
     def _renewed(self, tx: Transaction, vault: Vault, root: bytearray, fresh: bytearray) -> bool:
         row = vaults.keys_row(tx, vault)
         if not row.current:
-            return False  # none has been needed so far
+            return False  # it has no values yet, so no key
         domain = vaults.need_store_row(tx, self._random).domain
         wraps = {}
         for version, wrap in row.wraps.items():

@@ -1,17 +1,17 @@
-"""Shows what is in vaults: each look is judged, recorded with others of its moment, and answered
-once its entry is on the disk.
+"""Reveals: shows values of vaults. Each is authorized, recorded in a group commit, and answered
+once its entry is durable.
 
-- What comes in one turn of the loop, and while the log has a batch, is looked at together
-  (`actors/commits/gathering.py`), a slice of the loop at a time. Where several came together lately
-  others are waited for, for a slice.
-- Each is judged and found by itself, at that moment: what refuses it refuses no other.
-- Those of one user over one surface in one database share a commit. Each has its entry in the
-  trail, one after the other; the statement log has one, which says how many more there were. What
-  refuses that commit, or takes it back, refuses all of them.
-- What was recorded is opened once it is on the disk, a slice at a time, with others' turns in
-  between. What was sealed by then stays closed.
+- Requests of one turn of the loop, and those that come while the log writes a batch, are handled
+  together (`actors/commits/gathering.py`), a slice of the loop at a time. If several came together
+  lately, one slice is spent waiting for more.
+- Each is authorized and found by itself. Its refusal refuses no other.
+- Requests of one user over one surface in one database share a commit. Each has an entry in the
+  trail; the statement log has one entry that counts the others. A refusal or roll back of that
+  commit refuses all of them.
+- Recorded values are decrypted once the commit is durable, a slice at a time, yielding in between.
+  A vault that was sealed meanwhile stays closed.
 
-This is the one way by which anything sealed is opened for somebody.
+No other module decrypts a sealed value for a client.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from storage.vault_rows import KeysRow, StoreRow
 from storage.vaults import Vault
 
 TOGETHER: Final = 256
-"""Looks in one commit at most."""
+"""Maximum requests in one commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What somebody wants to be shown."""
+    """Request to reveal a value, or to list ids."""
 
     act: Act
-    """As the trail is to say it; its caller and its vault, judged by then, are given."""
+    """Act as the trail records it. Its caller and its vault, authorized so far, are set."""
     statement: str
-    """The text of the statement that asks for it, without secrets."""
+    """Text of the requesting statement, without secrets."""
     place: tuple[str | None, str | None]
-    """Where that stands."""
+    """Namespace and database selected for the statement."""
     id: bytes | None = None
-    """Of the record that is to be revealed; None: ids are listed, and nothing is opened."""
+    """Id of the record to reveal; None: ids are listed, and no value is decrypted."""
     version: int | None = None
-    """Of the record; None: the newest."""
+    """Version of the record; None: the newest."""
 
 
 class Asked:
-    """A look under way.
+    """Reveal in progress.
 
-    :param told: called once it is over, never before `Reveals.ask` has returned
+    :param told: called once it is complete, never before `Reveals.ask` has returned
     """
 
     __slots__ = ("act", "found", "look", "over", "refusal", "told", "value")
@@ -70,30 +70,30 @@ class Asked:
         self.look = look
         self.told = told
         self.act = look.act
-        """With the version that was found."""
+        """The act with the version that was found."""
         self.found: Found | None = None
         self.value: Value = NONE
-        """What was sealed, once it is over and was not refused."""
+        """Decrypted value, once complete and not refused."""
         self.refusal: Refusal | None = None
         self.over = False
 
     def leave(self) -> None:
-        """Nobody waits for it any more: it is not told, and nothing is opened for it."""
+        """Cancel: the client is gone. `told` is not called, and no value is decrypted."""
         self.over = True
 
 
 Whose = tuple[str, str, str, str]
-"""Whose looks share a commit: user, surface, namespace and database."""
+"""Key of requests that share a commit: user, surface, namespace and database."""
 
 Known = dict[str, tuple[Vault, KeysRow]]
-"""Vaults by their names, judged for one user in one transaction, which reads its rights as they are
-all through it; with their keys."""
+"""Vaults and their keys by name, authorized for one user in one transaction. Its reads of
+privileges are stable, so one check per vault is enough."""
 
 _Rows = tuple[StoreRow | None, KeysRow]
 
 
 class Reveals:
-    """See the head of the file. On the loop only."""
+    """Queue and processing of reveals. On the loop only."""
 
     def __init__(self, parts: Parts, keyring: Keyring, trail: Trail) -> None:
         self._runtime = parts.runtime
@@ -109,14 +109,14 @@ class Reveals:
         self._gathering = Gathering(runtime, committer, self._record, lambda: self._waiting)
         self._queues: dict[Whose, deque[Asked]] = {}
         self._waiting = 0
-        """How many stand in them."""
+        """Requests in all queues."""
         self._recorded: deque[Asked] = deque()
-        """Those whose entries are on the disk, and that are to be opened."""
+        """Requests whose entries are durable, to be decrypted."""
         self.commits = 0
-        """How many it has made."""
+        """Commits made."""
 
     def ask(self, look: Look, told: Callable[[], None]) -> Asked:
-        """Show something soon."""
+        """Queue a reveal."""
         asked = Asked(look, told)
         self._queues.setdefault(_whose(look), deque()).append(asked)
         self._waiting += 1
@@ -124,7 +124,7 @@ class Reveals:
         return asked
 
     def close(self) -> None:
-        """The node stops: what is not answered is refused."""
+        """Refuse all unanswered requests: the node stops."""
         queues, self._queues, self._waiting = self._queues, {}, 0
         recorded, self._recorded = self._recorded, deque()
         for asked in (*recorded, *(one for queue in queues.values() for one in queue)):
@@ -133,7 +133,7 @@ class Reveals:
     # --- recording --------------------------------------------------------------------------------
 
     def _record(self) -> bool:
-        """Record what has come, for a slice. Whether something is left."""
+        """Record queued requests for one slice. Return True if some are left."""
         until_us = self._monotonic_us() + limits.SLICE_US
         queues = self._queues
         while queues:
@@ -141,13 +141,13 @@ class Reveals:
             queue = queues.pop(whose)
             self._record_together(whose, queue, until_us)
             if queue:
-                queues[whose] = queue  # behind the others, who have their commits too
+                queues[whose] = queue  # round-robin: after the other queues
             if self._monotonic_us() >= until_us:
                 break
         return bool(queues)
 
     def _record_together(self, whose: Whose, queue: deque[Asked], until_us: int) -> None:
-        """Find what the first of a queue want to be shown, and record that, in one commit."""
+        """Authorize and find the first requests of a queue, and record them in one commit."""
         found, refused, known = list[Asked](), list[Asked](), Known()
         with self._committer.begin() as tx:
             tx.passes = True
@@ -166,7 +166,7 @@ class Reveals:
                     break
             saw = tx.ticket
             ticket = self._commit(tx, whose, found) if found else None
-        if refused:  # what they are told rests on what they have seen
+        if refused:  # a refusal depends on the commits that were read
             self._when_released(saw, partial(self._tell_refused, refused))
         if ticket is not None:
             self._when_released(ticket, partial(self._open_later, found))
@@ -175,14 +175,14 @@ class Reveals:
         self._committer.when_released(ticket, Bounded(told, self._monotonic_us()))
 
     def _find(self, tx: Transaction, asked: Asked, known: Known) -> None:
-        """Judge one as it is now, and find what it wants. :raises Refusal: as `Inspector.find`"""
+        """Authorize a request now, and find its value. :raises Refusal: as in `Inspector.find`"""
         look = asked.look
         assert look.act.caller is not None, "somebody looks into some vault"
         self._sessions.check_authenticated(look.act.caller)
         vault, keys = self._judged(tx, look, known)
         assert look.act.vault is not None
         if vault.id != look.act.vault.id:
-            raise changed(vault)  # by now it is another one of that name
+            raise changed(vault)  # the vault was dropped, and another declared with its name
         if look.id is None:
             self._keyring.check_open(vault)
             return
@@ -190,7 +190,7 @@ class Reveals:
         asked.act = replace(look.act, version=found.version)
 
     def _judged(self, tx: Transaction, look: Look, known: Known) -> tuple[Vault, KeysRow]:
-        """:raises Unknown, NotAllowed:"""
+        """Return the authorized vault and its keys. :raises Unknown, NotAllowed:"""
         caller, vault = look.act.caller, look.act.vault
         assert caller is not None and vault is not None, "somebody looks into some vault"
         found = known.get(vault.name)
@@ -202,7 +202,8 @@ class Reveals:
         return found
 
     def _commit(self, tx: Transaction, whose: Whose, found: list[Asked]) -> CommitTicket | None:
-        """Record them; None: they are refused."""
+        """Commit the entries of requests. Return None if that was refused; they are then refused
+        too."""
         first = found[0].look
         caller = first.act.caller
         assert caller is not None
@@ -227,7 +228,7 @@ class Reveals:
     # --- answering --------------------------------------------------------------------------------
 
     def _tell_refused(self, refused: list[Asked], lost: BaseException | None) -> None:
-        """What they have seen may be shown, or is lost."""
+        """Answer refusals once the commits that they depend on are released, or lost."""
         for asked in refused:
             if lost is None:
                 self._tell(asked)
@@ -235,7 +236,8 @@ class Reveals:
                 self._refuse((asked,), self._refusal_of(lost, asked))
 
     def _open_later(self, found: list[Asked], lost: BaseException | None) -> None:
-        """Their entries are on the disk, or lost."""
+        """Queue requests for decryption once their entries are durable; refuse them if these are
+        lost."""
         if lost is not None:
             self._refuse(found, self._refusal_of(lost, found[0]))
             return
@@ -244,7 +246,7 @@ class Reveals:
         self._recorded.extend(found)
 
     def _open_some(self) -> None:
-        """Open what is recorded, for a slice; the rest after others had their turns."""
+        """Decrypt recorded requests for one slice, and yield before the rest."""
         until_us = self._monotonic_us() + limits.SLICE_US
         recorded, known = self._recorded, dict[int, _Rows]()
         refused = list[Asked]()
@@ -264,15 +266,16 @@ class Reveals:
                     self._tell(asked)
                 if self._monotonic_us() >= until_us:
                     break
-        if refused:  # the keys that are missing may be so in a commit in flight alone
+        if refused:  # keys may be missing only in an unreleased commit
             self._when_released(tx.ticket, partial(self._tell_refused, refused))
         if recorded:
             self._runtime.loop.call_soon(self._open_some)
 
     def _open(self, tx: Transaction, asked: Asked, known: dict[int, _Rows]) -> None:
-        """:raises Refusal: as `Inspector.open`
+        """Decrypt the value of a request.
 
-        :param known: what was read for others of this transaction, by the numbers of their vaults
+        :param known: rows read so far in this transaction, by vault number
+        :raises Refusal: as in `Inspector.open`
         """
         found = asked.found
         if found is None:
@@ -287,7 +290,7 @@ class Reveals:
 
     def _refuse(self, many: Sequence[Asked], refusal: Refusal) -> None:
         for asked in many:
-            asked.refusal = refusal.also()  # each says where it was refused
+            asked.refusal = refusal.also()  # a copy, since the place of the refusal is added to it
             self._tell(asked)
 
     def _tell(self, asked: Asked) -> None:
@@ -296,11 +299,12 @@ class Reveals:
         asked.over = True
         try:
             asked.told()
-        except Exception as error:  # a bug of one who is told is not the others'
+        except Exception as error:  # a bug in one callback must not affect other requests
             self._runtime.noticed("reveals", error, request=asked.act.request)
 
     def _refusal_of(self, error: BaseException, asked: Asked) -> Refusal:
-        """What is answered instead. Anything but a refusal is a bug, or the state engine's end."""
+        """Return the refusal for an error. Any error but a refusal is a bug, or a failed state
+        engine."""
         request = asked.act.request
         if isinstance(error, DiskFull):
             refused = AuditRefused("there is no room to record it, so nothing is shown")

@@ -1,8 +1,8 @@
-"""Seals values again under a newer key, in slices, for as long as their vault is unsealed.
+"""Key rotation: re-encrypts values under the newest key, in slices, while their vault is unsealed.
 
-Which values an older key has sealed stands in the state (`storage/vault_rows.py`), so nothing has
-to be remembered: after a kill, or at the next unseal, it goes on with what is left. The commit that
-drops a key has read that nothing uses it.
+The state lists the values of each older key (`storage/vault_rows.py`), so no progress has to be
+kept: after a crash or at the next unseal, rotation continues with the rest. The commit that deletes
+a key has read that no value uses it.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from storage.vaults import Vault
 log = structlog.get_logger("vaults")
 
 AT_ONCE: Final = 64
-"""Values that one commit seals again …"""
+"""Maximum values re-encrypted in one commit."""
 AT_ONCE_BYTES: Final = 256 * limits.KIB
-"""… or so many bytes of them."""
+"""Bytes of re-encrypted values after which a commit ends."""
 LATER_SECONDS: Final = 5.0
-"""After a refusal: the disk is full, the node takes no writes."""
+"""Delay, in seconds, after a refusal: the disk is full, or the node takes no writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealAgain:
-    """Said to the vaults actor by itself: there may be values to seal again."""
+    """Message of the vaults actor to itself: values may have to be re-encrypted."""
 
 
 class Rotation:
-    """The work of the vaults actor on older keys."""
+    """Rotation of keys, for the vaults actor."""
 
     def __init__(
         self,
@@ -65,21 +65,21 @@ class Rotation:
         self._actor = actor
         self._after = after
         self._told = False
-        """Whether it is looked at once more, by a message or by the run that goes on."""
+        """True if another pass is requested, by a message on its way or from the current run."""
         self._runs = False
         self._rests = False
-        """Whether what could not be read is tried again later."""
+        """True if a retry after unreadable data is scheduled."""
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Request a pass."""
         if not self._told:
             self._told = True
             tell(self._actor, SealAgain())
 
     async def run(self) -> None:
-        """Do what there is to do."""
+        """Run passes until none is requested."""
         if self._runs:
-            return  # whoever runs looks again: `_told` says so
+            return  # the current run makes another pass, as `_told` is set
         self._runs = True
         try:
             while self._told:
@@ -91,10 +91,10 @@ class Rotation:
         except EngineUnreadable as error:
             self._leave(error)
         finally:
-            self._runs = self._told = False  # who has woken it meanwhile is heard later
+            self._runs = self._told = False  # after an error the retry covers pending wake-ups
 
     def _leave(self, error: EngineUnreadable) -> None:
-        """What can't be read is tried again later."""
+        """Schedule a retry for unreadable data."""
         self._noticed(type(self).__name__, error)
         if not self._rests:
             self._rests = True
@@ -118,18 +118,18 @@ class Rotation:
                 while await self._slice(vault):
                     await asyncio.sleep(0)
             except WrongKey as refusal:
-                # The older key stays, and with it all that it has sealed.
+                # The older key stays, and with it the values that it has sealed.
                 log.error("a value does not open, its key is kept", vault=vault.path)
                 self._service.trail.refused(Act("rotate", None, vault), refusal)
             except EngineUnreadable as error:
-                self._leave(error)  # those behind it don't wait for it
+                self._leave(error)  # go on with the next vaults
 
     def _is_open(self, vault: Vault) -> bool:
         return self._keyring.until_us(root_of(vault)) is not None
 
     async def _slice(self, vault: Vault) -> bool:
-        """Seal some values again, or drop a key that nothing uses. False: there is nothing left, or
-        it is sealed."""
+        """Re-encrypt some values, or delete a key without values. Return False if there is nothing
+        left to do, or the vault is sealed."""
         committer = self._committer
         with committer.begin() as tx:
             tx.passes = True
@@ -174,7 +174,7 @@ class Rotation:
 
 
 def _may_wait(tx: Transaction, vault: Vault) -> bool:
-    """Whether a vault has older keys, as far as that can be read: else its slice meets it."""
+    """True if a vault has older keys, or its keys can't be read, which its slice then reports."""
     try:
         return bool(vaults.keys_row(tx, vault).older)
     except EngineUnreadable:

@@ -1,6 +1,5 @@
-"""What statements on vaults do: seal before anything is written. What is shown goes through
-`reveals.py`, which records it before.
-"""
+"""Vault service: writes of the statements on vaults. A value is encrypted before it is written.
+Reads go through `reveals.py`, which records each of them first."""
 
 from __future__ import annotations
 
@@ -36,26 +35,29 @@ from storage.vault_seals import (
 from storage.vaults import Vault
 
 SET_US: Final = 1_000_000
-"""A wall clock that is off by so much was set; by less, the two looks were apart."""
+"""Difference, in µs, by which the wall clock counts as set; a smaller one lies between two reads.
+"""
 Condition = Literal["ABSENT"] | int | None
-"""When a value is written: if there is no such record; if that is its version; always."""
+"""Condition of a write (compare-and-swap): the record is absent; its version is this; None: always.
+"""
 
 
 class Written(NamedTuple):
-    """What came of a write."""
+    """Result of a write."""
 
     written: bool
     version: int
-    """Of the record: the new one, or the one that there is; 0: there is none."""
+    """Version of the record after the write; if nothing was written, the existing one, or 0 if
+    absent."""
     rotates: bool = False
-    """Whether an older key has sealed values that are to be sealed again."""
+    """True if values of an older key remain to be re-encrypted."""
 
 
 class Vaults:
-    """The one way from statements to sealed values. On the loop only.
+    """Interface from statements to sealed values. On the loop only.
 
-    :ivar wake: called when values are to be sealed again
-    :ivar leads_no_more: called when another node leads, or nobody
+    :ivar wake: called when values have to be re-encrypted
+    :ivar leads_no_more: called when this node stops leading
     """
 
     def __init__(
@@ -75,43 +77,43 @@ class Vaults:
         self.reveals = reveals
         self._random = rng.bytes
         self.stretch = stretch
-        """What new passphrases are made keys with."""
+        """Key derivation parameters of new passphrases."""
         self.wake: Callable[[], None] = lambda: None
         self.leads_no_more: Callable[[], None] = lambda: None
         committer.on_following.append(lambda: self.leads_no_more())
-        # A vault of which a drop is rolled back, say, has older keys yet.
+        # A vault whose drop is rolled back, for example, still has older keys.
         committer.on_withdraw.append(lambda: self.wake())
         self._ahead_us = runtime.clock.wall_us() - runtime.clock.monotonic_us()
-        """How far the wall clock is ahead of the monotonic one. Two looks at the clocks are never
-        the same moment, so this is looked at once, and again when it was set."""
+        """Offset of the wall clock to the monotonic clock, in µs. Two reads never have exactly the
+        same offset, so it is kept until the wall clock is set."""
 
     # --- seals ------------------------------------------------------------------------------------
 
     def state(self, vault: Vault | None) -> SealState:
-        """How it stands with the seal of a vault, or of the store."""
+        """Return the seal state of a vault, or of the store."""
         until_us = self._keyring.until_us(STORE if vault is None else root_of(vault))
         return SealState(until_us is None, None if until_us is None else self.at_wall(until_us))
 
     def at_wall(self, until_us: int) -> datetime:
-        """A moment of the monotonic clock as the wall clock will say it: the same whenever it is
-        asked, unless the wall clock was set."""
+        """Convert a monotonic time to the wall clock; the result is stable unless the wall clock is
+        set."""
         ahead_us = self._clock.wall_us() - self._clock.monotonic_us()
         if abs(ahead_us - self._ahead_us) >= SET_US:
             self._ahead_us = ahead_us
         return instant(until_us + self._ahead_us)
 
     def dropped(self, vault: Vault) -> None:
-        """A vault is no more, nor what it was opened with."""
+        """Wipe the keys of a dropped vault."""
         self._keyring.forget_all(vault)
 
     def new_salt(self) -> bytes:
-        """For a passphrase."""
+        """Return a new salt for a passphrase."""
         return self._random(SALT_BYTES)
 
     def give_root(self, tx: Transaction, vault: Vault, wrapping: bytearray, salt: bytes) -> None:
-        """Give a vault that was just declared its own root key, which stays sealed.
+        """Give a newly declared vault its own root key, which stays sealed.
 
-        :param wrapping: of its passphrase; it is wiped
+        :param wrapping: wrapping key of its passphrase; it is wiped
         """
         domain = vaults.need_store_row(tx, self._random).domain
         root = new_key(self._random)
@@ -125,7 +127,7 @@ class Vaults:
     def write(
         self, tx: Transaction, vault: Vault, act: Act, value: Value, condition: Condition
     ) -> Written:
-        """Put a record's next value. :raises Sealed, WrongKey, TooLarge, TypeRefused:"""
+        """Write the next version of a record. :raises Sealed, WrongKey, TooLarge, TypeRefused:"""
         id = vaults.check_id(act.id)
         if value is NONE:
             raise TypeRefused("NONE is no value of a vault's record: ERASE it")
@@ -156,8 +158,8 @@ class Vaults:
         return Written(True, version, bool(keys.older))
 
     def _writing_keys(self, tx: Transaction, vault: Vault) -> KeysRow:
-        """The keys of a vault with one that may seal another value: made when the first is needed,
-        and anew when one has sealed as many as a key may."""
+        """Return the keys of a vault, the current one usable. A new key is made for the first
+        value, and when the current one has sealed its maximum number of values."""
         row = vaults.keys_row(tx, vault)
         if row.current:
             sealed_so_far = vaults.sealed_about(tx, vault)
@@ -167,8 +169,12 @@ class Vaults:
         return self.with_next_key(tx, vault, row)
 
     def _sealing_key(self, vault: Vault, keys: KeysRow) -> VaultKey:
-        """What seals the next value. :raises Sealed, WrongKey: as the keyring
-        :raises Conflict: other keys came since the transaction began, under another root key"""
+        """Return the key that seals the next value.
+
+        :raises Sealed, WrongKey: as the keyring
+        :raises Conflict: the keys were replaced, under another root key, since the transaction
+            began
+        """
         try:
             return self._keyring.key(vault, keys, keys.current)
         except WrongKey:
@@ -178,7 +184,7 @@ class Vaults:
             raise
 
     def with_next_key(self, tx: Transaction, vault: Vault, row: KeysRow) -> KeysRow:
-        """The keys of a vault with a new one that seals from now on. :raises Sealed:"""
+        """Add a new current key to a vault, and store its keys. :raises Sealed:"""
         root = self._keyring.root(root_of(vault))
         if root is None:
             raise sealed(vault)
@@ -187,7 +193,8 @@ class Vaults:
         return row
 
     def next_key(self, tx: Transaction, vault: Vault, row: KeysRow, root: bytearray) -> KeysRow:
-        """The same under a root key that is at hand; nothing is put."""
+        """Return the keys of a vault with a new current one under a given root key; nothing is
+        stored."""
         version = row.current + 1
         domain = vaults.need_store_row(tx, self._random).domain
         secret = new_key(self._random)
@@ -197,8 +204,8 @@ class Vaults:
         return replace(row, current=version, wraps={**row.wraps, version: wrap}, began=began)
 
     def erase(self, tx: Transaction, vault: Vault, act: Act) -> bool:
-        """Remove a record. Answers whether there was one. Nothing is opened for it, so a sealed
-        vault lets it go too."""
+        """Delete a record. Return True if there was one. No key is needed, so it works on a sealed
+        vault."""
         id = vaults.check_id(act.id)
         present = vaults.find_record(tx, vault, id)
         if present is None:
@@ -209,15 +216,17 @@ class Vaults:
         return True
 
     def rotate(self, tx: Transaction, vault: Vault, act: Act) -> int:
-        """Make a new key; values are sealed again behind the answer. Answers its version.
-        :raises Sealed:"""
+        """Make a new key, and return its version. Values are re-encrypted after the response.
+
+        :raises Sealed:
+        """
         row = self.with_next_key(tx, vault, vaults.keys_row(tx, vault))
         self.trail.add(tx, with_version(act, row.current))
         return row.current
 
 
 def condition_of(absent: bool, expected: object) -> Condition:
-    """When a value is to be written. :raises TypeRefused, BadRequest:"""
+    """Return the condition of a write. :raises TypeRefused, BadRequest:"""
     if absent:
         return "ABSENT"
     if expected is None:

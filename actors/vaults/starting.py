@@ -1,4 +1,4 @@
-"""How the parts of this room are put together."""
+"""Construction of the vault components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from actors.vaults.trail import Trail
 
 
 def begin(parts: Parts) -> tuple[Vaults, Supervised[Any]]:
-    """What statements use of vaults, and the actor that is asked to unseal them."""
+    """Return the vault service for statements, and the actor that unseals vaults."""
     runtime, committer = parts.runtime, parts.committer
     keyring = Keyring(runtime.clock)
     trail = Trail(runtime, committer, keyring)

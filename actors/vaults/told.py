@@ -1,4 +1,4 @@
-"""What a node is told of vaults."""
+"""Settings of vaults."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from storage.vault_seals import Stretch
 
 @dataclass(frozen=True, slots=True)
 class VaultSettings:
-    """What a node is told of vaults."""
+    """Settings of vaults."""
 
     unseal_us: int = limits.UNSEAL_SECONDS * 1_000_000
-    """How long an unseal lasts."""
+    """Duration of an unseal, in µs."""
     stretch: Stretch = field(default_factory=Stretch)
-    """What new passphrases are made keys with."""
+    """Key derivation parameters of new passphrases."""

@@ -1,12 +1,14 @@
-"""What is recorded of vaults: entries of their trails, beside the statement log.
+"""Vault trails: hash-chained audit entries of vaults, beside the statement log.
 
-An entry of what is done is part of its commit, or a commit that is waited for. One of what was
-refused, or of what time brought, has a commit of its own that nobody waits for: a turn of the
-loop gathers them. Of refusals of one kind, of one user, a few are kept however quickly they come.
-Those behind them are counted, and an entry says of how many it is: one a second at most; one a
-minute of those who may not, or who name what they can't see, so that nobody without a right can
-push out what others have done. What somebody tried with a vault that it can't see waits until
-something else is kept of that vault.
+The entry of an act is in the act's own commit, or in a commit that the act waits for. Entries of
+refusals and timers get commits of their own, which no request waits for; one turn of the loop
+gathers them.
+
+Refusals of one kind and user are limited. A burst of a few is kept; later ones are counted, and one
+entry reports the count. There is at most one such entry a second, or one a minute for callers
+without the privilege or sight of the vault. So an unprivileged client can't displace the entries of
+others. Attempts on a vault that the caller can't see wait until another entry of that vault is
+made.
 """
 
 from __future__ import annotations
@@ -36,30 +38,30 @@ from storage.vaults import Vault, keys_row, store_row
 log = structlog.get_logger("vaults")
 
 BURST: Final = 10
-"""Refusals of one kind, of one user, that are kept at once."""
+"""Refusals of one kind and user that are kept in a burst."""
 COUNTED_SECONDS: Final = 1.0
 TURNED_AWAY_SECONDS: Final = 60.0
-"""Of those behind them one entry for so long; the second of who may not."""
+"""Intervals of entries that report counted refusals; this one for callers without privilege."""
 _TURNED_AWAY_US: Final = int(TURNED_AWAY_SECONDS * 1_000_000)
 REMEMBERED: Final = 1_024
-"""Kinds of which it is remembered how many came."""
+"""Number of refusal kinds that are counted."""
 HEADS_SECONDS: Final = 3600.0
-"""Between two lines of where trails stand."""
+"""Interval, in seconds, between log lines of the trails' heads."""
 
 
 TrailKey = tuple[int, bytes]
-"""What entries are authenticated with: a version of a vault's key, and what is derived of it."""
+"""Key that authenticates entries: version of the vault's key, and the HMAC key derived from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that somebody does, or is refused, with a vault or the store's passphrase."""
+    """Action on a vault or the store's passphrase, done or refused."""
 
     action: str
     caller: Caller | None
-    """None: the node itself."""
+    """Acting caller; None: the node itself."""
     vault: Vault | None
-    """None: the store."""
+    """Vault; None: the store."""
     id: str | None = None
     version: int | None = None
     reason: str | None = None
@@ -67,36 +69,36 @@ class Act:
 
     @property
     def trail(self) -> int:
-        """The number of the trail that it belongs to."""
+        """Number of the trail that records it."""
         return STORE if self.vault is None else self.vault.id
 
 
 @dataclass(slots=True)
 class _Unseen:
-    """Of one kind of what somebody tried with a vault that it can't see."""
+    """Attempts of one kind and user on a vault that the user can't see."""
 
     act: Act
-    """The last one."""
+    """The last attempt."""
     held: int = 0
     told_us: int | None = None
-    """When an entry last said how many there were, on the monotonic clock."""
+    """Monotonic time, in µs, of the last entry that reported the count."""
 
 
 @dataclass(slots=True)
 class _Count:
-    """Refusals of one kind, of one user."""
+    """Token bucket of refusals of one kind and user."""
 
     left: float
-    """That are kept at once yet."""
+    """Tokens: refusals that are still kept one by one."""
     since_us: int
     held: int = 0
-    """That are counted and not told yet."""
+    """Refusals counted and not reported yet."""
     timer: asyncio.TimerHandle | None = None
-    """Until the next entry."""
+    """Timer of the entry that reports the count."""
 
 
 class Trail:
-    """Makes the entries."""
+    """Maker and verifier of trail entries."""
 
     def __init__(self, runtime: Runtime, committer: Committer, keyring: Keyring) -> None:
         self._runtime = runtime
@@ -104,36 +106,38 @@ class Trail:
         self._keyring = keyring
         self._counts: OrderedDict[tuple[object, ...], _Count] = OrderedDict()
         self._held: dict[tuple[object, ...], tuple[Act, str]] = {}
-        """Of each kind that is counted the last one."""
+        """Last counted refusal of each kind."""
         self._unseen: OrderedDict[tuple[object, ...], _Unseen] = OrderedDict()
         self._waiting: list[tuple[Act, str, int]] = []
         self._turn: asyncio.Handle | None = None
         self._moved: dict[int, str] = {}
-        """Trails that have grown since their heads were last said, with their paths."""
+        """Trails with new entries since their heads were last logged, and their paths."""
         self.limited_log = RateLimitedLog("vaults")
-        """For what could not be recorded."""
+        """Log for entries that could not be recorded."""
 
     def add(
         self, tx: Transaction, act: Act, digest: bytes | None = None, key: TrailKey | None = None
     ) -> int:
-        """Put an entry of what is done by this transaction; its number.
+        """Append an entry of an act of this transaction. Return its number.
 
-        :param key: what it is authenticated with, if that is at hand
+        :param key: key that authenticates it, if at hand
         """
         if self._unseen:
             self._release(act.trail)
         return self._append(tx, act, GRANTED, 0, digest, key)
 
     def add_to_both(self, tx: Transaction, act: Act) -> None:
-        """What concerns a vault as a whole stands in the store's trail too, with the number of the
-        vault: by that its own trail is found when it is no more."""
+        """Append an entry to a vault's trail and to the store's.
+
+        The latter has the vault's number: it leads to the vault's trail once the vault is dropped.
+        """
         self.add(tx, act)
         assert act.vault is not None, "the store's own trail is the other one"
         action = f"{act.action} {act.vault.path}"
         self.add(tx, replace(act, action=action, vault=None, version=act.vault.id))
 
     def refused(self, act: Act, refusal: Refusal) -> None:
-        """Let the trail keep that something was refused."""
+        """Record a refusal, or count it."""
         user = "" if act.caller is None else act.caller.user
         kind = (act.trail, user, act.action, refusal.code)
         count = self._count(kind)
@@ -149,16 +153,19 @@ class Trail:
             count.timer = self._runtime.loop.call_later(seconds, self._tell, kind, count)
 
     def _tell(self, kind: tuple[object, ...], count: _Count) -> None:
-        """Let an entry say how many were counted."""
+        """Queue the entry that reports counted refusals."""
         count.timer = None
         held, count.held = count.held, 0
         act, outcome = self._held.pop(kind)
         self._later(act, outcome, held - 1)
 
     def unseen(self, act: Act) -> None:
-        """Let the trail keep that somebody named a vault that it can't see. Not before something
-        else is kept there, or the heads are said: a commit of its own would tell, by the sequence
-        that everybody is shown, that there is such a vault."""
+        """Record an attempt on a vault that the caller can't see, with the next other entry of that
+        vault.
+
+        Heads that are logged release it too. A commit of its own would reveal, by the sequence that
+        every client is shown, that there is such a vault.
+        """
         user = "" if act.caller is None else act.caller.user
         kind = (act.trail, user, act.action)
         found = self._unseen.get(kind)
@@ -171,7 +178,10 @@ class Trail:
         found.act, found.held = act, found.held + 1
 
     def _release(self, trail: int | None) -> None:
-        """Tell what was unseen. :param trail: there, as often as it may be; None: all of it"""
+        """Queue entries of attempts on hidden vaults.
+
+        :param trail: trail of the vault, at most one entry a minute; None: all trails, at once
+        """
         now_us = self._runtime.clock.monotonic_us()
         for found in self._unseen.values():
             rested = found.told_us is None or now_us - found.told_us >= _TURNED_AWAY_US
@@ -185,17 +195,17 @@ class Trail:
             self._later(found.act, Unknown.__name__, held - 1)
 
     def did(self, act: Act) -> None:
-        """Let the trail keep what time has brought."""
+        """Record an act of a timer."""
         self._later(act, GRANTED, 0)
 
     def is_sound(self, tx: Transaction, vault: Vault | None, kept: vault_trail.Kept) -> bool:
-        """Whether an entry's HMAC is right; that of one which can't be known now counts as such."""
+        """True unless an entry's HMAC is known to be invalid."""
         return not kept.mac or self.is_authentic(tx, vault, kept) is not False
 
     def is_authentic(
         self, tx: Transaction, vault: Vault | None, kept: vault_trail.Kept
     ) -> bool | None:
-        """Whether an entry's HMAC is right; None: its key is gone, or nobody holds it now."""
+        """Verify an entry's HMAC. None: its key is deleted or sealed."""
         version = kept.entry.key_version
         if vault is None:
             store = store_row(tx)
@@ -239,7 +249,7 @@ class Trail:
         return vault_trail.append(tx, act.trail, entry, secret)
 
     def _newest(self, tx: Transaction, vault: Vault | None) -> tuple[int, bytes | None]:
-        """The key that entries are authenticated with, and its version."""
+        """Return the key version and the HMAC key for new entries."""
         if vault is None:
             store = store_row(tx)
             return 0 if store is None else store.generation, self._keyring.store_trail()
@@ -252,7 +262,7 @@ class Trail:
         try:
             return self._keyring.key(vault, row, version).trail
         except (Sealed, WrongKey):
-            return None  # nobody holds it, or it is not this vault's: who wants to use it is told
+            return None  # sealed, or not this vault's key: its next use reports that
 
     def _later(self, act: Act, outcome: str, more: int) -> None:
         self._waiting.append((act, outcome, more))
@@ -280,9 +290,8 @@ class Trail:
         self._committer.when_released(ticket, partial(self._committed, waiting))
 
     def _committed(self, entries: list[tuple[Act, str, int]], lost: BaseException | None) -> None:
-        """Entries have had their commit. What they say stands in the node's own output where they
-        had none, or it was taken back, as far as it is not too much: anybody may ask for a
-        vault."""
+        """Handle the end of the entries' commit. Lost entries are logged instead, rate-limited,
+        since any client can cause them."""
         if lost is None:
             return
         for act, outcome, _ in entries:
@@ -314,9 +323,11 @@ class Trail:
     # --- heads ------------------------------------------------------------------------------------
 
     def say_heads(self) -> None:
-        """Say where trails stand that have grown, outside of the store: putting all of it back is
-        noticed by these lines alone. Said is what is released: what may be rolled back yet would
-        look put back later."""
+        """Log the heads of trails that have grown.
+
+        Only these lines, outside of the store, reveal that the whole store was set back. Only
+        released heads are logged: one that is rolled back later would look like tampering.
+        """
         self._release(None)
         self._say_released()
 
@@ -331,7 +342,7 @@ class Trail:
                     self._moved.setdefault(number, path)
                     continue
                 if found != newest:
-                    self._moved.setdefault(number, path)  # the rest is said the next time
+                    self._moved.setdefault(number, path)  # log the unreleased rest next time
                 if found.number:
                     log.info(
                         "head of a vault's trail",
@@ -342,7 +353,7 @@ class Trail:
                     )
 
     def close(self) -> None:
-        """The node stops: what waits is committed now, and heads are said."""
+        """Commit the waiting entries and log the heads: the node stops."""
         self._release(None)
         for kind, count in self._counts.items():
             if count.timer is not None:
@@ -357,5 +368,5 @@ class Trail:
 
 
 def with_version(act: Act, version: int | None) -> Act:
-    """The same act, of a version that is known now."""
+    """Return an act with its version."""
     return replace(act, version=version)

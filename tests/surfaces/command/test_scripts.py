@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.version import VERSION
+from protocol.version import BUILD, VERSION
 from tests.actors.backups.scripts import sealed
 from tests.processes import PASSWORD, run, serving, tree
 
