@@ -1,1 +1,2 @@
-"""Backups that are taken while the node serves: the folder they go to, and who takes them."""
+"""Online backups: the backup folder, and the actors that write and list backups while the node
+serves."""

@@ -1,4 +1,4 @@
-"""Backups of a store that this process alone has open, for a command: no actor writes them."""
+"""Offline backups: a command backs up a store that only its process has open, without an actor."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from storage.sealing import Key
 from storage.segments import pruned
 
 Tick = Callable[[int, int | None], None]
-"""Told how many bytes are done, and how many there are in all; None: that is not known yet."""
+"""Progress callback: bytes done, and bytes in all; None: the total is not known yet."""
 
 
 class Taking:
-    """A backup on its way into a file.
+    """Backup being written to a file.
 
-    :param write: takes the bytes of the file
-    :param key: what it is sealed with; None: it is not
+    :param write: receives the bytes of the file
+    :param key: key that seals it; None: it is written in clear
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Taking:
         self._taken_us = node.doors.clock.wall_us()
 
     async def snapshot(self) -> Written:
-        """All of the store."""
+        """Write a snapshot of the whole store."""
         node, directory = self._node, self._node.store.parts.directory
         moment = node.committer.ledger.moment()
         with moment.begin() as view:
-            moment.end()  # it lasts as long as its only reader
+            moment.end()  # the snapshot stays open as long as its only view
             at = await node.reads.standing(view.sequence)
             facts = SnapshotFacts(VERSION, node.store.id, directory.created, self._taken_us, at)
             snapshot = snapshots.Snapshot(facts, self._write, node.doors.rng, self._key)
@@ -56,11 +56,11 @@ class Taking:
             return self._told(snapshot.end())
 
     async def log(self, first: int) -> Written:
-        """The log from a sequence on.
+        """Write the log from a sequence on.
 
-        :raises LogPruned: it begins later
-        :raises BadRequest: it ends before that
-        :raises Failed: it is damaged
+        :raises LogPruned: the log begins later
+        :raises BadRequest: the log ends before that sequence
+        :raises Failed: the log is damaged
         """
         node, directory = self._node, self._node.store.parts.directory
         upto = node.committer.released_upto
@@ -93,11 +93,11 @@ class Taking:
 
     async def _step(self) -> None:
         self._tick(self._bytes, None)
-        await asyncio.sleep(0)  # the log's actor has its turn too
+        await asyncio.sleep(0)  # yield to the replies of the log's actor
 
 
 def read_back(file: File, written: Written, tick: Tick, key: Key | None = None) -> None:
-    """:raises Failed: a file is not what was written into it"""
+    """Verify a written file by reading it back. :raises Failed: its content differs"""
     why: str | None = None
     if written.form is Form.SCRIPT:
         digest = _digest(file, written.size, tick)

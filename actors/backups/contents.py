@@ -1,8 +1,8 @@
-"""What a store holds, as the statements of a script that write it again.
+"""Script contents: renders the data of a store as statements that recreate it.
 
-Everything comes in parts of text, each of them a millisecond's work or so. What is small stands
-there as literals that people read. What is large, or nested deep, stands there as it is stored: it
-costs no more than its bytes, and no limit of a text is met.
+Text is produced in parts, each about a millisecond's work. Small values are written as readable
+literals. A large or deeply nested value is written in its stored binary form, as base64: that costs
+no more than its bytes and meets no limit of a text.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from storage.message_rows import Content
 from storage.spaces import Held
 
 READABLE_BYTES: Final = 16 * limits.KIB
-"""A value that takes more is written as it is stored."""
+"""Size, in bytes, above which a value is written in its stored form."""
 READABLE_DEPTH: Final = 16
 BATCH_BYTES: Final = 8 * limits.KIB
-"""Packed, of the rows of one INSERT, and the values of one PUBLISH: what is compiled in one go."""
+"""Packed size, in bytes, of the rows of an INSERT or the values of a PUBLISH, which are compiled in
+one go."""
 BATCH_ROWS: Final = 64
 _PART_BYTES: Final = 192 * limits.KIB
-"""Packed, of one part of a large value; a multiple of three, so that base64 goes on behind it."""
+"""Packed size, in bytes, of a part of a large value. A multiple of three, so that the base64 of the
+parts can be concatenated."""
 assert _PART_BYTES % 3 == 0
 
 
@@ -37,7 +39,7 @@ assert _PART_BYTES % 3 == 0
 
 
 class Rows:
-    """The records of a table."""
+    """Renders the records of a table."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -46,7 +48,8 @@ class Rows:
         self._bytes = 0
 
     def add(self, key: bytes, raw: bytes) -> Iterator[str]:
-        """The statements that are full with one more. :raises TooLarge: it can't be written"""
+        """Add a record. Yield the statements that are complete. :raises TooLarge: it can't be
+        written"""
         record = self._address(key)
         if len(raw) <= READABLE_BYTES:
             fields = unpack_object(raw)
@@ -64,7 +67,7 @@ class Rows:
         yield " RETURN NONE;\n"
 
     def rest(self) -> Iterator[str]:
-        """The statement of what is still to be written."""
+        """Yield the statement of the remaining rows, if any."""
         if self._rows:
             rows = ",\n  ".join(self._rows)
             self._rows, self._bytes = [], 0
@@ -75,10 +78,10 @@ class Rows:
 
 
 class Publishes:
-    """The messages of a topic.
+    """Renders the messages of a topic.
 
     :param topic: its name
-    :param now_us: log time; what was due before it is due
+    :param now_us: log time; due times before it are omitted
     """
 
     def __init__(self, topic: str, now_us: int) -> None:
@@ -89,7 +92,8 @@ class Publishes:
         self._clauses = ""
 
     def add(self, content: Content) -> Iterator[str]:
-        """The statements that are full with one more. :raises TooLarge: it can't be written"""
+        """Add a message. Yield the statements that are complete. :raises TooLarge: it can't be
+        written"""
         clauses = self._of(content)
         raw = content.value
         if len(raw) <= READABLE_BYTES and content.id is None:
@@ -110,7 +114,7 @@ class Publishes:
         yield f"{clauses};\n"
 
     def rest(self) -> Iterator[str]:
-        """The statement of what is still to be written."""
+        """Yield the statement of the remaining messages, if any."""
         if self._values:
             values = ",\n  ".join(self._values)
             said = f"VALUE {values}" if len(self._values) == 1 else f"VALUES [\n  {values}\n]"
@@ -134,7 +138,7 @@ class Publishes:
 
 
 def set_key(space: Space, held: Held) -> Iterator[str]:
-    """The statement of a key. :raises TooLarge: it can't be written"""
+    """Yield the statement that sets a key. :raises TooLarge: it can't be written"""
     yield from _check_loadable(held.content, f"key {quote_string(held.key)} of space {space.path}")
     yield f"SET {quote_string(held.key)} IN {quote(space.name)} VALUE "
     yield from _literal(held.content)
@@ -163,7 +167,7 @@ def _packed(raw: bytes) -> Iterator[str]:
 
 
 def _is_deep(value: Any, depth: int = 0) -> bool:
-    """Whether a value nests deeper than a text that people read."""
+    """True if a value nests deeper than readable text should."""
     kind = type(value)
     if kind is not dict and kind is not list:
         return False
@@ -174,7 +178,7 @@ def _is_deep(value: Any, depth: int = 0) -> bool:
 
 
 def _check_loadable(raw: bytes, what: str) -> Iterator[str]:
-    """:raises TooLarge: a value holds more than the node reads of anybody"""
+    """Check that a request may hold a value this complex. :raises TooLarge: it may not"""
     try:
         for _ in check_counts(raw):
             yield ""

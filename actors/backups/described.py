@@ -1,4 +1,4 @@
-"""What a backup file says of itself, and whether all of it is there, for a command to show."""
+"""Description of a backup file, for a command: its metadata, and if it is complete."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from storage.sealing import Key
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A backup that was read through."""
+    """Result of reading a backup through."""
 
     facts: dict[str, object]
-    """What is told of it, by name; of one that is not whole: as far as it is."""
+    """Facts by name; of an incomplete backup, those found up to the fault."""
     problem: str | None
-    """Why it is not whole, for people."""
+    """Reason why it is incomplete, for people; None: it is whole."""
 
 
 def is_backup(file: File) -> bool:
-    """Whether a file begins as a backup does, of any form."""
+    """True if a file begins like a backup of any form."""
     return form_of(file) is not None
 
 
 def describe(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]) -> Description:
-    """Read a backup of any form through.
+    """Read a backup of any form through, and describe it.
 
-    :param tick: told how many bytes have been read, and how many there are
-    :raises BackupCorrupt: it begins as none
-    :raises WrongKey: it is sealed, and not with this key
+    :param tick: called with the bytes read and the bytes in all
+    :raises BackupCorrupt: the file does not begin like a backup
+    :raises WrongKey: it is sealed, with none of these keys
     :raises StoreTooNew: a later version wrote it
     """
     size, form = file.size(), form_of(file)
@@ -47,7 +47,7 @@ def describe(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]) 
     try:
         key = key_for(file, keys) if form is not None else None
     except (BackupCut, BackupCorrupt):
-        key = None  # which is said once more
+        key = None  # `verify` reports the damage again
     found = verify(file, key, lambda done: tick(done, size))
     return Description(_facts(found), found.problem)
 

@@ -1,8 +1,8 @@
-"""The files of backups, in a thread: written as their parts come, read back, and given their names.
+"""Backup files: the thread that writes a backup part by part, reads it back and names it.
 
-A backup goes to the backup folder under a name (`folder.Draft`), or to a file without one that the
-node keeps for whoever asked, until it was read or forgotten (`Unnamed`). One is written at a time.
-Nothing is left of one that is not finished, whatever ends it.
+A backup goes to the backup folder under a name (`folder.Draft`), or to an unnamed file that the
+node keeps for the client until it is read or forgotten (`Unnamed`). One backup is written at a
+time. An unfinished backup leaves nothing behind, whatever ends it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from storage.reserve import NO_ROOM
 from storage.sealing import Key
 
 RESERVE: Final = Room(limits.BACKUP_RESERVE_BYTES, limits.BACKUP_RESERVE_FILES)
-"""What a backup leaves of a disk to the others on it …"""
+"""Disk space that a backup must leave free."""
 RESERVE_SHARE: Final = 16
-"""… and of a small one only one part of so many."""
+"""Divisor: on a small disk, only this fraction (1/16) of the disk must stay free."""
 
 Part = Sequence[Piece] | Sequence[Frame] | bytes
-"""Some of what a backup holds: of a snapshot, a log, a script."""
+"""Part of a backup: of a snapshot, a log or a script."""
 BackupFacts = SnapshotFacts | LogFacts | ScriptFacts
-"""What a backup says of itself."""
+"""Metadata of a backup."""
 Over = Callable[[], bool]
-"""Whether a backup has been ended by who asked for it; asked from a thread."""
+"""Returns True once the client has cancelled the backup; called from a thread."""
 
 
 # --- what is asked of the thread ------------------------------------------------------------------
@@ -53,9 +53,9 @@ class Begin(Request[None]):
 
     facts: BackupFacts
     to: str | None
-    """Its name in the folder; None: it gets none."""
+    """Name in the folder; None: an unnamed file."""
     estimate: int
-    """Bytes that it will have, about."""
+    """Estimated size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,37 +67,37 @@ class Add(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class Finish(Request[Written]):
-    """All parts were written: make the file durable and read it back, if it is to have a name."""
+    """Complete the file after the last part; if it gets a name, also sync and verify it."""
 
     over: Over
 
 
 @dataclass(frozen=True, slots=True)
 class Publish(Request[None]):
-    """Give it its name."""
+    """Give the file its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keep(Request[None]):
-    """Keep a file without a name for who asked."""
+    """Keep an unnamed file for the client."""
 
     file: int
-    """What it is called from now on."""
+    """Number that identifies the file from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The backup is done."""
+    """End a backup: the client has been answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Leave nothing of the backup behind, nor of its name if it has that already."""
+    """Remove the backup, even if it has its name already."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadKept(Request[bytes]):
-    """A stretch of a file that is kept."""
+    """Read a range of a kept file."""
 
     file: int
     offset: int
@@ -106,7 +106,7 @@ class ReadKept(Request[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Keep a file no longer. One that is not kept is forgotten already."""
+    """Remove a kept file. Idempotent."""
 
     file: int
 
@@ -115,18 +115,20 @@ class Forget:
 
 
 class Unnamed:
-    """A file of the store's own folder for what lasts no longer than the process. Its name is gone
-    before its first byte, so that nothing is left of it however the process ends.
+    """Anonymous file in the store's own folder, for data that lasts no longer than the process.
 
-    :param name: that nothing else has meanwhile
-    :raises DiskFull: there is not as much room as is needed
+    Its name is unlinked before its first byte is written, so nothing remains however the process
+    ends.
+
+    :param name: a name that no other file has at the moment
+    :raises DiskFull: there is less room than needed
     """
 
     def __init__(self, fs: Fs, folder: str, name: str, needed: Room) -> None:
         self._fs = fs
         self._folder = folder
         self.bytes = 0
-        """Written so far."""
+        """Bytes written so far."""
         with _told(needed.bytes):
             self._check_room(needed)
             path = f"{folder}/{name}"
@@ -134,7 +136,7 @@ class Unnamed:
             fs.unlink(path)
 
     def append(self, data: bytes, reserve: Room) -> None:
-        """Write on. :raises DiskFull: the reserve would be touched, or the disk is full"""
+        """Append bytes. :raises DiskFull: the reserve would be used, or the disk is full"""
         with _told(len(data)):
             self._check_room(Room(reserve.bytes + len(data), reserve.files))
             self.file.append(data)
@@ -145,16 +147,16 @@ class Unnamed:
             raise _no_room(needed.bytes)
 
     def sync(self) -> None:
-        """It need not outlast the process."""
+        """Do nothing: the file need not survive the process."""
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Close the file, which frees its space."""
         self.file.close()
 
 
 @contextmanager
 def _told(needed: int) -> Iterator[None]:
-    """What the disk says, as whoever asked for a backup hears it."""
+    """Translate errors of the disk into refusals for the client."""
     try:
         yield
     except OSError as error:
@@ -171,25 +173,25 @@ def _no_room(needed: int) -> DiskFull:
 
 
 def reserve(there: Room) -> Room:
-    """What a backup leaves to the others.
+    """Return the room that a backup must leave free.
 
-    :param there: what the disk has left
+    :param there: free room and size of the disk
     """
     return Room(min(RESERVE.bytes, there.disk // RESERVE_SHARE), RESERVE.files)
 
 
 class Content(Protocol):
-    """Makes the bytes of a file of its parts."""
+    """Encoder of a backup: makes the bytes of a file from its parts."""
 
     def add(self, part: Any, /) -> None:
-        """The next part."""
+        """Encode the next part."""
 
     def end(self) -> Written:
-        """There are no more."""
+        """Encode the end, after the last part."""
 
 
 class _Pieces:
-    """A snapshot's parts are pieces, several at a time."""
+    """Encoder of a snapshot, whose parts are sequences of pieces."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -201,9 +203,9 @@ class _Pieces:
 
 
 class _Making:
-    """The backup that is being written.
+    """Backup being written.
 
-    :param there: what its disk had left before
+    :param there: free room of its disk before it began
     """
 
     def __init__(
@@ -215,7 +217,7 @@ class _Making:
         self.content = content(self)
 
     def write(self, data: bytes) -> None:
-        """Takes the bytes of the file."""
+        """Write bytes of the file, with an fsync after every `limits.BACKUP_SYNC_BYTES`."""
         self.target.append(data, reserve(self._there))
         self._unsynced += len(data)
         if self._unsynced >= limits.BACKUP_SYNC_BYTES:
@@ -223,7 +225,11 @@ class _Making:
             self._unsynced = 0
 
     def check(self, written: Written, key: Key | None, over: Over) -> None:
-        """Read it back. :raises Failed: it is not what was written; Cancelled: it was ended"""
+        """Read the file back and verify it.
+
+        :raises Failed: its content differs
+        :raises Cancelled: the client has cancelled the backup
+        """
         file = self.target.file
         file.forget_cache()
         if written.form is Form.SCRIPT:
@@ -256,11 +262,11 @@ def _not_read_back(why: str | None) -> Failed:
 
 
 class BackupFilesActor(ThreadActor):
-    """Writes backups, one at a time, and reads those that are kept.
+    """Writes backups, one at a time, and reads kept files.
 
-    :param tmp: where files without a name are made
-    :param key: what all of them are sealed with; None: nothing
-    :param what: how the names begin that files without one have for a moment
+    :param tmp: folder of unnamed files
+    :param key: key that seals all backups; None: they are written in clear
+    :param what: prefix of the temporary names of unnamed files
     """
 
     gives_way = True
@@ -288,8 +294,8 @@ class BackupFilesActor(ThreadActor):
 
     @handles(Begin)
     def begin(self, asked: Begin) -> None:
-        """:raises Refusal: as `BackupFolder.draft` does; nothing was made then"""
-        self.abandon(Abandon())  # one is taken at a time: whoever took the one before has left
+        """Begin a backup. :raises Refusal: as `BackupFolder.draft`; then nothing was created"""
+        self.abandon(Abandon())  # remains of a backup whose client is gone
         there = self._room(asked.to)
         kept = reserve(there)
         target = self._target(asked.to, Room(asked.estimate + kept.bytes, kept.files + 1))
@@ -325,12 +331,12 @@ class BackupFilesActor(ThreadActor):
 
     @handles(Add)
     def add(self, asked: Add) -> None:
-        """:raises DiskFull: the reserve would be touched"""
+        """Write a part. :raises DiskFull: the reserve would be used"""
         self._at_hand.content.add(asked.part)
 
     @handles(Finish)
     def finish(self, asked: Finish) -> Written:
-        """:raises Failed: what was written does not read back"""
+        """Complete the file, and verify a named one. :raises Failed: it does not read back"""
         making = self._at_hand
         written = making.content.end()
         if isinstance(making.target, Draft):
@@ -340,14 +346,14 @@ class BackupFilesActor(ThreadActor):
 
     @handles(Publish)
     def publish(self, _asked: Publish) -> None:
-        """:raises BackupExists: something else has the name by now"""
+        """Give the file its name. :raises BackupExists: another file has the name by now"""
         target = self._at_hand.target
         assert isinstance(target, Draft), "what has no name is not published"
         target.publish()
 
     @handles(Keep)
     def keep(self, asked: Keep) -> None:
-        """Another backup may begin meanwhile."""
+        """Keep an unnamed file; another backup may begin meanwhile."""
         target = self._at_hand.target
         assert isinstance(target, Unnamed), "what has a name is kept by that"
         self._making = None
@@ -355,7 +361,7 @@ class BackupFilesActor(ThreadActor):
 
     @handles(Confirm)
     def confirm(self, _message: Confirm) -> None:
-        """Who asked has been told."""
+        """End a named backup, after the client was answered."""
         target = self._at_hand.target
         assert isinstance(target, Draft), "what has no name is kept or abandoned"
         target.close()
@@ -363,25 +369,25 @@ class BackupFilesActor(ThreadActor):
 
     @handles(Abandon)
     def abandon(self, _message: Abandon) -> None:
-        """Its name is taken back, if it has that already: nobody was told of it."""
+        """Remove the backup, with its name if it has one already: no client was given that name."""
         making, self._making = self._making, None
         if making is not None:
             making.target.abandon()
 
     @handles(ReadKept)
     def read_kept(self, asked: ReadKept) -> bytes:
-        """A stretch of a file."""
+        """Read a range of a kept file."""
         return self._kept[asked.file].file.read(asked.offset, asked.count)
 
     @handles(Forget)
     def forget(self, message: Forget) -> None:
-        """Its room is free."""
+        """Remove a kept file, which frees its space."""
         kept = self._kept.pop(message.file, None)
         if kept is not None:
             kept.abandon()
 
     def on_stop(self) -> None:
-        """Nothing is left behind."""
+        """Remove the unfinished backup and all kept files."""
         self.abandon(Abandon())
         for number in list(self._kept):
             self.forget(Forget(number))

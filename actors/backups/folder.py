@@ -1,21 +1,22 @@
-"""The backup folder: what `BACKUP … TO 'name'` writes and `RESTORE SCRIPT FROM 'name'` reads.
+"""Backup folder: files that `BACKUP … TO 'name'` writes and `RESTORE SCRIPT FROM 'name'` reads.
 
-A name is a path inside the folder, made of plain parts: it never leads out. Each part is looked up
-in the one before, which is held open, and no link is followed (`protocol.doors.Folder`): so nothing
-outside is opened, made or replaced, whoever renames and links in the folder meanwhile.
+A name is a relative path of plain parts, which can't leave the folder. Each part is opened relative
+to its open parent, and no symbolic link is followed (`protocol.doors.Folder`). So no file outside
+is opened, created or replaced, even if another process renames or links in the folder meanwhile.
 
-A backup comes to be in steps, and has its name only after the last of them:
+A backup is made in steps, and gets its name only in the last one:
 
-    1. the subfolders of its name, made one at a time, each durable before the next
-    2. <name>.partial, new; what an earlier backup has left of that name is removed first
-    3. its bytes; synced
-    4. read back through the verifier, from the disk and by the descriptor that wrote it
-    5. <name>.partial renamed to <name>, which nobody has; the folder synced
+    1. create the subfolders of its name one by one, each durable before the next
+    2. create <name>.partial, after removing the remains of an earlier backup of that name
+    3. write its bytes; fsync
+    4. read it back through the verifier, from the disk and by the descriptor that wrote it
+    5. rename <name>.partial to <name>, which must not exist; fsync the folder
 
 A crash before the last step leaves at most a partial and empty subfolders. A partial is never taken
-for a backup: no name may end like one. One that another process is writing is left alone.
+for a backup, since no backup's name may end like one. A partial that another process is writing is
+left alone.
 
-Everything here waits for the disk: for threads.
+Everything here blocks on the disk: call it from threads.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from protocol.errors import (
 from storage.reserve import NO_ROOM
 
 PARTIAL: Final = ".partial"
-"""Ends the name of what is not a backup yet."""
+"""Suffix of unfinished backups."""
 
 
 # --- names ----------------------------------------------------------------------------------------
 
 
 def plain_parts(name: str) -> tuple[str, ...]:
-    """The parts of a backup's name, the file's own last.
+    """Split a backup's name into its parts, the file name last.
 
-    :raises BackupNameRefused: it is absolute, or one of them is no plain part
+    :raises BackupNameRefused: it is absolute, or a part is not plain
     """
     if name.startswith("/"):
         raise _refused(name, "it is absolute, and a backup's name is relative to the backup folder")
@@ -64,11 +65,11 @@ def plain_parts(name: str) -> tuple[str, ...]:
 
 
 def _not_plain(part: str) -> str | None:
-    """Why one part is refused; None: it is plain."""
+    """Return the reason why a part is refused; None: it is plain."""
     if part in ("", ".", ".."):
         return f"{part!r} is no plain part" if part else "a part of it is empty"
     if not part.isprintable() or "\\" in part:
-        # Control characters, halves of surrogate pairs, and what only looks like another name.
+        # Control characters, lone surrogates, and characters that make names look alike.
         return f"{part!r} has a character that no plain part has"
     if len(part.encode()) > limits.BACKUP_PART_BYTES:
         return f"a part of it is longer than {limits.BACKUP_PART_BYTES} bytes"
@@ -83,23 +84,23 @@ def _refused(name: str, why: str) -> BackupNameRefused:
 
 
 _SHOWN: Final = 200
-"""Characters of a name that a refusal shows."""
+"""Maximum characters of a name in a refusal."""
 
 
 # --- the folder -----------------------------------------------------------------------------------
 
 
 class Listed(NamedTuple):
-    """A file of the folder."""
+    """A file in the folder."""
 
     path: str
     entry: Entry
 
 
 class BackupFolder:
-    """The folder that a node was given for its backups.
+    """Folder for the backups of a node.
 
-    :param path: None: it was given none
+    :param path: None: the node was started without one
     """
 
     def __init__(self, fs: Fs, path: str | None) -> None:
@@ -107,19 +108,19 @@ class BackupFolder:
         self.path = path
 
     def check_given(self) -> None:
-        """:raises NoBackupFolder: the node was given none"""
+        """Check that the node has a folder. :raises NoBackupFolder: it was started without one"""
         if self.path is None:
             raise NoBackupFolder("the node was started without a backup folder: --backup-dir")
 
     def draft(self, name: str, needed: Room) -> Draft:
-        """Begin a file of that name.
+        """Begin a file with a name.
 
-        :param needed: what the folder's disk must have left
-        :raises BackupNameRefused: the name is none, or leads through a link or a file
-        :raises NoBackupFolder: the node has none
-        :raises BackupExists: something has the name
-        :raises Busy: another process is writing a backup of that name
-        :raises DiskFull: there is not as much room
+        :param needed: room that the folder's disk must have
+        :raises BackupNameRefused: the name is invalid, or leads through a link or a file
+        :raises NoBackupFolder: the node has no folder
+        :raises BackupExists: a file with the name exists
+        :raises Busy: another process is writing a backup with that name
+        :raises DiskFull: there is less room than needed
         """
         parts = plain_parts(name)
         with ExitStack() as undo, _told(name):
@@ -130,10 +131,10 @@ class BackupFolder:
         return draft
 
     def open(self, name: str) -> File:
-        """A file of the folder, to be read.
+        """Open a file of the folder for reading.
 
         :raises BackupNameRefused, NoBackupFolder: as `draft`
-        :raises Unknown: there is no file of that name
+        :raises Unknown: there is no file with that name
         """
         parts = plain_parts(name)
         with self._opened() as root, _told(name), ExitStack() as held:
@@ -146,16 +147,16 @@ class BackupFolder:
                 raise Unknown(f"the backup folder has no file {name}", path=name) from error
 
     def files(self) -> Iterator[Listed]:
-        """Every file in it and in its subfolders that may be a backup, by name. Links are passed
-        over, and so is what has a name that no backup can have.
+        """Iterate over the files that may be backups, in the folder and its subfolders, by name.
+        Links are skipped, and so are names that no backup can have.
 
-        :raises NoBackupFolder: the node has none
+        :raises NoBackupFolder: the node has no folder
         """
         with self._opened() as root:
             yield from _files(root, ())
 
     def room(self) -> Room:
-        """What its disk has left. :raises NoBackupFolder: the node has none"""
+        """Return the free room of the folder's disk. :raises NoBackupFolder: there is no folder"""
         with self._opened() as root:
             return root.room()
 
@@ -168,7 +169,7 @@ class BackupFolder:
             root.close()
 
     def _open(self) -> Folder:
-        """The folder as it is now: it may have been mounted over since the start."""
+        """Open the folder again for each use: it may have been mounted over since the start."""
         self.check_given()
         assert self.path is not None
         try:
@@ -198,7 +199,7 @@ def _held(held: ExitStack, folder: Folder) -> Folder:
 
 
 def _entered(folder: Folder, part: str, name: str) -> Folder:
-    """:raises BackupNameRefused: a link or a file is in the way"""
+    """Enter a subfolder. :raises BackupNameRefused: it is a link or a file"""
     try:
         return folder.enter(part)
     except NotADirectoryError as error:
@@ -207,7 +208,7 @@ def _entered(folder: Folder, part: str, name: str) -> Folder:
 
 @contextmanager
 def _told(name: str) -> Iterator[None]:
-    """What the disk says, as whoever asked for a backup hears it."""
+    """Translate errors of the disk into refusals for the client."""
     try:
         yield
     except FileExistsError as error:
@@ -222,26 +223,28 @@ def _told(name: str) -> Iterator[None]:
 
 
 class Draft:
-    """A backup in the making. Whoever has one ends it: with `close` once it is published, or with
-    `abandon`, which does nothing behind the other.
+    """Unfinished backup in the folder.
 
-    :param root: the folder that its name is in; closed with the draft
+    Its owner ends it with `close` after `publish`, or with `abandon`, which does nothing after
+    `close`.
+
+    :param root: the backup folder; closed with the draft
     """
 
     def __init__(self, root: Folder, parts: tuple[str, ...]) -> None:
         self.name = "/".join(parts)
         self.bytes = 0
-        """Written so far."""
+        """Bytes written so far."""
         *self._subfolders, self._own = parts
         self._partial = self._own + PARTIAL
         self._folders = [root]
-        """From the outermost to that of the file."""
+        """Open folders, from the backup folder to that of the file."""
         self._made: list[int] = []
-        """Which of the subfolders this draft has made."""
+        """Indexes of the subfolders that this draft has created."""
         self._file: File | None = None
 
     def begin(self, needed: Room) -> None:
-        """Steps 1 and 2 of the head of the file."""
+        """Run steps 1 and 2 of the module's list."""
         if not self._folders[0].room().holds(needed):
             raise _full(self.name, needed.bytes)
         self._enter_those_there()
@@ -262,15 +265,15 @@ class Draft:
             self._folders.append(_entered(self._folder, part, self.name))
 
     def _check_absent(self) -> None:
-        """Before anything is made. :raises BackupExists: something has the name"""
+        """Check that the name is free before any file is created. :raises BackupExists:"""
         if len(self._folders) > len(self._subfolders) and self._folder.entry(self._own) is not None:
             raise _exists(self.name)
 
     def _remove_stale(self) -> None:
-        """What a backup that was cut off has left.
+        """Remove the partial of an interrupted backup.
 
-        :raises Busy: it is not left: another process is writing it
-        :raises BackupExists: it is no file at all
+        :raises Busy: another process is writing it
+        :raises BackupExists: it is not a file
         """
         folder, partial = self._folder, self._partial
         entry = folder.entry(partial)
@@ -284,20 +287,20 @@ class Draft:
 
     @property
     def _folder(self) -> Folder:
-        """Where the file is, or will be."""
+        """Folder of the file."""
         return self._folders[-1]
 
     @property
     def file(self) -> File:
-        """What is written, until it is published or abandoned."""
+        """The file, until it is published or abandoned."""
         assert self._file is not None, "a draft that has ended is used"
         return self._file
 
     def append(self, data: bytes, reserve: Room) -> None:
-        """Write on.
+        """Append bytes.
 
-        :param reserve: what must be left free behind it
-        :raises DiskFull: the reserve would be touched, or the disk is full
+        :param reserve: room that must stay free afterwards
+        :raises DiskFull: the reserve would be used, or the disk is full
         """
         with _told(self.name):
             if not self._folder.room().holds(Room(reserve.bytes + len(data), reserve.files)):
@@ -306,31 +309,32 @@ class Draft:
         self.bytes += len(data)
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make the written bytes durable (fsync)."""
         with _told(self.name):
             self.file.sync()
 
     def publish(self) -> None:
-        """Step 5: the file has been synced and found whole.
+        """Run step 5: rename the file, which is synced and verified.
 
-        :raises BackupExists: something else has the name by now
+        :raises BackupExists: another file has the name by now
+        :raises Failed: the partial was replaced by another process
         """
         folder, file = self._folder, self.file
         with _told(self.name):
             folder.rename(self._partial, self._own)
             if not folder.is_at(file, self._own):
-                folder.unlink(self._own)  # a link, say, that was put in the partial's place
+                folder.unlink(self._own)  # such as a link put in place of the partial
                 raise Failed(f"somebody has replaced {self.name}{PARTIAL}", path=self.name)
             folder.sync()
 
     def close(self) -> None:
-        """It is done: keep what was published."""
+        """Close the draft and keep the published file."""
         self._made.clear()
         self._close()
 
     def abandon(self) -> None:
-        """Leave nothing behind, of what was published neither."""
-        # What the disk says here it has said before, and a partial is no backup.
+        """Remove the file, even if published, and the subfolders that were created for it."""
+        # A failing disk was reported before, and a remaining partial is not taken for a backup.
         with suppress(OSError):
             for name in (self._partial, self._own):
                 if self._file is not None and self._folder.is_at(self._file, name):

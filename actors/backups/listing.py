@@ -1,7 +1,7 @@
-"""What is in the backup folder: each file read through, to say whether it is whole.
+"""Backup listing: reads each file of the backup folder through to verify it.
 
-Reading takes as long as the disk does. So what was found out of a file is remembered for as long as
-it has the same size and was not written since; who asks again waits only for what is new.
+Reading takes as long as the disk does. So the result for a file is cached by its path, size and
+time of change; a repeated listing reads only files that are new or changed.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ Over = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class ListFiles(Request[list[Listed]]):
-    """The files of the folder."""
+    """List the files of the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookInto(Request[dict[str, Value]]):
-    """What one of them holds."""
+    """Read a file through and describe it."""
 
     listed: Listed
     over: Over
-    """Whether nobody waits for the answer any more."""
+    """Returns True once the client no longer waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile(Request[ScriptText]):
-    """Open a script among them, for whoever asks to close."""
+    """Open a backup script. The client has to close it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile(Request[bytes]):
-    """Read a part of the text of one that was opened."""
+    """Read a range of the text of an open script."""
 
     file: ScriptText
     offset: int
@@ -75,13 +75,13 @@ class ReadFile(Request[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class CloseFile:
-    """One that was opened is read no more."""
+    """Close an open script."""
 
     file: ScriptText
 
 
 class BackupListActor(ThreadActor):
-    """Reads the files of the backup folder. :param keys: open those that are sealed"""
+    """Reads the files of the backup folder. :param keys: keys that open sealed files"""
 
     gives_way = True
 
@@ -93,7 +93,11 @@ class BackupListActor(ThreadActor):
 
     @handles(ListFiles)
     def list_files(self, _asked: ListFiles) -> list[Listed]:
-        """:raises TooLarge: there are too many; NoBackupFolder: the folder can't be used"""
+        """Return the files, sorted by name.
+
+        :raises TooLarge: there are too many
+        :raises NoBackupFolder: the folder can't be used
+        """
         found: list[Listed] = []
         for listed in self._folder.files():
             if len(found) == limits.BACKUPS_LISTED:
@@ -104,8 +108,10 @@ class BackupListActor(ThreadActor):
 
     @handles(OpenFile)
     def open_file(self, asked: OpenFile) -> ScriptText:
-        """:raises BackupNameRefused, NoBackupFolder, Unknown: of its name
-        :raises WrongKey, BackupCut, BackupCorrupt: it is sealed, and can't be opened
+        """Open a script.
+
+        :raises BackupNameRefused, NoBackupFolder, Unknown: from its name
+        :raises WrongKey, BackupCut, BackupCorrupt: it is sealed and can't be opened
         """
         file = self._folder.open(asked.name)
         try:
@@ -118,7 +124,7 @@ class BackupListActor(ThreadActor):
 
     @handles(ReadFile)
     def read_file(self, asked: ReadFile) -> bytes:
-        """:raises Failed: it can't be read"""
+        """Return a range of an open script's text. :raises Failed: it can't be read"""
         try:
             return asked.file.read(asked.offset, asked.count)
         except OSError as error:
@@ -126,12 +132,11 @@ class BackupListActor(ThreadActor):
 
     @handles(CloseFile)
     def close_file(self, message: CloseFile) -> None:
-        """Close it."""
         message.file.close()
 
     @handles(LookInto)
     def look_into(self, asked: LookInto) -> dict[str, Value]:
-        """:raises Cancelled: nobody waits for it any more"""
+        """Return the row of a file in the listing. :raises Cancelled: the client no longer waits"""
         listed = asked.listed
         known = self._known.get(listed)
         if known is not None:
@@ -147,7 +152,7 @@ class BackupListActor(ThreadActor):
                 found = self._of_file(file, asked.over)
             except Cancelled:
                 raise
-            except OSError as error:  # which says nothing of the file: it is read again
+            except OSError as error:  # no verdict on the file: not cached, so read again
                 return {**_unknown(listed), "problem": _unread(error).message}
             except (Refusal, StoreTooNew) as problem:
                 found = {"problem": str(problem)}
@@ -201,7 +206,7 @@ class BackupListActor(ThreadActor):
 
 
 def _unknown(listed: Listed) -> dict[str, Value]:
-    """What is shown of a file of which no more is known."""
+    """Return the row of a file of which only its directory entry is known."""
     return {
         "path": listed.path,
         "form": None,
@@ -216,7 +221,7 @@ def _unknown(listed: Listed) -> dict[str, Value]:
 
 
 def _closed(problem: WrongKey) -> dict[str, Value]:
-    """What is known of a file that none of the keys opens."""
+    """Return the known fields of a file that none of the keys opens."""
     return {"sealed": True, "problem": f"{problem.code}: {problem.message}"}
 
 

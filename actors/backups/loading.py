@@ -1,5 +1,7 @@
-"""A script that was written as a backup, run on a store that nobody serves: statement by statement,
-each a transaction of its own, up to the first that is refused."""
+"""Script loading: runs a backup script on an offline store, up to the first refusal.
+
+Each statement is a transaction of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,22 @@ from protocol.requests import Caller, RunScript
 
 BATCH_CHARACTERS: Final = 256 * limits.KIB
 BATCH_STATEMENTS: Final = 256
-"""Of the text that is run in one go: its commits share their waits for the disk."""
+"""Limits of the text that is run in one request: the commits of its statements share fsyncs (group
+commit)."""
 
 
 class Loaded(NamedTuple):
-    """How far a script was run."""
+    """Result of a run."""
 
     statements: int
     sequence: int
-    """Of the last commit."""
+    """Sequence of the last commit."""
     refusal: Refusal | None
-    """Why not farther."""
+    """Refusal that ended the run; None: all statements ran."""
 
 
 async def load(scripts: ActorRef[Any], pieces: Iterable[Piece], caller: Caller) -> Loaded:
-    """Run the statements of a script as a caller. What ran before a refusal stays."""
+    """Run the statements of a script as a caller. Statements before a refusal stay committed."""
     done = sequence = 0
     place: tuple[str | None, str | None] = (None, None)
     for batch in _batches(pieces):

@@ -1,4 +1,5 @@
-"""A store made of a backup by a command: nobody serves it meanwhile, and no actor is asked."""
+"""Offline restore: a command creates a store from a backup. No node serves the store, and no actor
+is used."""
 
 from __future__ import annotations
 
@@ -23,33 +24,34 @@ from storage.directory import refuse_unless_empty
 from storage.sealing import Key
 
 NOT_PROVEN: Final = "the backup was not sealed: origin not proven"
-"""Told of one that went into a sealed store: who could write to the file chose what is in it."""
+"""Warning for an unsealed backup restored into a sealed store: anyone with write access to the file
+could choose its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be made of a backup."""
+    """Options of a restore."""
 
     directory: str
     upto: int | None = None
-    """Of a log, the last sequence that is wanted; None: all of it."""
+    """Last sequence to restore from a log; None: all of it."""
     reading: bool = False
-    """Whether the node that serves it takes no writes until it is told to."""
+    """True if the restored node is read-only until it is declared writable."""
     accept_clock: bool = False
-    """Whether a wall clock behind what is restored is meant."""
+    """True to accept a wall clock behind the restored data."""
     key: Key | None = None
-    """What the store is to be sealed with; None: it is not."""
+    """Key that seals the new store; None: it is stored in clear."""
 
 
 def restore(
     doors: Doors, file: File, wanted: Wanted, tick: Tick, keys: Sequence[Key] = ()
 ) -> Iterator[str]:
-    """Make a store of a snapshot or a log; answers what to tell of it, in lines.
+    """Create a store from a snapshot or a log. Return the lines to print.
 
-    :param file: how it begins says which it is. Stays the caller's to close
-    :param keys: one of them opens it, where it is sealed
-    :raises BackupCorrupt: it begins as neither
-    :raises BadRequest: what is wanted is for another form
+    :param file: its beginning tells its form; the caller closes it
+    :param keys: keys to open a sealed file with
+    :raises BackupCorrupt: it begins like neither form
+    :raises BadRequest: an option is for another form
     :raises Refusal, StoreFault, EngineFailed, OSError: as `storage.backups.restoring`
     """
     path, form = wanted.directory, form_of(file)
@@ -78,10 +80,10 @@ def restore(
 
 
 def check_for_script(doors: Doors, wanted: Wanted) -> None:
-    """Whether a script may make the store that is wanted, by being run.
+    """Check that a script may create the wanted store by being run.
 
-    :raises NotRestored: the directory is not as empty as the others want it
-    :raises BadRequest: what is wanted is for another form
+    :raises NotRestored: the directory is not empty, which restores of other forms require too
+    :raises BadRequest: an option is for another form
     """
     if wanted.upto is not None or wanted.reading:
         flag = "--reading" if wanted.upto is None else "--upto"
@@ -90,7 +92,7 @@ def check_for_script(doors: Doors, wanted: Wanted) -> None:
 
 
 def _told(restored: Restored, what: str, clock: Clock) -> Iterator[str]:
-    """What was restored, and what comes next."""
+    """Yield the lines that describe the restored store and its next steps."""
     origin, due = restored.origin, restored.state.awaiting
     place = f"{origin.place} of " if origin.place is not None else ""
     yield (

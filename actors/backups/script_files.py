@@ -1,7 +1,7 @@
-"""A script that was written as a backup, read statement by statement, however long it is.
+"""Script files: reads a backup script statement by statement, of any length.
 
-That all of it is there is known only at its end: whoever must not begin with a cut one reads it
-twice, and `whole` is the first time.
+Only its last line shows that a script is complete. A reader that must not start on a truncated
+script reads it twice, with `whole` first.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from storage.backups.scripts import Opening
 from storage.sealing import Key
 
 CHUNK_BYTES: Final = 256 * limits.KIB
-"""Read in one go."""
+"""Bytes per read."""
 
 Read = Callable[[int, int], bytes]
-"""Up to so many bytes of a file from an offset on; fewer at its end."""
+"""Reads up to `count` bytes of a file from an offset; fewer at its end."""
 
 
 def is_script(file: File) -> bool:
-    """Whether a file is a script that was written as a backup, sealed or not, by how it begins."""
+    """True if a file begins like a backup script, sealed or not."""
     return form_of(file) is Form.SCRIPT
 
 
 def begin_script(doors: Doors, about: About, created: str, key: Key | None, sink: Sink) -> Writing:
     """Begin the file of a script.
 
-    :param created: when the store was made, as ISO 8601
-    :param key: what it is sealed with; None: it is not
-    :param sink: takes the bytes of the file
+    :param created: creation time of the store, as ISO 8601
+    :param key: key that seals it; None: it is written in clear
+    :param sink: receives the bytes of the file
     """
     now_us = doors.clock.wall_us()
     facts = ScriptFacts(VERSION, about.store, created, now_us, about.sequence)
@@ -50,9 +50,9 @@ def begin_script(doors: Doors, about: About, created: str, key: Key | None, sink
 
 
 def pieces(read: Read) -> Iterator[Piece]:
-    """The statements of a script, in their order.
+    """Iterate over the statements of a script, in order.
 
-    :raises BackupCut, BackupCorrupt: from any step. A backup that ends without it was whole
+    :raises BackupCut, BackupCorrupt: from any step; a script that ends without either was complete
     :raises TooLarge: a statement is too long
     """
     opening, splitter, found = Opening(), Splitter(), 0
@@ -71,26 +71,26 @@ def pieces(read: Read) -> Iterator[Piece]:
 
 
 def whole(read: Read) -> Iterator[None]:
-    """Read a script to its end, in steps. Raises as `pieces`."""
+    """Read a script to its end, in steps. Raises like `pieces`."""
     for _ in pieces(read):
         yield
 
 
 def placed(refusal: Refusal, piece: Piece, number: int) -> Refusal:
-    """A refusal of a statement that was run or read by itself, with its place in its script.
+    """Set the place of a refusal to that in the whole script: its statement was parsed by itself.
 
-    :param number: of the statement, from 1
+    :param number: number of the statement, from 1
     """
     line = refusal.detail.get("line", 1)
     assert isinstance(line, int)
-    refusal.message = refusal.without_place  # there it is counted from where the piece begins
+    refusal.message = refusal.without_place  # that place is relative to the piece
     refusal.detail.update(statement=number, line=piece.line + line - 1)
     refusal.detail.setdefault("column", 1)
     return refusal
 
 
 def chunks(read: Read) -> Iterator[bytes]:
-    """The bytes of a file."""
+    """Iterate over the bytes of a file, CHUNK_BYTES at a time."""
     offset = 0
     while chunk := read(offset, CHUNK_BYTES):
         offset += len(chunk)

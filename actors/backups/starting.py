@@ -1,4 +1,4 @@
-"""How the parts of this room are put together."""
+"""Construction of the backup components."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def begin(
     settings: NodeSettings,
     doors: Doors,
 ) -> tuple[Backups, tuple[Supervised[Any], Supervised[Any]]]:
-    """What takes backups, and the actors that write and read their files."""
+    """Return the backup service, and the actors that write and read backup files."""
     directory, _, engine = store.parts
     folder = BackupFolder(doors.fs, settings.backup_dir)
     tmp, key, keys = directory.tmp_path, settings.key, settings.opening_keys
