@@ -18,9 +18,9 @@ form, and no actor blocks while it waits:
     log reads    reads what the log holds                       thread
     log          writes and syncs                               thread
 
-Code on the loop uses these actors without a message through `Backups` (backups/), `Committer`
-(commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics`: to begin and commit
-a transaction must not wait. Scripts that wait for messages are kept in `waiting.py` meanwhile.
+Code on the loop uses some actors without a message: through `Backups` (backups/), `Committer`
+(commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics`. To begin and commit
+a transaction must not wait. Scripts that wait for messages are kept in `topics/waiting.py`.
 
 Only `runtime/` knows how an actor is run. `node.py` starts, supervises and stops all of them.
 `doors.py` holds the production environment.

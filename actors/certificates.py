@@ -1,8 +1,7 @@
-"""Certificate monitor: logs that a certificate which a surface presents expires soon, or has
-expired.
+"""Certificate monitor: logs that a certificate of a surface expires soon, or has expired.
 
-It checks when the surfaces begin to present certificates, then once a day, and at the two times at
-which the message changes: the beginning of the warning period and the expiry.
+It checks when the surfaces begin to present certificates, then once a day. It also checks at the
+beginning of the warning period and at the expiry, when the message changes.
 """
 
 from __future__ import annotations

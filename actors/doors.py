@@ -110,7 +110,7 @@ class _SystemListener:
 
 
 class SystemNet:
-    """The machine's network."""
+    """TCP network of the machine."""
 
     async def listen(
         self,

@@ -4,12 +4,12 @@ Invariants:
 
 - `Durable(n)` is sent only after the fsync that covers n has returned.
 - After the first failed fsync the log is never appended to, marked or pruned again.
-- Durable commits have to fit into the state. So a batch is refused, as on a full disk, unless the
-  disk has room for it and for all that the state has yet to flush: RocksDB that once met a full
-  disk refuses all writes until it is opened again.
-- On a full disk old log is dropped first, down to the state's flushed sequence, in spite of
-  retention and pins. Only then is a batch refused. Even then its leading commits that only remove
-  data are written with the reserve.
+- Durable commits have to fit into the state: RocksDB that once met a full disk refuses all writes
+  until it is opened again. So the disk must have room for a batch and for all that the state has
+  yet to flush. Otherwise the batch is refused, as on a full disk.
+- On a full disk old log is dropped first, up to the state's flushed sequence, in spite of retention
+  and pins. Only then is a batch refused. Even then its leading commits that only remove data are
+  written with the reserve.
 - After a full disk refused a batch, all commits submitted before the commits actor was notified are
   dropped too, since they build on the refused ones. `generation` tells them from later commits,
   which get the same sequences.

@@ -1,8 +1,8 @@
-"""Log reads: one thread reads the log while the node serves, on behalf of code on the loop.
+"""Log reads: a thread reads the log while the node serves, on behalf of code on the loop.
 
-`LogReads` is the interface on the loop. It takes a frame from the tail, where the newest are in
-memory, or else asks the thread: for record history, for a feed that has to catch up, for a
-follower. The same thread checks older segments in the background (log_checks.py).
+`LogReads` is the interface on the loop. It takes the newest frames from the tail in memory. For
+others it asks the thread: for record history, for a feed that has to catch up, for a follower. The
+same thread checks older segments in the background (log_checks.py).
 
 Damage is logged once, whichever read met it, and reported to each read that needs the frame. It
 stops nothing: the state holds the effects of those frames, and the rest of the log stays readable.

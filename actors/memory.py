@@ -1,8 +1,8 @@
 """Memory accounts: bytes held by each request, summed by user and for the node.
 
 A request updates its account whenever it yields: memory held then stays while others run, whether
-the request resumes soon or waits for messages, a lock or the disk. Memory taken and released within
-one slice is not accounted.
+the request resumes soon or waits for messages, a lock or the disk. Within a slice a request takes
+memory without a check.
 
 A request above its own limit is ended with `TooLarge`, whatever others hold. A user above its share
 (`protocol/shares.py`) has its largest request ended with `Busy`. A single active user gets

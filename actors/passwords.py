@@ -31,7 +31,7 @@ SALT_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Parameters of argon2id. The default is the least the node accepts for people."""
+    """Parameters of argon2id. The defaults are the minimum that the node accepts for users."""
 
     memory_kib: int = 19 * 1024
     passes: int = 2
@@ -40,7 +40,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Hash(Request[str]):
-    """Make a PHC string of a password."""
+    """Hash a password into a PHC string."""
 
     password: str = field(repr=False)
 

@@ -69,9 +69,12 @@ NEAR: Final = 0.7
 """Minimum similarity (0–1) of a name and a mistyped one; that of `persn` and `person` is 0.91."""
 
 Judgement = tuple[Verbs, bool, tuple[Noun, ...]]
-"""Result of an authorization: the verbs that a user holds on an object; True if its role, or a
-grant on the object or around it, makes the object visible; and otherwise the nouns inside it that
-the user holds grants on, some of which may be dropped."""
+"""Result of an authorization of a user for an object:
+
+- the verbs that the user holds on it
+- True if its role, or a grant on the object or around it, makes the object visible
+- otherwise the nouns inside it that the user holds grants on; these may be dropped
+"""
 
 Found = TypeVar("Found", Table, Topic, Space, Function, Vault)
 

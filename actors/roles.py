@@ -33,7 +33,7 @@ def takes_changes(words: Sequence[str] | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SaveFacts(Request[None]):
-    """Make facts the ones that the next start finds."""
+    """Save facts durably, for the next start."""
 
     facts: NodeFacts
 
@@ -119,9 +119,9 @@ class Roles:
 
         Any role is enough; a node without `serving` only asks for no more traffic (`unready`).
 
-        :param caller: None: a caller that need not be an owner of the store
+        :param caller: None: unknown, so not taken to be an owner of the store
         :raises Draining: the node has no role
-        :raises Busy: it does not know enough of its cluster's store at the moment
+        :raises Busy: it does not know enough of its cluster's commit index at the moment
         """
         if not self.words:
             raise Draining("the node has no role: it answers nobody until one is declared")

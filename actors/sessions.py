@@ -128,25 +128,25 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A user as one reading found it."""
+    """User as one read found it."""
 
     user: User | None
     users_version: int
-    """The users' version that was read, UNSETTLED while that is in flight: its number may be
-    given again, to another change, when a full disk takes it back."""
+    """Version of the users that was read. UNSETTLED while it is unreleased: after a full disk rolls
+    it back, the same number is given to another change."""
     ticket: CommitTicket
-    """The commit that must be released before anything is answered that rests on this."""
+    """Ticket of the commit that must be released before an answer that depends on this read."""
 
     @property
     def known(self) -> User:
-        """The user, which must be there."""
+        """The user, which must exist."""
         assert self.user is not None
         return self.user
 
 
 @dataclass(slots=True)
 class _Remembered:
-    """A user and password that were right."""
+    """A verified user and password."""
 
     user: str
     passhash: str = field(repr=False)

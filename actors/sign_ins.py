@@ -53,7 +53,7 @@ before."""
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """Said when the node begins to stop."""
+    """Message at the beginning of a shutdown: release delayed refusals."""
 
 
 Aside = Callable[[Surface, str], AbstractContextManager[None]]
