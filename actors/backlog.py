@@ -8,8 +8,8 @@ They are held in memory until this node or the leader commits them.
 - Capacity is bounded, in all and per user: a user whose statements are often refused displaces no
   other user's entries. An entry that finds no room is counted; the next one that is kept reports
   the count.
-- The backlog ends with the process: the store's own disk may be sealed, full or owned by another
-  leader.
+- The backlog ends with the process: the store's disk may be sealed, full, or written by another
+  leader only.
 """
 
 from __future__ import annotations

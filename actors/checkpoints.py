@@ -159,6 +159,7 @@ class CheckpointsActor(LoopActor):
         if unflushed * LEAST_PART < engine.flush_bytes():
             return False  # the flush would write far more than has changed
         waited_us = self._monotonic_us() - self._flushed_at_us
+        # The last condition: a segment began after the last flush, and the state has reached it.
         return (
             waited_us >= limits.CHECKPOINT_SECONDS * 1_000_000
             or unflushed >= limits.CHECKPOINT_BYTES

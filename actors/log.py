@@ -221,6 +221,7 @@ class LogActor(ThreadActor):
                 raise self._unknown(message)
         if frames:
             self._append(frames, released)
+        # Tells the loop that the batch is done; how long it took tunes the loop's GIL yields.
         if self.runtime.urgent is not None:
             self.runtime.urgent.finished(self.runtime.clock.monotonic_us() - began_us)
 
@@ -282,6 +283,7 @@ class LogActor(ThreadActor):
         if self._unflushed_bytes is None:
             return None
         pending, self._last_batch_bytes = self._last_batch_bytes, batch_bytes
+        # Twice the batch: once in the log, once in the state.
         needed = self._unflushed_bytes() + pending + 2 * batch_bytes + SPARE_BYTES
         return Room(needed, SPARE_FILES)
 

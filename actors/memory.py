@@ -45,6 +45,7 @@ class NodeMemory:
         :param apart: bytes with a separate limit within the request
         """
         total = held + apart
+        # Rounded, so that small changes, and small requests, cost no update of the sums.
         total = 0 if total <= STEP_BYTES else -(-total // STEP_BYTES) * STEP_BYTES
         change = total - account.held
         if change:

@@ -52,7 +52,7 @@ REVOKED: Final = 10_000
 """Users whose last revocation is kept."""
 ENDED: Final = "the session has ended: sign in again"
 UNSETTLED: Final = -1
-"""Placeholder for an unreleased version of the users; equal to none."""
+"""Placeholder for an unreleased version of the users; never equal to a real version."""
 
 
 class _Callers:

@@ -1,10 +1,10 @@
 """Sign-in throttle: delays responses to failures, and serves attempts in order.
 
-A failure is answered late, depending on its address and user: 0.1 s to 5 s, and up to 30 s from
-their hundredth failure in an hour. That slows only clients that wait for their responses. Guessing
-is bounded by the rate at which passwords are verified. A few attempts of one user from one address
-run at once. Past the hundred failures, so many a second do (`limits.SIGN_INS_A_SECOND`), whether
-the client waits for the response or not.
+A failure is answered late, by the earlier failures of the same user from the same address: after
+0.1 s to 5 s, and up to 30 s from the hundredth in an hour. That slows only clients that wait for
+their responses. Guessing is bounded by the rate at which passwords are verified. A few attempts of
+one user from one address run at once. Past the hundred failures, `limits.SIGN_INS_A_SECOND` run in
+a second, even if the clients do not wait for the responses.
 
 Before it is verified, the password of the owner can't be told from a guess from the same address.
 So no attempt is refused unverified to make room for another: attempts queue, first come, first
@@ -151,6 +151,7 @@ class SignInThrottle:
         at = network(address)
         rank = Rank.PROVEN if proven else self.known.rank(user, at)
         of_pair, of_network = self._counter(f"{len(at)}:{at}:{user}"), self._counter(at)
+        # Known users queue by themselves: unknown ones of their address can't delay them.
         gate = of_network if rank > Rank.KNOWN else self._counter(f"known:{at}")
         found = Try(self, user, at, rank, (of_pair, of_network, gate), is_gone)
         if proven:
@@ -187,9 +188,7 @@ class SignInThrottle:
                 if one in counter.waiting:
                     counter.waiting.remove(one)
             elif place.exception() is None:
-                one.take(
-                    counter, self._monotonic_us()
-                )  # record it, so that it is given back even after a timeout
+                one.take(counter, self._monotonic_us())  # so that it is given back, even if late
 
     def _look_for_gone(self) -> None:
         """Remove attempts of gone clients from the queues, periodically while any attempt waits."""
@@ -290,7 +289,7 @@ class SignInThrottle:
             self._counters.pop(counter.key, None)
 
     def _make_room(self) -> None:
-        """Evict the drained counters, or the lowest up to an eighth of all."""
+        """Evict all drained counters, and the lowest others until an eighth of all is gone."""
         idle = sorted(
             (counter.empty_us, key) for key, counter in self._counters.items() if counter.idle
         )

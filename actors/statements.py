@@ -137,6 +137,7 @@ class Statements:
         more = self._admit(("statement", user, refusal.code, places), places)
         if more is None:
             return
+        # After a roll back the ids of the place may belong to another one: attribute to the store.
         generation = self._committer.generation
 
         def keep() -> None:

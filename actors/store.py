@@ -105,7 +105,7 @@ class Store:
         """Open the store, and check every frame of the log if the settings ask for it.
 
         :raises StoreFault: the directory, log or state can't be opened; the text says why
-        :raises WrongKey: it is sealed with another key
+        :raises WrongKey: it is sealed, and the given key, if any, does not open it
         :raises EngineFailed: the state can't be read
         :raises OSError: from the disk
         """

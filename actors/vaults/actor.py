@@ -167,6 +167,7 @@ class VaultsActor(LoopActor):
                 until_us = self.runtime.clock.monotonic_us() + self._told.unseal_us
                 self._service.trail.add(tx, act)
                 ticket = self._commit(tx, message)
+            # A SEAL or a change of keys during the wait wins over this unseal.
             seals = self._times_sealed(act.trail)
             await self._kept(ticket)
             if self._times_sealed(act.trail) != seals:
