@@ -204,7 +204,7 @@ class Etcd(Agreement):
     async def close(self) -> None:
         """Do nothing: each request has a connection of its own, so none stays open."""
 
-    # --- what is asked --------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------
 
     def _all(self) -> list[dict[str, Any]]:
         keys = self._lead, self._insync, self._lineage, self._released
@@ -227,7 +227,7 @@ class Etcd(Agreement):
         }
         return await self._ask("/v3/kv/txn", asked, etcd_answers.answered, again=False)
 
-    # --- how it is asked ------------------------------------------------------------------------
+    # --- transport ------------------------------------------------------------------------------
 
     async def _ask(
         self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], *, again: bool

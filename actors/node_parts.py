@@ -127,7 +127,7 @@ class NodeParts:
         self._places.append(place)
         return place
 
-    # --- what a change goes through ---------------------------------------------------------------
+    # --- commit path and log ----------------------------------------------------------------------
 
     def _start_writing(self) -> None:
         runtime, committer, serves = self.runtime, self.committer, self.settings.serves
@@ -190,7 +190,7 @@ class NodeParts:
                 lambda: LogChecksActor.start(runtime, committer, reader), refoldable=True
             )
 
-    # --- who is asked by the surfaces -------------------------------------------------------------
+    # --- services of the surfaces -----------------------------------------------------------------
 
     def _start_letting_in(self) -> None:
         """Start authentication of callers and nodes, and the registry of running requests."""
@@ -332,7 +332,7 @@ class NodeParts:
             return nullcontext()
         return self.running.signing_in(surface, network(address))
 
-    # --- what hears of the world outside ---------------------------------------------------------
+    # --- listeners and peers ---------------------------------------------------------------------
 
     def listens(self, surfaces: tuple[Listening, ...]) -> None:
         """Note where the surfaces listen and which certificates they present.
@@ -360,7 +360,7 @@ class NodeParts:
         )  # fmt: skip
         self.cluster.copy_with(self.copies)
 
-    # --- who is asked ----------------------------------------------------------------------------
+    # --- actors that surfaces call ---------------------------------------------------------------
 
     @property
     def scripts(self) -> ActorRef[Any]:

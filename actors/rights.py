@@ -215,7 +215,7 @@ class Rights:
         """True if a caller may know that an object exists."""
         return self.standing(tx, caller).sees(tx, thing)
 
-    # --- what has no name -----------------------------------------------------------------------
+    # --- store and node -------------------------------------------------------------------------
 
     def store(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
         """Authorize an action on the store. :raises NotAllowed:"""
@@ -286,7 +286,7 @@ class Rights:
         self.store(tx, caller, INFO)
         return catalog.namespaces(tx, tick)
 
-    # --- what stands in a database --------------------------------------------------------------
+    # --- objects in a database ------------------------------------------------------------------
 
     def table(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
@@ -453,7 +453,7 @@ class Rights:
             found = catalog.find_database(tx, found, names[1])
         return STORE if found is None else found
 
-    # --- what is kept of statements ---------------------------------------------------------------
+    # --- entries of statements --------------------------------------------------------------------
 
     def named(
         self, tx: Transaction, caller: Caller, namespace: str | None, database: str | None
@@ -533,7 +533,7 @@ class Rights:
             return None
         return ids_of(self._place_of(tx, who.user)) or None
 
-    # --- what a grant is on -----------------------------------------------------------------------
+    # --- nouns of grants --------------------------------------------------------------------------
 
     def noun(
         self, tx: Transaction, caller: Caller, kind: Kind, names: Sequence[str], verbs: Verbs

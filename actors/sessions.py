@@ -515,7 +515,7 @@ def read_user(tx: Transaction, name: str) -> Seen:
     """Read a user, pending writes included."""
     user = users.find(tx, name)
     since = tx.users_version
-    # An unreleased version lies within the pending writes that the transaction saw.
+    # `tx.saw` is at least as high as any unreleased version that the transaction has read.
     return Seen(user, since if since > tx.saw else UNSETTLED, tx.ticket)
 
 

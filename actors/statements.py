@@ -253,7 +253,7 @@ class Statements:
         self._waiting = [distrusted(one) for one in self._waiting]
         self.backlog.distrust_places()
 
-    # --- what could not be committed --------------------------------------------------------------
+    # --- backlog ----------------------------------------------------------------------------------
 
     def _hold(self, noted: Sequence[Noted], why: str) -> None:
         missed = sum(not self.backlog.add(one) for one in noted)

@@ -44,7 +44,7 @@ Over = Callable[[], bool]
 """Returns True once the client has cancelled the backup; called from a thread."""
 
 
-# --- what is asked of the thread ------------------------------------------------------------------
+# --- messages to the thread -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

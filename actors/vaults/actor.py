@@ -362,7 +362,7 @@ class VaultsActor(LoopActor):
             row = vaults.keys_row(tx, act.vault)
             vaults.put_keys_row(tx, act.vault, replace(row, root=made))
 
-    # --- what all of them do ----------------------------------------------------------------------
+    # --- common steps -----------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Transaction]:
@@ -539,7 +539,7 @@ class VaultsActor(LoopActor):
         """Re-encrypt values that older keys have sealed."""
         await self._rotation.run()
 
-    # --- how it stands ----------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------
 
     @handles(ShowVaults)
     async def show(self, message: ShowVaults) -> Standings:

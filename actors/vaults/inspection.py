@@ -88,7 +88,7 @@ class Inspector:
         spot = vaults.spot(store, vault, found.id, found.version)
         return unpack(open_sealed(key.cipher, spot, version, found.row.sealed))
 
-    # --- what the trail says ----------------------------------------------------------------------
+    # --- verification against the trail -----------------------------------------------------------
 
     @staticmethod
     def _was_written(tx: Transaction, vault: Vault, id: bytes) -> bool:
