@@ -80,8 +80,7 @@ class Backlog:
         self.missed = 0
         """Entries dropped for lack of room, since the start."""
         self.on_more: Callable[[], None] | None = None
-        """Called when an entry is added; set by the component that forwards entries to the leader.
-        """
+        """Called when an entry is added; set by the component that forwards them to the leader."""
 
     @property
     def is_carried(self) -> bool:

@@ -24,8 +24,7 @@ log = structlog.get_logger("node")
 
 WARNING: Final = timedelta(days=limits.CERTIFICATE_WARNING_DAYS)
 LEAST_SECONDS: Final = 1.0
-"""Minimum delay between two checks: a timer that fires slightly early must not cause a busy loop.
-"""
+"""Minimum delay between two checks: a timer that fires early must not cause a busy loop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,7 @@ sign-in beside other load on the machine waits for seconds.
 """
 
 ACCEPTS_WAITING: Final = 1024
-"""Backlog of the listening socket: connections that the system queues until the node accepts them.
-"""
+"""Backlog of the listening socket: connections that wait until the node accepts them."""
 
 
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

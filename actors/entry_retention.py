@@ -46,8 +46,7 @@ SPARE_PART: Final = 10
 """Divisor of the excess (1/10 of the limit) that is tolerated before entries are removed in bulk,
 not one by one."""
 AT_ONCE: Final = 1_000
-"""Entries removed one by one in one commit. A longer run of consecutive ones is removed as a range.
-"""
+"""Entries removed one by one in one commit; a longer consecutive run is removed as a range."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,8 +91,7 @@ class Standing:
     user: User | None
     """None for the operator and for store-wide owners."""
     all: bool = False
-    """True if everything is allowed: a store-wide owner, or the operator that opened the directory.
-    """
+    """True if everything is allowed: for a store-wide owner, or the operator of the directory."""
     _known: dict[tuple[Any, ...], Judgement] = field(default_factory=dict)
     _at: dict[tuple[int, ...], list[Grant]] = field(default_factory=dict)
     """Grants of the user, by the ids of their nouns; filled at the first authorization."""

@@ -1,10 +1,10 @@
 """Sign-in throttle: delays responses to failures, and serves attempts in order.
 
-A failure is answered late, by the earlier failures of the same user from the same address: after
-0.1 s to 5 s, and up to 30 s from the hundredth in an hour. That slows only clients that wait for
-their responses. Guessing is bounded by the rate at which passwords are verified. A few attempts of
-one user from one address run at once. Past the hundred failures, `limits.SIGN_INS_A_SECOND` run in
-a second, even if the clients do not wait for the responses.
+A failure is answered late. The delay grows with the failures of the same user from the same
+address: 0.1 s to 5 s, and up to 30 s from the hundredth in an hour. That slows only clients that
+wait for their responses. Guessing is bounded by the rate at which passwords are verified. A few
+attempts of one user from one address run at once. Past the hundred failures,
+`limits.SIGN_INS_A_SECOND` run in a second, even if the clients do not wait for the responses.
 
 Before it is verified, the password of the owner can't be told from a guess from the same address.
 So no attempt is refused unverified to make room for another: attempts queue, first come, first
@@ -96,8 +96,7 @@ class _Counter:
     in_a_row: int = 0
     under_way: int = 0
     places: int = 0
-    """Places taken by attempts under verification, and by paced ones whose place is not free yet.
-    """
+    """Places taken by attempts under verification, and by finished ones that are paced."""
     waiting: deque[Try] = field(default_factory=deque)
 
     def failures(self, now_us: int) -> int:

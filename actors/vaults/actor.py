@@ -85,8 +85,7 @@ class _Change:
 
     store: StoreRow | None
     wrap: RootWrap | None
-    """Store row and wrapped root key that the old passphrase opened, to detect a concurrent change.
-    """
+    """Rows that the old passphrase opened, to detect a concurrent change."""
     root: bytearray = field(repr=False)
     """Current root key; empty: there is none."""
     fresh: bytearray = field(repr=False)

@@ -35,11 +35,9 @@ from storage.vault_seals import (
 from storage.vaults import Vault
 
 SET_US: Final = 1_000_000
-"""Difference, in µs, by which the wall clock counts as set; a smaller one lies between two reads.
-"""
+"""Difference, in µs, above which the wall clock was set; reads alone differ by less."""
 Condition = Literal["ABSENT"] | int | None
-"""Condition of a write (compare-and-swap): the record is absent; its version is this; None: always.
-"""
+"""Condition of a write (compare-and-swap): absent record, or its version; None: always."""
 
 
 class Written(NamedTuple):
