@@ -37,6 +37,7 @@ from httptools import HttpParserError, HttpResponseParser
 from actors import etcd_answers
 from actors.etcd_releases import known
 from protocol import limits
+from protocol.addresses import is_loopback
 from protocol.agreement import (
     Agreed,
     Agreement,
@@ -443,8 +444,7 @@ def _is_private(endpoint: str) -> bool:
     """True if the traffic to an endpoint cannot be read on its way: it is https, or by its address
     on this machine."""
     to = urlsplit(endpoint)
-    host = to.hostname or ""
-    return to.scheme == "https" or host == "localhost" or host.startswith("127.") or host == "::1"
+    return to.scheme == "https" or is_loopback(to.hostname or "")
 
 
 def _key(store: str, name: str) -> str:

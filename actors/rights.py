@@ -318,8 +318,10 @@ class Rights:
         return self._inside(tx, caller, place, name, verbs, vaults.find, "vault")
 
     def vaults(self, tx: Transaction, caller: Caller) -> Iterator[Vault | None]:
-        """Iterate over the vaults of the store; None stands for each database, and for each vault that
-        the caller can't see: there may be very many, and the loop can be yielded at each."""
+        """Iterate over the vaults of the store; None is a database, or a hidden vault.
+
+        There may be very many, and the loop can be yielded at each.
+        """
         who = self.standing(tx, caller)
         for database in _databases(tx, who, unpaced):
             yield None

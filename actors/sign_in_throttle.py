@@ -111,6 +111,10 @@ class _Counter:
         return not (self.under_way or self.places)
 
 
+OF_A_TRY: Final = 3
+"""Counters of one attempt."""
+
+
 class SignInThrottle:
     """Counters and queues of one node; on the loop only.
 
@@ -148,6 +152,8 @@ class SignInThrottle:
         :raises TooManyTries: the queue is too long, or the turn did not come in time
         """
         at = network(address)
+        if len(self._counters) + OF_A_TRY > TRIES:
+            self._make_room()  # before any of its own is made, which would be the first to go
         rank = Rank.PROVEN if proven else self.known.rank(user, at)
         of_pair, of_network = self._counter(f"{len(at)}:{at}:{user}"), self._counter(at)
         # Known users queue by themselves: unknown ones of their address can't delay them.
@@ -276,8 +282,6 @@ class SignInThrottle:
         key = blake2b(text, key=self._secret, digest_size=16).digest()
         counter = self._counters.get(key)
         if counter is None:
-            if len(self._counters) >= TRIES:
-                self._make_room()
             counter = self._counters[key] = _Counter(key)
         elif counter.empty_us <= self._monotonic_us():
             counter.in_a_row = 0

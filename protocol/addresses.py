@@ -15,6 +15,15 @@ _SHOWN: Final = 300
 """Characters of what is no address."""
 
 
+def is_loopback(host: str) -> bool:
+    """Return True if a host is this machine. A name is not because it begins like an address of it:
+    `127.evil.example` is anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def check_address(address: str) -> str:
     """The address itself. :raises BadRequest: it is none"""
     if _parts(address) is None:

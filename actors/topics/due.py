@@ -339,8 +339,8 @@ def present(tx: Transaction, topic: Topic) -> Topic | None:
 
 
 def due_times(tx: Transaction, topic: Topic) -> Iterator[int | None]:
-    """Yield the log times of the next work of a topic without waiting consumers: of its messages, of
-    each of its groups, which may be many. None: there is none."""
+    """Yield the log times of the next work of a topic without waiting consumers: of its messages,
+    of each of its groups, which may be many. None: there is none."""
     messages = Messages(tx, topic)
     yield messages.next_trim_us()
     yield messages.next_id_us()

@@ -8,6 +8,7 @@ import re
 import socket
 from dataclasses import dataclass
 
+from protocol import addresses
 from surfaces.sockets import bind_each
 
 LOOPBACK = "127.0.0.1"
@@ -35,7 +36,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return addresses.is_loopback(self.host)
 
 
 def parse(text: str) -> Address:

@@ -198,6 +198,21 @@ def test_past_a_hundred_failures_only_the_delay_grows() -> None:
     play("stepped", main)
 
 
+def test_an_attempt_pushes_none_of_its_own_counters_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in_throttle, "TRIES", 24)
+
+    async def main() -> None:
+        async with ana() as at:
+            of = tries_of(at)
+            for number in range(40):
+                one = await of.begin(f"n{number}", f"198.51.100.{number}:1")
+                assert all(of._counters.get(own.key) is own for own in one._counters)
+                await one.failed()
+                one.end()
+
+    play("stepped", main)
+
+
 def test_made_up_names_push_no_counter_out(figure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in_throttle, "TRIES", 1_000)
 

@@ -29,8 +29,11 @@ def test_written_forms(text: str, host: str, port: int, written: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "loopback"),
-    [(":1", True), ("localhost:1", True), ("[::1]:1", True), ("0.0.0.0:1", False), ("h:1", False)],
-)
+    [
+        (":1", True), ("localhost:1", True), ("[::1]:1", True), ("127.9.9.9:1", True),
+        ("0.0.0.0:1", False), ("h:1", False), ("127.evil.example:1", False),
+    ],
+)  # fmt: skip
 def test_who_can_reach_it(text: str, loopback: bool) -> None:
     assert parse(text).is_loopback is loopback
 
