@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from operator import length_hint
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
 
@@ -115,17 +116,31 @@ def is_large(value: Any, most: int = PACE, longest: float = LONG) -> bool:
 
 
 def is_flat(value: Any) -> bool:
-    """Whether a value is small in its parts: a scalar, or an array or object of a few of them."""
+    """Return True if a value is small in its parts: a scalar, or an array or object of a few
+    scalars, none of them longer than `LONG`."""
     kind = type(value)
     if kind is dict:
-        return len(value) <= FEW and _HOLDERS.isdisjoint(map(type, value.values()))
-    return kind is not list or (len(value) <= FEW and _HOLDERS.isdisjoint(map(type, value)))
+        value = value.values()
+    elif kind is not list:
+        return length_hint(value) <= LONG
+    return (
+        len(value) <= FEW
+        and _HOLDERS.isdisjoint(map(type, value))
+        and max(map(length_hint, value), default=0) <= LONG
+    )
 
 
 def is_low(value: Any) -> bool:
-    """Whether a value has few parts, and all of them are flat."""
-    parts = value.values() if type(value) is dict else value if type(value) is list else ()
-    return len(parts) <= FEW and all(is_flat(part) for part in parts if type(part) in _HOLDERS)
+    """Return True if a value has few parts, and all of them are flat."""
+    kind = type(value)
+    if kind is not dict and kind is not list:
+        return True
+    parts = value.values() if kind is dict else value
+    return (
+        len(parts) <= FEW
+        and max(map(length_hint, parts), default=0) <= LONG
+        and all(is_flat(part) for part in parts if type(part) in _HOLDERS)
+    )
 
 
 class NoneValue:

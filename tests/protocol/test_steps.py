@@ -195,6 +195,17 @@ def test_tags_and_none_are_written_the_same_in_steps() -> None:
         assert b"".join(parts) == jsonvalues.dump(value)
 
 
+@pytest.mark.parametrize("stepped", [binary.pack_in_steps, jsonvalues.dump_in_steps])
+@pytest.mark.parametrize("held", [lambda text: [text] * 64, lambda text: [{"a": text}] * 64,
+                                  lambda text: {str(n): text for n in range(64)},
+                                  lambda text: [{str(n): text for n in range(64)}]])  # fmt: skip
+def test_long_texts_are_written_one_by_one(stepped: Any, held: Callable[[str], Any]) -> None:
+    """So that whoever takes the parts may stop before all of them are made."""
+    text, parts = "x" * (2 * values_room.LONG), list[bytes]()
+    stepped(held(text), Ticks(), parts.append)
+    assert max(map(len, parts)) < 2 * len(text)
+
+
 def test_whoever_takes_the_parts_may_stop() -> None:
     held: list[bytes] = []
 
