@@ -1,1 +1,2 @@
-"""Bytes to requests, answers to bytes: the wire, HTTP and the command line decide nothing."""
+"""Surfaces: decode bytes into requests and encode responses. The wire, HTTP and the command line
+decide nothing."""

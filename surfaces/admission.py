@@ -1,14 +1,14 @@
-"""What a surface lets run: each request from its beginning to its answer, up to a ceiling.
+"""Admission control of a surface: limits concurrent requests, counted from start to response.
 
-- What only waits for messages does not count, nor what waits for who asks to be found out: wrong
-  passwords are answered late, and must not take the places of others' requests.
-- A thousand that come at once, all of which will only wait, have not had their first turn when the
-  next one is there. So one that finds no room is judged a little later (`deferred.py`), and refused
-  only if there is none then.
-- One that asks what runs, or ends some of it, is let in beside the others, as many of these as may
-  run: where there is no room it is needed most.
-- Where as many run as may, users that run few are let in all the same (`protocol/shares.py`).
-- A surface that drains begins nothing new.
+- A request that only waits for messages (long poll) does not count. Neither does one whose
+  credential is still being checked: a wrong password is answered late and must not take a slot.
+- When a thousand long polls arrive at once, most have not run their first slice when the next one
+  arrives. A request that finds no slot is therefore judged a little later (`deferred.py`), and
+  refused only if there is still none.
+- A request that lists or ends running work is admitted beside the others, up to the same ceiling:
+  it is needed most when the surface is full.
+- At the ceiling, users that run few requests are still admitted (`protocol/shares.py`).
+- A draining surface admits nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from surfaces.deferred import Deferred
 
 
 class Admission:
-    """The count of one surface.
+    """Admission counters of one surface.
 
-    :param most: how many may run
-    :param waiting: how many of those begun only wait for messages
-    :param waiting_of: how many of these are a user's
+    :param most: ceiling of concurrently running requests
+    :param waiting: returns the number of admitted requests that only wait for messages
+    :param waiting_of: returns the number of these that belong to a user
     """
 
     def __init__(
@@ -35,48 +35,52 @@ class Admission:
     ) -> None:
         self.most = most
         self.draining = False
-        """Whether nothing new is begun."""
+        """True while draining: no new request is admitted."""
         self._waiting = waiting
         self._waiting_of = waiting_of
         self._begun_of: dict[str, int] = {}
         self.begun = 0
-        """How many were begun and are not answered."""
+        """Requests admitted and not yet answered."""
         self.beside = 0
-        """Of these, the ones that were let in where there was no room."""
+        """Number of these admitted beside the ceiling, without a free slot."""
         self.aside = 0
-        """Of these, the ones of which it is being found out who asks."""
+        """Number of these whose credential is still being checked."""
         self._later: Deferred | None = None
 
     @property
     def running(self) -> int:
-        """How many run."""
+        """Number of running requests, as counted against the ceiling."""
         return self.begun - self._waiting() - self.beside - self.aside
 
     @property
     def full(self) -> bool:
-        """Whether as many run as may."""
+        """True if the ceiling is reached."""
         return self.begun >= self.most and self.running >= self.most
 
     @property
     def lets_in_beside(self) -> bool:
-        """Whether one more that asks what runs, or ends it, may be begun where there is no room."""
+        """True if one more request that lists or ends running work may be admitted without a free
+        slot."""
         return self.beside < self.most
 
     def has_room(self, user: str) -> bool:
-        """Whether one more of a user may be begun; of nobody's as long as it is not full."""
+        """True if one more request of a user fits. Anonymous requests need a free slot."""
         if not self.full:
             return True
         held = self._begun_of.get(user, 0) - self._waiting_of(user)
         return bool(user) and fits(held, 1, self.running, self.most, limits.RUNNING_OF_OTHERS)
 
     def begin(self, user: str, *, beside: bool = False) -> None:
-        """One more of a user was begun."""
+        """Count one more request of a user."""
         self.begun += 1
         self.beside += beside
         self._begun_of[user] = self._begun_of.get(user, 0) + 1
 
     def end(self, user: str, *, beside: bool = False) -> None:
-        """One of them is answered, or nobody waits for its answer. :param beside: as it began"""
+        """Count one request less: it was answered, or its client is gone.
+
+        :param beside: as passed to `begin`
+        """
         self.begun -= 1
         self.beside -= beside
         left = self._begun_of[user] - 1
@@ -86,22 +90,22 @@ class Admission:
             del self._begun_of[user]
 
     def pass_on(self, giver: str, taker: str) -> None:
-        """One that was begun as one user's is another's: it has been found out who asks."""
+        """Move one request to another user: its credential has been checked."""
         self.end(giver)
         self.begin(taker)
 
     def judge_later(self, again: Callable[[], None]) -> None:
-        """Call `again` when there is room, or there was none for a while."""
+        """Call `again` once there is a free slot, or after a short delay without one."""
         if self._later is None:
             self._later = Deferred(asyncio.get_running_loop(), lambda: self.full)
         self._later.judge(again)
 
     def busy(self) -> Busy:
-        """Why one is refused for which there is no room."""
+        """Return the refusal for a request that found no slot."""
         return Busy(
             f"the node is running as many statements as it will: {self.running} on this surface"
         )
 
     def leaving(self) -> Draining:
-        """Why nothing new is begun while it drains."""
+        """Return the refusal for a request that arrives while draining."""
         return Draining("the node is stopping and begins nothing new")

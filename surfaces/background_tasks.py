@@ -1,4 +1,5 @@
-"""Background tasks of a surface: they outlast the call that began them, and end before it does."""
+"""Background tasks of a surface: they outlast the call that started them, and end before the
+surface does."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from protocol import limits
 from surfaces.eager_tasks import begin
 
 Then = Callable[[asyncio.Future[Any]], None]
-"""What follows when something is done."""
+"""Callback for a finished future."""
 
 _SLICE_SECONDS: Final = limits.SLICE_US / 1_000_000
 
 
 class BackgroundTasks:
-    """All of it.
+    """Set of running background tasks and awaited futures.
 
-    :param limited_log: hears of work that failed: it should have answered for itself
-    :param none_left: called each time that something ends and nothing is left
+    :param limited_log: logs work that raised: it should have handled its own errors
+    :param none_left: called each time that the set becomes empty
     """
 
     def __init__(
@@ -32,20 +33,20 @@ class BackgroundTasks:
         self._none_left = none_left
         self._futures: set[asyncio.Future[Any]] = set()
         self._spent = 0.0
-        """Of the slice that work takes before it is a task."""
+        """Seconds of the current slice used by eagerly started work."""
         self._renews = False
-        """Whether the loop knows that there is to be another slice, which it is told once half of
-        one is used up."""
+        """True if the renewal of the slice is scheduled on the loop. Scheduled once half a slice is
+        used."""
 
     def __bool__(self) -> bool:
-        """Whether anything is."""
+        """True if any work is left."""
         return bool(self._futures)
 
     def begin(self, work: Coroutine[Any, Any, None], waits: Callable[[], None]) -> None:
-        """As `spawn`, but it begins before this returns (`eager_tasks.py`), as long as what has
-        begun so did not take a slice since others had their turn.
+        """Start `work` before this returns (`eager_tasks.py`). Once eager work has used up the
+        slice, only spawn it, like `spawn`.
 
-        :param waits: called where it waits for something, before the loop knows of its task
+        :param waits: called when the work first blocks, before the loop knows of its task
         """
         loop = asyncio.get_running_loop()
         if self._spent >= _SLICE_SECONDS:
@@ -55,7 +56,7 @@ class BackgroundTasks:
         try:
             rest = begin(work)
         except asyncio.CancelledError:
-            pass  # as of a task: what it had asked for was ended before it was awaited
+            pass  # as in a task: its awaitable was cancelled before it was awaited
         except Exception as error:
             self._failed(error)
         if rest is not None:
@@ -67,21 +68,21 @@ class BackgroundTasks:
             loop.call_soon(self._renew)
 
     def _renew(self) -> None:
-        """Others had their turn."""
+        """Start a new slice: other callbacks of the loop have run."""
         self._spent, self._renews = 0.0, False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` until it ends, or the surface does."""
+        """Run `work` in a task until it ends, or the surface does."""
         task = asyncio.get_running_loop().create_task(work)
         self.follow(task)
         task.add_done_callback(self._report)
         return task
 
     def follow(self, future: asyncio.Future[Any], then: Then | None = None) -> None:
-        """Count `future` among what is under way until it is done.
+        """Track `future` until it is done.
 
-        :param then: called with it when it is, before it counts no more: each callback of a future
-            takes a turn of the loop, but those of a `Reply`, which call it at once
+        :param then: called with the future once it is done, before it leaves the set. A callback of
+            an asyncio future costs an iteration of the loop; a `Reply` calls back at once.
         """
         self._futures.add(future)
         ended = self._ended if then is None else partial(self._go_on, then)
@@ -91,12 +92,12 @@ class BackgroundTasks:
             future.add_done_callback(ended)
 
     def cancel(self) -> None:
-        """End all of it."""
+        """Cancel everything tracked."""
         for future in list(self._futures):
             future.cancel()
 
     async def ended(self) -> None:
-        """Wait until all that is under way has ended, however it did."""
+        """Wait until everything tracked has ended, with any outcome."""
         await asyncio.gather(*self._futures, return_exceptions=True)
 
     def _go_on(self, then: Then, future: asyncio.Future[Any]) -> None:

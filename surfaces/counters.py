@@ -1,4 +1,4 @@
-"""Counters of the surfaces. They change on every request, so they are plain integers."""
+"""Counters of the surfaces: plain integers, since they change on every request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 REQUESTS: Final = ("HELLO", "AUTH", "RUN", "KV", "TOPIC", "WATCH", "VAULT", "PING")
-"""What a client of the wire says that is answered, …"""
+"""Request types of the wire protocol that get a response."""
 REFUSALS: Final = (
     "AnswerTooLarge",
     "Busy",
@@ -18,8 +18,7 @@ REFUSALS: Final = (
     "RequestTimeout",
     "SignInRefused",
 )
-"""… and what it mostly hears instead: counted from the beginning, so that a first one shows as a
-change."""
+"""Frequent error codes of the wire, counted from zero so that the first one shows as a change."""
 
 
 class Counters:
@@ -32,7 +31,7 @@ class Counters:
         self.refused_connections = 0
 
     def ran(self, what: str, seconds: float, count: int = 1) -> None:
-        """Count requests that took so long each."""
+        """Count `count` requests that took `seconds` each."""
         buckets = self.seconds.get(what)
         if buckets is None:
             buckets = self.seconds[what] = [0] * (len(BUCKETS_S) + 1)
@@ -42,37 +41,37 @@ class Counters:
 
 
 class HttpCounters(Counters):
-    """Those of HTTP."""
+    """Counters of the HTTP surface."""
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: dict[tuple[str, str, int], int] = {}
 
     def answer(self, method: str, path: str, status: int) -> None:
-        """Count an answer by what was asked, and how that went."""
+        """Count a response by method, path and status."""
         key = (method, path, status)
         self.requests[key] = self.requests.get(key, 0) + 1
 
 
 class WireCounters(Counters):
-    """Those of the wire."""
+    """Counters of the wire surface."""
 
     def __init__(self) -> None:
         super().__init__()
         self.requests = dict.fromkeys(REQUESTS, 0)
-        """Answers by the kind of the request."""
+        """Responses by request type."""
         self.refusals = dict.fromkeys(REFUSALS, 0)
-        """Refusals by code."""
+        """Refusals by error code."""
         for kind in REQUESTS:
             if kind != "WATCH":
                 self.ran(kind, 0.0, 0)
         self.received = 0
-        """Bytes."""
+        """Bytes received."""
         self.sent = 0
-        """Bytes."""
+        """Bytes sent."""
 
     def answer(self, kind: str, count: int) -> None:
-        """Count answers to requests of a kind."""
+        """Count responses to requests of a type."""
         self.requests[kind] += count
 
     def refuse(self, code: str) -> None:
@@ -85,12 +84,12 @@ class CountedWire(Protocol):
 
     @property
     def counters(self) -> WireCounters:
-        """Its counters."""
+        """Return the surface's counters."""
 
     @property
     def held(self) -> int:
-        """Connections open."""
+        """Number of open connections."""
 
     @property
     def running(self) -> int:
-        """Scripts running."""
+        """Number of running scripts."""

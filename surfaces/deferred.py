@@ -1,9 +1,9 @@
-"""Deferred requests: what comes while a surface runs as much as it may is judged a little later.
+"""Deferred admission: requests that arrive while a surface is full are judged a little later.
 
-A script counts as running from its request on, and no more once it waits for messages. Of a
-thousand that come at once, all of which will only wait, most have not had their first turn when the
-next one is there. So that one is put off for some turns of the loop: either those before it wait by
-then, or they do run, and it is refused.
+A script counts as running from its request until it only waits for messages. When a thousand long
+polls arrive at once, most have not run their first slice when the next one arrives. That one is
+deferred for some iterations of the loop. By then the earlier ones wait, or they really run and it
+is refused.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from collections.abc import Callable
 from typing import Final
 
 TURNS: Final = 50
-"""For how many turns of the loop something is put off: a few milliseconds, a tenth of a second when
-the node is busy."""
+"""Iterations of the loop that a request is deferred: a few milliseconds, a tenth of a second on a
+busy node."""
 
 
 class Deferred:
-    """What was put off, first come first judged.
+    """FIFO of deferred requests.
 
-    :param full: whether there is no room
+    :param full: returns True if there is no free slot
     """
 
     turn_seconds = 0.002
-    """Longest judging in one turn of the loop: each connection goes on with its next frames."""
+    """Longest judging per iteration of the loop, seconds: each admitted connection goes on with its
+    next frames."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, full: Callable[[], bool]) -> None:
         self._loop = loop
@@ -35,7 +36,7 @@ class Deferred:
         self._scheduled = False
 
     def judge(self, again: Callable[[], None]) -> None:
-        """Call `again` as soon as there is room, or the time is over."""
+        """Call `again` as soon as there is a free slot, or the deferral is over."""
         self._put_off.append((self._turn + TURNS, again))
         if not self._scheduled:
             self._scheduled = True

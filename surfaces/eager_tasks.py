@@ -1,7 +1,7 @@
-"""Eager tasks: coroutines begin at once, and a task is made only of what is left of them.
+"""Eager tasks: a coroutine starts at once, and becomes a task only if it blocks.
 
-To make a task and have its turn come costs more than a short request does, and most of these wait
-for nothing. (`asyncio.eager_task_factory` does so from Python 3.12 on.)
+Making and scheduling a task costs more than a short request, and most requests never block.
+(`asyncio.eager_task_factory` does the same from Python 3.12 on.)
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def begin(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None] | None:
-    """Run a coroutine up to where it first waits. What is left of it, for a task; None: nothing is,
-    it has ended. Raises what it raises.
+    """Run a coroutine up to its first await. Return the remainder, to be run as a task, or None if
+    it has ended. Raises the coroutine's own exceptions.
 
-    Until it first waits it is in no task, so a time limit of asyncio's has no place there.
+    Up to its first await it runs in no task, so asyncio timeouts must not be used there.
     """
     try:
         awaited = work.send(None)
@@ -24,7 +24,7 @@ def begin(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None] | None:
 
 
 class _Rest(Coroutine[Any, Any, None]):
-    """What is left of a coroutine that waits for something, which it has said already."""
+    """Remainder of a suspended coroutine, whose first awaitable has already been yielded."""
 
     def __init__(self, work: Coroutine[Any, Any, None], awaited: Any) -> None:
         self._work = work
@@ -32,19 +32,19 @@ class _Rest(Coroutine[Any, Any, None]):
         self._said = False
 
     def send(self, value: Any) -> Any:
-        """Say what it waits for; from then on as the coroutine itself."""
+        """Yield the pending awaitable first, then resume the coroutine as usual."""
         if self._said:
             return self._work.send(value)
         self._said = True
         return self._awaited
 
     def throw(self, error: Any, /, *more: Any) -> Any:
-        """Have it go on with an error."""
+        """Throw an exception into the coroutine."""
         self._said = True
         return self._work.throw(error, *more)
 
     def close(self) -> None:
-        """End it where it waits."""
+        """Close the coroutine at its await."""
         self._work.close()
 
     def __await__(self) -> Generator[Any, Any, None]:

@@ -1,10 +1,9 @@
-"""The bytes that the peers of a surface make it hold, and who may make it hold more.
+"""Memory quota of a surface: bytes buffered on behalf of its clients, and their limits by user.
 
-There is one ceiling for all, of which one user alone gets half (`protocol/shares.py`).
-Peers that nobody has signed in for are one user together, NOBODY.
+All users share one ceiling, of which a single user gets half (`protocol/shares.py`). Connections
+without a signed-in user share the quota of one user, NOBODY.
 
-A connection counts through an `Account`, in steps: what a small request holds for a moment costs
-a comparison.
+A connection counts through an `Account`, in steps, so that a small request costs one comparison.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from protocol import limits
 from protocol.shares import fits
 
 NOBODY: Final = ""
-"""No name of a user: they have at least one character."""
+"""Key of anonymous connections. No user has this name: names have at least one character."""
 
 
 class HeldBytes:
-    """:param most: bytes that all users together make the surface hold"""
+    """:param most: ceiling of bytes buffered for all users together"""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -27,11 +26,11 @@ class HeldBytes:
         self._of: dict[str, int] = {}
 
     def of(self, user: str) -> int:
-        """What a user holds."""
+        """Return the bytes counted for a user."""
         return self._of.get(user, 0)
 
     def take(self, user: str, size: int) -> bool:
-        """Count so many bytes more for a user. False: they are too many, and nothing is counted."""
+        """Charge bytes to a user. Return False, and charge nothing, if the quota is exceeded."""
         held, half = self._of.get(user, 0), self.most // 2
         if not fits(held, size, self.total, half, self.most - half):
             return False
@@ -40,7 +39,7 @@ class HeldBytes:
         return True
 
     def give(self, user: str, size: int) -> None:
-        """So many bytes of a user's are let go."""
+        """Return bytes of a user to the quota."""
         left = self._of[user] - size
         assert left >= 0, f"{user} gives back more than it took"
         if left:
@@ -50,17 +49,17 @@ class HeldBytes:
         self.total -= size
 
     def pass_on(self, giver: str, taker: str, size: int) -> None:
-        """So many bytes of one user's are another's from now on: a connection has changed hands.
-        What all hold stays the same, so this is never refused."""
+        """Move bytes from one user to another: a connection has signed in. The total stays the
+        same, so this is never refused."""
         self.give(giver, size)
         self._of[taker] = self._of.get(taker, 0) + size
         self.total += size
 
 
 class Account:
-    """What one connection holds of them, in steps of `limits.UNCOUNTED_BYTES`.
+    """Bytes charged by one connection, in steps of `limits.UNCOUNTED_BYTES`.
 
-    :ivar counted: what of it counts; nothing up to the first step
+    :ivar counted: bytes charged; 0 up to the first step
     """
 
     __slots__ = ("_held", "_user", "counted")
@@ -71,7 +70,8 @@ class Account:
         self.counted = 0
 
     def hold(self, size: int) -> bool:
-        """It holds so many bytes now. False: they are too many, and what counted before does."""
+        """Set the bytes held by this connection. Return False, and keep the former charge, if the
+        quota is exceeded."""
         step = limits.UNCOUNTED_BYTES
         counts = 0 if size <= step else -(-size // step) * step
         if counts > self.counted:
@@ -83,12 +83,12 @@ class Account:
         return True
 
     def pass_to(self, user: str) -> None:
-        """It is another user's from now on."""
+        """Move the charge to another user."""
         if self.counted and user != self._user:
             self._held.pass_on(self._user, user, self.counted)
         self._user = user
 
     @property
     def user(self) -> str:
-        """Whose it is."""
+        """User that is charged."""
         return self._user

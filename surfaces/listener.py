@@ -1,17 +1,17 @@
-"""Accepts connections for a surface, also when descriptors run out.
+"""Listener: accepts connections for a surface, also when file descriptors run out.
 
-A node whose connections took the last descriptor could not open the next table of its state: it
-would fail, for a crowd that need not even have signed in. So connections get the lower numbers
-only. The system gives out the lowest that is free: one that is not below `descriptors` says that
-all those are taken. It is told so and closed.
+A node whose connections took the last descriptor could not open the next table of its state. It
+would fail because of a crowd that need not even have signed in. So connections may use only the
+lower descriptors. The system hands out the lowest free number: a number not below `descriptors`
+means that all lower ones are taken. That connection is refused and closed.
 
-Whatever else takes descriptors may still bring the process to its limit, where it can neither
+Other users of descriptors may still bring the process to its limit (EMFILE). It can then neither
 accept nor refuse: the connection stays in the backlog, the socket stays readable, and a loop that
-only retries spins. One descriptor is therefore kept in reserve: it is given up, the connection
-accepted, told and closed, and the reserve taken back. When even that fails the socket is left alone
-for a moment.
+only retries spins. One descriptor is therefore kept in reserve. It is closed, the connection is
+accepted, refused and closed, and the reserve is opened again. If even that fails, the socket is
+left alone for a moment.
 
-How many connections there may be is for the surface to say, when it is asked for a protocol.
+The surface limits the number of connections when it is asked for a protocol.
 """
 
 from __future__ import annotations
@@ -37,30 +37,32 @@ KEEPALIVE: Final = {
     socket.TCP_KEEPCNT: 4,
     socket.TCP_USER_TIMEOUT: 120_000,
 }
-"""Seconds until the system asks a quiet peer's, between two attempts, and how many it makes: a
-machine that is gone without a word holds its connection, and what is open there, two minutes. The
-system asks nothing while something it sent is not acknowledged, as the beat of a feed always is
-then: for that the last, in milliseconds. It also ends the connection to a peer whose own system has
-no room for what it is sent, for so long; WRITE_SECONDS is shorter."""
+"""TCP keep-alive of client connections: idle seconds before the first probe, seconds between
+probes, number of probes. A vanished peer holds its connection, and its open work, for two minutes.
+
+The system sends no probes while sent data is unacknowledged, as a feed's heartbeat then always is.
+TCP_USER_TIMEOUT (ms) covers that case. It also ends a connection whose peer's receive window stays
+closed for so long; WRITE_SECONDS is shorter.
+"""
 ACCEPTS_A_TURN: Final = 16
-"""Connections accepted before others on the loop get their turn."""
+"""Connections accepted per iteration of the loop, before other callbacks run."""
 HANDSHAKES: Final = 1024
-"""Connections on their way to a protocol, with TLS a costly way; more wait in the backlog."""
+"""Concurrent handshakes, expensive ones with TLS. Further connections wait in the backlog."""
 REST_SECONDS: Final = 0.1
 SHUTDOWN_SECONDS: Final = 2.0
-"""For the goodbye of TLS, after which the connection is cut."""
+"""Time limit of the TLS shutdown, after which the connection is aborted."""
 _LEAST_SECONDS: Final = 0.001
-"""What is left of a handshake's time when its first byte came with the last of it."""
+"""Remaining handshake time when the first byte came at the very end of it."""
 
 _NOBODY: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _HANDSHAKE: Final = b"\x16"
-"""The first byte of TLS, of a record of its handshake."""
+"""First byte of a TLS handshake record."""
 
 
 class InClear(OSError):
-    """A peer does not begin TLS where that is spoken."""
+    """The peer does not start TLS on a TLS port."""
 
 
 Make = Callable[[], asyncio.Protocol | None]
@@ -70,14 +72,14 @@ Lost = Callable[[asyncio.Protocol], None]
 class Listener:
     """Listening sockets, one for each address of a host.
 
-    :param make: makes the protocol of a connection as soon as that is accepted, before any
-        handshake; None: it is cut without a word
-    :param lost: told of a protocol whose connection never came to stand
-    :param refusal: all that is said to a connection that there is no descriptor for
-    :param in_clear: all that is said, in clear, to one that does not begin TLS where that is spoken
-    :param refused: called for each of those
-    :param descriptors: every connection's is below this number
-    :param limited_log: hears what anybody who connects can cause
+    :param make: makes the protocol of a connection when it is accepted, before any handshake; None
+        closes the connection without a response
+    :param lost: called with a protocol whose connection was never established
+    :param refusal: bytes sent to a connection refused for lack of descriptors
+    :param in_clear: plaintext bytes sent to a peer that does not start TLS on a TLS port
+    :param refused: called for each connection refused for lack of descriptors
+    :param descriptors: every connection's descriptor is below this number
+    :param limited_log: rate-limited log for events that unauthenticated peers can cause
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Listener:
         self._descriptors = descriptors
         self._limited_log = limited_log
         self.crowded = False
-        """Whether there was no descriptor for the last who came."""
+        """True if there was no descriptor for the newest connection."""
         self._sockets: list[socket.socket] = []
         self._reserve: socket.socket | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -114,11 +116,14 @@ class Listener:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """What it listens on; the port is the real one when 0 was asked for."""
+        """Addresses listened on; the port is the real one where 0 was requested."""
         return [listening.getsockname()[:2] for listening in self._sockets]
 
     async def open(self, host: str, port: int) -> None:
-        """Listen. :raises OSError: an address is taken, not ours, or not allowed"""
+        """Listen.
+
+        :raises OSError: an address is taken, not local, or not allowed
+        """
         found = await self._loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -135,13 +140,13 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def present(self, tls: ssl.SSLContext) -> None:
-        """Speak TLS by this context with whoever is accepted from now on. Connections that stand,
-        and handshakes under way, go on as they began. Only for a listener that speaks TLS."""
+        """Use this TLS context for connections accepted from now on. Established connections and
+        running handshakes keep theirs. Only for a listener with TLS."""
         assert self._tls is not None
         self._tls = tls
 
     def close(self) -> None:
-        """Stop accepting; connections already made go on. Harmless when done twice."""
+        """Stop accepting; established connections go on. Idempotent."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
@@ -154,7 +159,7 @@ class Listener:
             self._reserve = None
 
     async def end(self) -> None:
-        """Stop accepting, and cut what has not come as far as a connection."""
+        """Stop accepting, and abort connections that are not established yet."""
         self.close()
         handshakes = list(self._handshakes)
         for task in handshakes:
@@ -206,11 +211,10 @@ class Listener:
         )
 
     async def _begin_tls(self, accepted: socket.socket) -> float:
-        """Wait for the first byte, which is left to be read. Return the seconds that remain for the
-        handshake.
+        """Wait for the first byte, without consuming it. Return the seconds left for the handshake.
 
-        :raises InClear: it begins none
-        :raises TimeoutError, OSError: none has come
+        :raises InClear: the peer does not start TLS
+        :raises TimeoutError, OSError: no byte arrived
         """
         ends = self._loop.time() + self._tls_seconds
         readable = asyncio.Event()
@@ -235,12 +239,12 @@ class Listener:
             accepted.close()
             self._lost(protocol)
         # A failed or late handshake (ssl.SSLError and TimeoutError are OSErrors) is the client's
-        # affair; there is nobody to answer.
+        # affair; there is no connection to answer on.
         if error is not None and not isinstance(error, OSError):
             self._limited_log.error("a connection failed before it stood", exc_info=error)
 
     def _refuse(self, listening: socket.socket) -> None:
-        """Answer one connection that there is no descriptor for, out of the reserve."""
+        """Refuse one connection that there is no descriptor for, by using the reserve."""
         self.crowded = True
         if self._reserve is not None:
             self._reserve.close()
@@ -248,7 +252,7 @@ class Listener:
             try:
                 accepted, _ = listening.accept()
             except OSError:
-                pass  # nobody waits any more, or another took the descriptor just given up
+                pass  # the client is gone, or another thread took the descriptor just freed
             else:
                 self._turn_away(accepted)
         if not self._take_reserve():
@@ -261,7 +265,7 @@ class Listener:
         self._say(accepted, self._refusal if self._tls is None else b"")
 
     def _say(self, accepted: socket.socket, word: bytes) -> None:
-        """The last word to a connection, without waiting."""
+        """Send the last bytes to a connection, without waiting."""
         with contextlib.closing(accepted), contextlib.suppress(OSError):  # it may be gone already
             accepted.setblocking(False)
             if word:
@@ -277,7 +281,7 @@ class Listener:
         return self._reserve is not None
 
     def _rest(self, listening: socket.socket) -> None:
-        """Leave the socket alone for a moment."""
+        """Stop accepting on the socket for `REST_SECONDS`."""
         self._loop.remove_reader(listening)
 
         def resume() -> None:

@@ -1,15 +1,15 @@
-"""The node's logs: structlog to standard error, and nowhere else.
+"""Logs of the node: structlog to standard error, and nowhere else.
 
-Invariant: nothing that logs ever waits. A line is handed to a writer thread through a bounded
-queue; when standard error is blocked the queue fills and further lines are dropped and counted,
-when it is closed every line is. The first line that gets through again is preceded by one that
-says how many did not. Secrets don't reach a line: fields with a secret's name show as '...'.
+Invariant: logging never blocks. A line goes to a writer thread through a bounded queue. If standard
+error is blocked, the queue fills and further lines are dropped and counted; if it is closed, every
+line is dropped. The next line that gets through is preceded by the count of dropped lines. Secrets
+never reach a line: a field with a secret's name shows as '...'.
 
-What anybody can cause without a credential goes through a `RateLimitedLog`, and what libraries say
-is held to the same measure: one line a second, and a count of the others. A flood then fills
-neither the disk below standard error nor the queue, which would cost the lines that matter.
+Events that a client can cause without a credential go through a `RateLimitedLog`. Log records of
+libraries have the same rate limit: one line a second, and a count of the others. A flood then fills
+neither the disk behind standard error nor the queue, which would drop important lines.
 
-Lines are for people when standard error is a terminal, and JSON objects otherwise.
+Lines are formatted for people if standard error is a terminal, as JSON objects otherwise.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from actors.rate_limited_log import LINE_SECONDS, RateLimitedLog
 from protocol.errors import COMMITTED, Failed
 
 QUEUE_LINES: Final = 4096
-"""Lines waiting for a slow terminal; a burst at start fits, memory stays bounded."""
+"""Capacity of the line queue: a burst at start fits, memory stays bounded."""
 FLUSH_SECONDS: Final = 1.0
-"""How long the end of the process waits for lines still queued."""
+"""Seconds that the end of the process waits for queued lines."""
 REFUSALS_A_SECOND: Final = 100
-"""Refusals of signed-in callers that have a line each; a client in a loop fills no disk."""
+"""Refusals of signed-in callers per second that get a line each; a client in a loop does not fill
+the disk."""
 ORDINARY: Final = frozenset({"NoKey"})
-"""Codes that are answers rather than refusals, logged at level debug: a cache misses all day."""
+"""Error codes that are ordinary results, logged at level debug: cache misses are frequent."""
 LEVELS: Final = {
     "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING,
     "error": logging.ERROR,
 }  # fmt: skip
-"""What `--log-level` takes."""
+"""Values of `--log-level`."""
 STANDARD_ERROR: Final = 2
 SECRET: Final = ("password", "passhash", "passphrase", "token", "secret", "authorization")
 HIDDEN: Final = "..."
@@ -50,30 +51,30 @@ _STOP: Final = None
 
 
 class LineWriter:
-    """Writes lines to a descriptor from a thread of its own. `write` never blocks."""
+    """Writes lines to a descriptor from its own thread. `write` never blocks."""
 
     def __init__(self, descriptor: int, capacity: int = QUEUE_LINES) -> None:
         self._descriptor = descriptor
         self.on_terminal = os.isatty(descriptor)
-        """Whether a person reads it."""
+        """True if the descriptor is a terminal."""
         self._lines: queue.Queue[bytes | None] = queue.Queue(capacity)
         self._lock = threading.Lock()
         self._dropped_unsaid = 0
         self.dropped = 0
-        """Lines lost since the start."""
+        """Lines dropped since the start."""
         # A daemon: the process must be able to end while a write to a blocked terminal hangs.
         self._thread = threading.Thread(target=self._run, name="stderr", daemon=True)
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Queue one line (without its end), or drop and count it."""
+        """Queue one line (without a newline), or drop and count it."""
         try:
             self._lines.put_nowait(line.encode("utf-8", "replace") + b"\n")
         except queue.Full:
             self._count_dropped()
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Write what is queued, for at most so long."""
+        """Write queued lines, for at most `seconds`."""
         try:
             self._lines.put(_STOP, timeout=seconds)
         except queue.Full:
@@ -101,34 +102,34 @@ class LineWriter:
             try:
                 data = data[os.write(self._descriptor, data) :]
             except BlockingIOError:
-                # Somebody set the shared terminal non-blocking. This thread may wait for it.
+                # Another process set the shared terminal non-blocking. This thread may wait for it.
                 _wait_writable(self._descriptor)
             except OSError:
-                return False  # closed, or its reader is gone: nobody to tell
+                return False  # closed, or its reader is gone: the line is dropped
         return True
 
 
 class LineLogger:
-    """The innermost logger of structlog: takes finished lines."""
+    """Innermost logger of structlog: takes formatted lines."""
 
     def __init__(self, writer: LineWriter) -> None:
         self._write = writer.write
 
     def msg(self, line: str) -> None:
-        """Take one line; structlog's level methods all end here."""
+        """Queue one line; structlog's level methods all end here."""
         self._write(line)
 
     debug = info = warning = warn = error = critical = exception = fatal = log = msg
 
 
 class RefusalLog:
-    """Refused requests, so that the `request` that an answer names is found in the log: a line at
-    level info with the code and the place in the script. Neither message nor detail: these show
-    what was sent, and are the caller's.
+    """Log of refused requests: finds the `request` id that a response names. One line at level
+    info, with the code and the position in the script. Neither message nor detail is logged: these
+    contain the caller's data.
 
-    What nobody signed in for makes a line a second, and so does what one second brings beyond
-    `REFUSALS_A_SECOND`: apart from the surface's other lines, which must not drown in them. A bug
-    (`Failed`) has a line of its own, with its trace.
+    Anonymous refusals are limited to one line a second, and so are those beyond
+    `REFUSALS_A_SECOND`. Their limit is apart from the surface's other lines, which they must not
+    suppress. A bug (`Failed`) has its own line, with a traceback.
     """
 
     def __init__(self, surface: str) -> None:
@@ -141,10 +142,10 @@ class RefusalLog:
     def say(
         self, error: Mapping[str, Any], request: str | None, known: bool, **more: object
     ) -> None:
-        """One refusal.
+        """Log one refusal.
 
-        :param error: as `Refusal.answer`
-        :param known: whether somebody signed in is refused
+        :param error: error object as `Refusal.answer` returns it
+        :param known: True if the caller is signed in
         """
         code = str(error["code"])
         if code == Failed.__name__:
@@ -166,7 +167,7 @@ class RefusalLog:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Say what is not said yet. Harmless when done twice."""
+        """Flush pending counts. Idempotent."""
         self._limited_log.close()
 
     def _may_say(self) -> bool:
@@ -178,17 +179,16 @@ class RefusalLog:
 
 
 class FromLibraries(logging.Handler):
-    """Passes what libraries log through the standard module on to structlog: what comes from one
-    line of their code, at most once in LINE_SECONDS. How often it was meant to be logged since
-    then is said beside the next."""
+    """Passes log records of libraries (standard `logging`) on to structlog: each source line at
+    most once in LINE_SECONDS. The next line carries the number of suppressed records."""
 
     def __init__(self) -> None:
         super().__init__()
         self._last: dict[tuple[str, int], tuple[float, int]] = {}
-        """When each place was heard last, and how often it was not."""
+        """By source line: time of the last logged record, and records suppressed since."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one record."""
+        """Log or count one record."""
         place, now = (record.pathname, record.lineno), record.created
         then, unsaid = self._last.get(place, (0.0, 0))
         if abs(now - then) < LINE_SECONDS:  # it is wall time, which may be set back
@@ -206,7 +206,7 @@ class FromLibraries(logging.Handler):
 def hide_secrets(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """A structlog processor: the value of every field named like a secret becomes `...`."""
+    """Replace the value of every field named like a secret by `...`. A structlog processor."""
     for name in event:
         if any(word in name.lower() for word in SECRET):
             event[name] = HIDDEN
@@ -214,10 +214,9 @@ def hide_secrets(
 
 
 def configure(writer: LineWriter, level: int = logging.INFO) -> None:
-    """Send the logs of the node and of the libraries below it to `writer`. Call once, before
-    anything logs.
+    """Send the logs of the node and of its libraries to `writer`. Call once, before anything logs.
 
-    :param level: the least that is written
+    :param level: lowest level that is written
     """
     processors: list[Any] = [
         structlog.processors.add_log_level,
@@ -229,7 +228,7 @@ def configure(writer: LineWriter, level: int = logging.INFO) -> None:
             structlog.dev.ConsoleRenderer(
                 colors=True,
                 pad_event_to=0,
-                # A frame's variables may be passwords, tokens and what records hold.
+                # Local variables of a traceback may hold passwords, tokens and record contents.
                 exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False),
             ),
         ]

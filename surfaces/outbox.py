@@ -1,10 +1,10 @@
-"""The outbox of a surface: answers leave together at the end of the loop's turn.
+"""Flush queue of a surface: all responses of one iteration of the loop are written at its end.
 
-Requests that one turn brings are all worked through first, and their answers handed to the system
-then, one write for each connection. Each answer written where it is made would wake its reader up
-in between: a read by id with 64 clients takes the node 70 µs so and 40 as it is, for the system's
-part of a write is dearer where the reader sleeps, and what the processor has at hand of the node's
-code and data is lost to it each time. Redis does the same before it sleeps.
+Requests that one iteration reads are all processed first. Then their responses are handed to the
+system, in one write per connection. Writing each response at once would wake up its client in
+between: a read by id with 64 clients then costs the node 70 µs instead of 40. The system's part of
+a write is dearer if the reader sleeps, and each write evicts the node's code and data from the
+processor's caches. Redis does the same before it sleeps.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Says(Protocol):
-    """A connection."""
+    """A connection that can flush its write buffer."""
 
     def flush(self) -> None:
-        """Hand over what there is to say."""
+        """Write the buffered responses."""
 
 
 Connection = TypeVar("Connection", bound=Says)
 
 
 class Outbox(Generic[Connection]):
-    """Those that have something to say by the end of this turn, or sooner.
+    """Connections with buffered responses, flushed at the end of this iteration or sooner.
 
-    :param broken: told of one whose `flush` failed, and why
+    :param broken: called with a connection whose `flush` raised, and the exception
     """
 
     def __init__(self, broken: Callable[[Connection, Exception], None]) -> None:
@@ -35,16 +35,18 @@ class Outbox(Generic[Connection]):
         self._connections: list[Connection] = []
 
     def add(self, connection: Connection) -> None:
-        """Have a connection hand over what it has to say when this turn of the loop is over."""
+        """Flush a connection at the end of this iteration of the loop."""
         if not self._connections:
             asyncio.get_running_loop().call_soon(self.say)
         self._connections.append(connection)
 
     def say(self) -> None:
-        """Have all of them do it now."""
+        """Flush all of them now."""
         connections, self._connections = self._connections, []
         for connection in connections:
             try:
                 connection.flush()
-            except Exception as error:  # what the others have to say is not lost with it
+            except (
+                Exception
+            ) as error:  # the responses of the other connections must not be lost with it
                 self._broken(connection, error)

@@ -1,4 +1,4 @@
-"""What surfaces do to sockets and transports."""
+"""Socket and transport helpers of the surfaces."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def bind_each(found: Iterable[tuple[Any, ...]], port: int, sockets: list[socket.socket]) -> int:
-    """Bind all addresses that a name stands for to one port; answers that: 0 asks for a free one.
+    """Bind all addresses of a name to one port, and return the port. Port 0 requests a free one.
 
-    :param found: as `getaddrinfo` answers
-    :param sockets: gets those that are made, the one among them that can't be bound
-    :raises OSError: an address is taken, not ours, or not allowed
+    :param found: as `getaddrinfo` returns it
+    :param sockets: collects the sockets made, including the one that can't be bound
+    :raises OSError: an address is taken, not local, or not allowed
     """
     for family, kind, protocol, _, address in dict.fromkeys(found):
         bound = socket.socket(family, kind, protocol)
@@ -27,9 +27,8 @@ def bind_each(found: Iterable[tuple[Any, ...]], port: int, sockets: list[socket.
 
 
 def half_close(transport: asyncio.Transport) -> bool:
-    """End our side once all that was written has been sent: the peer reads that, then the end. One
-    that is gone already is cut. False: this transport has no halves, as with TLS.
-    """
+    """Half-close: shut down our sending side once all written bytes are sent. A connection that the
+    peer has reset is aborted. False: this transport has no half close, as with TLS."""
     if not transport.can_write_eof():
         return False
     try:
@@ -41,17 +40,17 @@ def half_close(transport: asyncio.Transport) -> bool:
 
 
 def read_at_most(transport: asyncio.Transport, size: int) -> None:
-    """Have one read bring at most so many bytes, where the transport has a say in it: TLS reads a
-    record at a time (`limits.TLS_READ_BYTES`).
-    """
+    """Limit one read to `size` bytes where the transport supports it. TLS reads one record at a
+    time (`limits.TLS_READ_BYTES`)."""
     if hasattr(transport, "max_size"):  # asyncio's selector transport; it is no part of its promise
         transport.max_size = size
 
 
 def unsent(transport: asyncio.Transport) -> int:
-    """Bytes written that the system has not taken. Of TLS asyncio tells what waits to be encrypted,
-    and nothing of what is, which may be all of one long write: that waits in the transport below,
-    which is no part of its promise.
+    """Return the bytes written that the system has not taken.
+
+    A TLS transport of asyncio reports only bytes that wait for encryption. Encrypted bytes,
+    possibly all of one long write, wait in the transport below it, which is not a public attribute.
     """
     waiting = transport.get_write_buffer_size()
     protocol = getattr(transport, "_ssl_protocol", None)

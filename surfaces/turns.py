@@ -1,6 +1,6 @@
-"""Long work of a surface, reading a body of megabytes above all, in turns with everybody else's.
+"""Long work of a surface, such as parsing a body of megabytes: cooperatively scheduled in slices.
 
-It is plain synchronous code that is handed a `tick` to call, and runs as scripts do: see
+It is plain synchronous code that calls a `tick` function, and is scheduled like scripts: see
 `actors/scripts/turns.py`.
 """
 
@@ -18,31 +18,31 @@ Found = TypeVar("Found")
 
 
 class _LoopClock:
-    """The loop's own time: virtual where the loop's is."""
+    """The loop's clock: virtual where the loop's time is."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._time = loop.time
 
     def wall_us(self) -> int:
-        """Not asked for here."""
+        """Not needed for scheduling."""
         raise NotImplementedError
 
     def monotonic_us(self) -> int:
-        """Microseconds on the loop's clock."""
+        """Return microseconds on the loop's clock."""
         return int(self._time() * 1_000_000)
 
     def boottime_us(self) -> int:
-        """Not asked for here."""
+        """Not needed for scheduling."""
         raise NotImplementedError
 
 
 PACE_SECONDS: Final = 0.016
-"""What connections may take together of one turn of the loop: eight slices."""
+"""Seconds that all connections together may take of one iteration of the loop: eight slices."""
 
 
 class Pace:
-    """Time of a turn of the loop that many connections share. Each is short; a thousand that are
-    ready at once are not, and the loop serves all of them before anything else."""
+    """Time budget of one loop iteration that many connections share. Each is short, but a thousand
+    ready ones are not, and the loop serves all of them before anything else."""
 
     def __init__(self) -> None:
         self.is_spent = False
@@ -50,7 +50,7 @@ class Pace:
         self._renews = False
 
     def spend(self, seconds: float) -> None:
-        """Count time, until the next turn of the loop."""
+        """Count time against the budget of this iteration of the loop."""
         self._seconds += seconds
         if self._seconds > PACE_SECONDS / 4 and not self._renews:
             self._renews = True  # not for each: that costs as much as a GET
@@ -63,30 +63,33 @@ class Pace:
 
 
 class LongWork:
-    """Runs it on one loop; the pieces of several wait for each other in a queue."""
+    """Runs long work on one loop; slices of several are queued."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._turns = Turns(loop, _LoopClock(loop))
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By user, for as long as somebody holds or awaits them."""
+        """Locks by user, kept while a task holds or awaits them."""
 
     def reading_of(self, user: str) -> asyncio.Lock:
-        """What is held while something of a user's is read of which only then is known how much it
-        takes: of one user one thing at a time is, in the order in which they came."""
+        """Return the user's lock for reads whose memory need is known only afterwards. A user has
+        one such read at a time, in order of arrival."""
         found = self._reading.get(user)
         if found is None:
             found = self._reading[user] = asyncio.Lock()
         return found
 
     def later(self, user: str, call: Callable[[], None]) -> None:
-        """Make a short call in its turn. :param user: whose work it is"""
+        """Make a short call in its slice.
+
+        :param user: user whose work it is
+        """
         self._turns.queue(call, user)
 
     async def run(self, user: str, work: Callable[[Callable[[], None]], Found]) -> Found:
-        """What `work(tick)` answers or raises. Whoever waits may be cancelled: the work then ends
-        at its next turn.
+        """Run `work(tick)` in slices. Return its result, or raise its exception. If the awaiting
+        task is cancelled, the work ends at its next slice.
 
-        :param user: whose work it is
+        :param user: user whose work it is
         """
         turn, found = Turn(self._turns, user), list[Found]()
         turn.start_in_line(lambda: found.append(work(turn.tick)), _nothing)
@@ -95,11 +98,11 @@ class LongWork:
         finally:
             if not turn.ended:
                 turn.cancel()
-            # Who is cancelled hears no more of it, also where it has failed in this very turn.
+            # A cancelled caller gets no result, even if the work failed in this very slice.
             turn.outcome.add_done_callback(asyncio.Future.exception)
         turn.outcome.result()
         return found.pop()
 
 
 def _nothing() -> None:
-    """Nothing has to be done before the loop gets its turn."""
+    """Do nothing before the loop runs on."""

@@ -1,10 +1,10 @@
-"""What other nodes of the cluster connect to, and how this one connects to them.
+"""Links between the nodes of the cluster: listener and dialler.
 
-| file | what it holds |
+| file | contents |
 |---|---|
-| `tls.py` | TLS 1.3, a certificate on each side, judged by its fingerprint; bytes to bytes |
-| `messages.py` | bytes to messages, each within its ceiling |
-| `connection.py` | one connection: its handshake, the link that it is, its end |
-| `surface.py` | the listener and the dialling side, the counts, who is let go when trust ends |
-| `greeting.py` | what either side says first, and what follows for who is known and who is not |
+| `tls.py` | TLS 1.3, a certificate on each side, verified by fingerprint; bytes to bytes |
+| `messages.py` | bytes to messages, each within its size limit |
+| `connection.py` | one connection: handshake, link, end |
+| `surface.py` | listener and dialler, connection limits, disconnecting peers whose trust ends |
+| `greeting.py` | first messages of both sides; known and unknown peers |
 """

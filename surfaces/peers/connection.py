@@ -1,13 +1,13 @@
-"""One connection between two nodes: its handshake, the link that it is, its end.
+"""Connection between two nodes: handshake, link, end.
 
-What a peer makes the node hold is bounded: one message that is not whole, of no more than its
-ceiling; whole ones that nobody has received, up to `limits.LINK_BUFFER_BYTES` and the last of them,
-then nothing more is read; what it has not taken, up to `limits.LINK_UNSENT_BYTES`. One that is not
-known has one message, of `limits.LINK_UNKNOWN_BYTES`: with anything behind it the connection ends.
-Time is bounded too: for the handshake, for a message that has begun, for a peer that takes nothing.
+Memory per peer is bounded. The node buffers one incomplete message, up to its size limit. It
+buffers complete messages not yet received, up to `limits.LINK_BUFFER_BYTES` and the last of them;
+then reading pauses (backpressure). It buffers unsent bytes up to `limits.LINK_UNSENT_BYTES`. An
+unknown peer may send one message of `limits.LINK_UNKNOWN_BYTES`; any byte after it ends the
+connection. Time is bounded too: for the handshake, for a message that has begun, and for a peer
+that reads nothing.
 
-Whatever is wrong with what a peer says ends the connection with a line in the log. The peer hears
-nothing but the end.
+A protocol error of the peer ends the connection with a line in the log. The peer gets no reason.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from surfaces.peers.messages import MessageReader
 from surfaces.peers.tls import Channel, NotAccepted, Shown, TlsFailed
 
 WRITE_BYTES: Final = 256 * limits.KIB
-"""Sealed and not taken by the system: what more there is to send waits in clear."""
+"""Bytes encrypted and not taken by the system; further data waits unencrypted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds that a peer has."""
+    """Time limits of a peer, seconds."""
 
     greeting: float = limits.GREETING_PEER_SECONDS
-    """For the handshake, and from there to its greeting, and from there to what it wants."""
+    """For the handshake, from there to its greeting, and from there to its first request."""
     message: float = limits.BODY_SECONDS
-    """For a message that has begun; longer for one that is long."""
+    """For a message that has begun; longer for a long one."""
     taking: float = limits.WRITE_SECONDS
-    """For taking anything of what there is for it."""
+    """For reading any of the data buffered for it."""
 
 
 class Connection(asyncio.Protocol):
-    """One end. It is a `protocol.links.Link` once `know` has been called.
+    """One end of a connection. It is a `protocol.links.Link` once `know` has been called.
 
-    :param made: told that it is there
-    :param is_known: asked once the handshake is done, before anything is read: whether it may say
-        more than one short message before it has greeted
-    :param failed: told why a connection ended that did not do so as it should
-    :param left: told that it is over
+    :param made: called when the connection is established
+    :param is_known: called after the handshake, before any message is read. True if the peer may
+        send more than one short message before its greeting.
+    :param failed: called with the reason when a connection ends abnormally
+    :param left: called when the connection is over
     """
 
     def __init__(
@@ -69,39 +69,39 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = MessageReader()
         self._judged = False
-        """Whether it was asked if the peer is known."""
+        """True if `is_known` has been called."""
         self._heard: deque[tuple[Message, int]] = deque()
-        """Whole messages that nobody has received."""
+        """Complete messages not yet received."""
         self._heard_bytes = 0
         self._unread = False
-        """Whether reading has been stopped because of these."""
+        """True if reading is paused because of these."""
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._sealed_bytes = 0
-        """All that the system was ever given."""
+        """Encrypted bytes handed to the transport in all."""
         self._choked = False
-        """Whether it takes no more at the moment."""
+        """True while the transport's write buffer is full."""
         self._why: str | None = None
-        """Why it has ended, or is ending."""
+        """Reason why it has ended, or is ending."""
         self._not_accepted = False
-        """Whether the peer does not know what this node shows."""
+        """True if the peer rejected this node's certificate."""
         self._gone = False
         self._wakes: list[asyncio.Future[None]] = []
-        """Of those who wait for something to change here."""
+        """Futures of the tasks that wait for a change of this connection."""
         self._turn: asyncio.Handle | None = None
-        """In which more is written."""
+        """Scheduled callback that writes more."""
         self._late: asyncio.TimerHandle | None = None
-        """Runs while a message has begun."""
+        """Timer of an incomplete message."""
         self._slow: asyncio.TimerHandle | None = None
-        """Runs while the peer has something to take."""
+        """Timer of a peer with unread data."""
         self._peer: Peer | None = None
         self.address = "unknown"
-        """Where the peer is."""
+        """The peer's address."""
 
-    # --- what the loop calls ----------------------------------------------------------------------
+    # --- callbacks of the loop --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there."""
+        """Start the handshake."""
         self._transport = cast(asyncio.Transport, transport)
         if self._why is not None:
             self._transport.abort()
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
             self._with_channel(self._channel.begin)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the peer."""
+        """Decrypt and decode bytes of the peer."""
         if self._why is not None:
             return
         said = b""
@@ -139,12 +139,12 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> bool:
-        """The peer sends no more: nothing comes of what is not whole."""
+        """End the connection: the peer sends no more, and an incomplete message is dropped."""
         self._end("the other side ended the connection")
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is over, whoever ended it."""
+        """Clean up after the end of the connection, whichever side ended it."""
         if self._why is None:
             self._why = "the connection broke" if error else "the other side ended the connection"
         self._gone = True
@@ -155,12 +155,12 @@ class Connection(asyncio.Protocol):
         self._left(self)
 
     def pause_writing(self) -> None:
-        """The system takes no more."""
+        """Stop writing: the transport's buffer is full."""
         self._choked = True
         self._look_at_taking()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Go on writing."""
         self._choked = False
         if self._slow is not None:
             self._slow.cancel()
@@ -171,7 +171,10 @@ class Connection(asyncio.Protocol):
     # --- the handshake and the greeting -----------------------------------------------------------
 
     async def stands(self) -> Shown:
-        """Return when the handshake is done, with what the peer has shown. :raises LinkClosed:"""
+        """Wait for the end of the handshake. Return the peer's certificate.
+
+        :raises LinkClosed: the connection ended first
+        """
         while not self._channel.stands:
             self._check_open()
             await self._change()
@@ -179,34 +182,34 @@ class Connection(asyncio.Protocol):
         return self._channel.shown
 
     def know(self, peer: Peer) -> None:
-        """The peer has greeted: this is a link now."""
+        """Make this a link: the peer has greeted."""
         self._peer = peer
         self._reader.trust()  # its row may have come since it was judged
 
     @property
     def known(self) -> Peer | None:
-        """Who has greeted."""
+        """The peer that has greeted, or None."""
         return self._peer
 
     @property
     def shown(self) -> Shown | None:
-        """What the peer has shown, once the handshake is done."""
+        """The peer's certificate, once the handshake is done."""
         return self._channel.shown if self._channel.stands else None
 
     def give_back(self, message: Message) -> None:
-        """Have a message received again, before all others."""
+        """Put a message back, to be received before all others."""
         self._heard.appendleft((message, 0))
 
     # --- the link ---------------------------------------------------------------------------------
 
     @property
     def peer(self) -> Peer:
-        """As `Link.peer`."""
+        """The linked peer."""
         assert self._peer is not None, "nobody has greeted"
         return self._peer
 
     def send(self, message: Message) -> None:
-        """As `Link.send`."""
+        """Queue a message for the peer."""
         data = encode(message)
         if len(data) > limits.LINK_MESSAGE_BYTES:
             raise TooLarge(
@@ -222,14 +225,14 @@ class Connection(asyncio.Protocol):
             self.fail(f"it has not taken {self.unsent} bytes")
 
     async def drained(self) -> None:
-        """As `Link.drained`."""
+        """Wait until few unsent bytes are left (backpressure)."""
         while self.unsent > limits.LINK_BUFFER_BYTES:
             self._check_open()
             await self._change()
         self._check_open()
 
     async def receive(self) -> Message:
-        """As `Link.receive`."""
+        """Wait for the next message of the peer."""
         while not self._heard:
             self._check_open()
             await self._change()
@@ -242,7 +245,7 @@ class Connection(asyncio.Protocol):
         return message
 
     def close(self, why: str = "") -> None:
-        """As `Link.close`."""
+        """Close the link after queued messages have been sent."""
         if self._why is None:
             self._why = why or "this side closed the link"
             self._stop_late()
@@ -253,19 +256,19 @@ class Connection(asyncio.Protocol):
                 self.cut(self._why)
 
     def fail(self, why: str) -> None:
-        """Cut it, and have the log say why."""
+        """Abort the connection, and log the reason."""
         if self._why is None:
             self._failed(self, why)
             self.cut(why)
 
     def turn_away(self, why: str) -> None:
-        """End it, once what was said is brought, and have the log say why."""
+        """Close it after queued messages have been sent, and log the reason."""
         if self._why is None:
             self._failed(self, why)
             self.close(why)
 
     def cut(self, why: str) -> None:
-        """End it at once: nothing more is sent, not even of what was said before."""
+        """Abort it at once: unsent messages are dropped."""
         if self._why is None:
             self._why = why
         self._unsent.clear()
@@ -276,7 +279,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def ends(self) -> bool:
-        """Whether it is over, or about to be."""
+        """True if it is over, or about to be."""
         return self._why is not None
 
     @property
@@ -293,7 +296,8 @@ class Connection(asyncio.Protocol):
         return self._transport
 
     def _with_channel(self, work: Callable[[], None]) -> bool:
-        """Do something with TLS, and send what it has to say of it. False: that ended it."""
+        """Run a TLS operation, and send its output. Return False if it failed and ended the
+        connection."""
         why: str | None = None
         try:
             work()
@@ -313,7 +317,7 @@ class Connection(asyncio.Protocol):
             self._open_transport.write(sealed)
 
     def _end(self, why: str) -> None:
-        """Nothing more is said; what was sealed already may leave."""
+        """Close the connection. Only bytes encrypted before may still leave."""
         if self._why is None:
             self._why = why
         self._unsent.clear()
@@ -340,7 +344,8 @@ class Connection(asyncio.Protocol):
         self._look_at_message()
 
     def _look_at_message(self) -> None:
-        """A message that has begun has a time to be whole, as long as it is being read."""
+        """Start or stop the timer of an incomplete message. It runs only while the connection is
+        read."""
         begun = self._reader.begun
         if self._unread or not begun:
             self._stop_late()
@@ -353,7 +358,7 @@ class Connection(asyncio.Protocol):
         self.fail("a message did not come whole in time")
 
     def _pump_later(self) -> None:
-        """The rest after others had their turn."""
+        """Write more in the next iteration of the loop, so that other callbacks run first."""
         if self._turn is None:
             self._turn = self._loop.call_soon(self._pump_on)
 
@@ -363,7 +368,8 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def _pump(self) -> None:
-        """Seal and write a part of what the system takes; at the end of it all, say goodbye."""
+        """Encrypt and write a part of the queue; after the last part of a closing link, send the
+        TLS close."""
         if not self._channel.stands or self._gone or self._open_transport.is_closing():
             return
         if self._unsent and not self._choked:
@@ -386,7 +392,7 @@ class Connection(asyncio.Protocol):
             self._look_at_taking()
 
     def _look_at_taking(self) -> None:
-        """A peer has a time to take something of what there is for it."""
+        """Start the timer within which the peer must read some of its data."""
         if self._slow is None and not self._gone:
             seconds = self._patience.taking
             self._slow = self._loop.call_later(seconds, self._judge_taking, self._taken)
@@ -424,7 +430,7 @@ class Connection(asyncio.Protocol):
             raise (NotKnown if self._not_accepted else LinkClosed)(self._why)
 
     async def _change(self) -> None:
-        """Return when something has changed here."""
+        """Wait for a change of this connection."""
         wake: asyncio.Future[None] = self._loop.create_future()
         self._wakes.append(wake)
         try:

@@ -1,8 +1,8 @@
-"""The side of a link that has dialled.
+"""Dialling side of links.
 
-It knows whom it wants before it dials: by the fingerprint of what is shown there. A row that has
-gone ends a link as it does on the other side; of one that stands on the fingerprint in a join token
-only a revocation does, until the rows that are known here name it.
+The dialler expects a certificate with a given fingerprint. If the row of the peer is removed, the
+link ends, as on the listening side. A link that stands on the fingerprint in a join token ends only
+by a revocation, until local rows name that fingerprint.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from surfaces.peers.tls import Channel
 
 
 class Trusts(Protocol):
-    """Whom this node trusts: `actors.cluster.trust.Trust`, or nobody yet."""
+    """Source of trust: `actors.cluster.trust.Trust`, or an empty one."""
 
     @property
     def now(self) -> datetime:
-        """By which it is judged whether a certificate is valid."""
+        """Wall clock for the validity of certificates."""
 
     def of(self, fingerprint: str) -> Pinned | None:
-        """Who shows that certificate."""
+        """Return the peer with that certificate, or None if it is unknown."""
 
     def is_revoked(self, fingerprint: str) -> bool:
-        """Whether nobody who shows it is trusted, whatever else names it."""
+        """True if that certificate was revoked, whatever row still names it."""
 
 
 class Dialler:
-    """As `protocol.links.Links`.
+    """Makes links: the dialling half of `protocol.links.Links`.
 
-    :param own: what this node shows; asked at each call
-    :param hello: what it says of itself, likewise
+    :param own: returns this node's TLS context; called for each connection
+    :param hello: returns this node's greeting; called for each connection
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Dialler:
         self._limited_log = limited_log
         self._patience = patience or Patience()
         self._connections: dict[Connection, bool] = {}
-        """Those that are there, and whether rows have named what they show."""
+        """Open connections, with True if a row has named their certificate."""
         self._closed = False
 
     async def connect(self, address: str, pins: Collection[str]) -> Link:
-        """As `Links.connect`."""
+        """Connect to a node that shows one of these certificates, and greet."""
         ours = self._hello()
         connection, answer = await self._ask(address, pins, ours)
         if isinstance(answer, Refused):
@@ -94,7 +94,7 @@ class Dialler:
         return connection
 
     async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
-        """As `Links.redeem`."""
+        """Exchange a join token at another node."""
         try:
             connection, answer = await self._ask(address, [pin], asked, patient=True)
         except NotKnown as error:
@@ -110,7 +110,7 @@ class Dialler:
         raise LinkClosed(f"{address} said {type(answer).__name__} to a join token")
 
     def judge(self) -> None:
-        """Trust has changed: let go of whom it is gone from."""
+        """Re-check trust after a change, and end the links of peers no longer trusted."""
         for connection, named in list(self._connections.items()):
             shown = connection.shown
             if shown is None:
@@ -125,11 +125,11 @@ class Dialler:
 
     @property
     def held(self) -> int:
-        """Connections that are there."""
+        """Number of open connections."""
         return len(self._connections)
 
     def close(self) -> None:
-        """Cut all, and make no more."""
+        """Abort all connections, and make no more."""
         self._closed = True
         for connection in list(self._connections):
             connection.cut("the node is stopping")
@@ -137,10 +137,10 @@ class Dialler:
     async def _ask(
         self, address: str, pins: Collection[str], first: Message, *, patient: bool = False
     ) -> tuple[Connection, Message]:
-        """A connection on which something has been said, and the answer.
+        """Open a connection, send a first message and wait for the response.
 
-        :param patient: whether the other side may take its time for that
-        :raises LinkClosed:
+        :param patient: allow the other side more time
+        :raises LinkClosed: no response
         """
         if self._closed:
             raise LinkClosed("the node is stopping")
@@ -207,7 +207,10 @@ class Dialler:
 
 
 def _parts(address: str) -> tuple[str, int]:
-    """Host and port. :raises LinkClosed: it is no address"""
+    """Split an address into host and port.
+
+    :raises LinkClosed: it is not an address
+    """
     try:
         host, _, port = check_peer(address).rpartition(":")
     except BadRequest as error:

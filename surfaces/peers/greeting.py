@@ -1,11 +1,11 @@
-"""What two nodes say before they are linked, and who is let in.
+"""Greeting of two nodes: first messages, and the decision to accept a peer.
 
-| who | says | hears |
+| side | sends | receives |
 |---|---|---|
-| the dialling side, once it has seen who is there | `Hello` | `Hello`, or `Refused` and the end |
-| one that nobody knows, instead | `Redeem` | `Redeemed` or `Refused`, and the end |
+| dialler, once it has seen the other's certificate | `Hello` | `Hello`, or `Refused` and the end |
+| dialler with a certificate not known yet | `Redeem` | `Redeemed` or `Refused`, and the end |
 
-Until its certificate is known a peer hears nothing of the store, not even its id.
+Until its certificate is known, a peer learns nothing about the store, not even its id.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _BEARABLE: Final = (str, int, bool, type(None))
 def check(
     theirs: Hello, ours: Hello, shown: Shown, pinned: Pinned | None, named: str | None = None
 ) -> Peer:
-    """Who has greeted.
+    """Return the peer that has greeted.
 
-    :param pinned: who shows that certificate, as far as it is known here
-    :param named: the row that names the node, whatever certificate that has
+    :param pinned: the row with that certificate, if one is known here
+    :param named: the row with that node id, whatever its certificate
     :raises VersionNotSupported: it speaks another version
-    :raises Diverged: its store is another one
-    :raises SignInRefused: it is not the node that the row says
+    :raises Diverged: it has another store
+    :raises SignInRefused: its node id does not match the row
     """
     if theirs.version != VERSION:
         raise VersionNotSupported(
@@ -55,7 +55,7 @@ def check(
 
 
 def refused(refusal: Refusal) -> Refused:
-    """A refusal as a message."""
+    """Encode a refusal as a message."""
     detail = {name: value for name, value in refusal.detail.items() if _is_bearable(value)}
     return Refused(refusal.code, refusal.message[:4_000], detail)  # type: ignore[arg-type]
 
@@ -67,13 +67,13 @@ def _is_bearable(value: object) -> bool:
 
 
 def refusal(told: Refused) -> Refusal:
-    """A message as a refusal; of a later version's code, `Failed`."""
+    """Decode a message into a refusal. An unknown code, of a later version, becomes `Failed`."""
     detail: dict[str, Detail] = dict(told.detail)
     return CATALOGUE.get(told.code, Failed)(told.message, **detail)
 
 
 async def welcome(connection: Connection, peering: Peering, patience: Patience) -> None:
-    """Everything on a connection that another node has made, to its end."""
+    """Serve a connection that another node has made, up to its end."""
     try:
         shown = await _within(patience.greeting, connection, connection.stands())
         first = await _within(patience.greeting, connection, connection.receive())
@@ -84,13 +84,16 @@ async def welcome(connection: Connection, peering: Peering, patience: Patience) 
         elif _greet(connection, peering, shown, first):
             await _serve(connection, peering, patience)
     except LinkClosed:
-        return  # the connection has told the log, where there was something to tell
+        return  # the connection has logged the reason, if there was one
     finally:
         connection.close()
 
 
 async def _within(seconds: float, connection: Connection, awaited: Coroutine[Any, Any, T]) -> T:
-    """What comes in time. :raises LinkClosed: it did not"""
+    """Await with a time limit.
+
+    :raises LinkClosed: it took too long
+    """
     try:
         async with asyncio.timeout(seconds):
             return await awaited
@@ -111,7 +114,7 @@ async def _redeem(connection: Connection, peering: Peering, shown: Shown, asked:
 
 
 def _greet(connection: Connection, peering: Peering, shown: Shown, theirs: Hello) -> bool:
-    """Greet who has greeted, if it may have a link."""
+    """Greet the peer back. Return False if it may not have a link."""
     # Judged at the moment in which it is let in: since the handshake a row may have gone.
     pinned = peering.trust.of(shown.fingerprint)
     if pinned is None:
@@ -131,7 +134,7 @@ def _greet(connection: Connection, peering: Peering, shown: Shown, theirs: Hello
 
 
 async def _serve(connection: Connection, peering: Peering, patience: Patience) -> None:
-    """Do what a peer wants that has a link."""
+    """Serve the requests of a linked peer."""
     wanted = await _within(patience.greeting, connection, connection.receive())
     if isinstance(wanted, Renew):
         try:

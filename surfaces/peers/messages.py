@@ -1,4 +1,4 @@
-"""Bytes of a link, cut anywhere, to messages. See `protocol/links.py` for the map of them."""
+"""Message reader: bytes of a link, split anywhere, to messages. `protocol/links.py` lists these."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from protocol.links import PREFIX_BYTES, BadMessage, Message, decode
 
 
 class MessageReader:
-    """Keeps one message that is not whole, and never more of it than it may be long: what a peer
-    announces is judged before anything of it is kept.
+    """Buffers one incomplete message. An announced length is checked before any of the message is
+    buffered.
 
-    Until `trust` is called one message of `limits.LINK_UNKNOWN_BYTES` is all that may come: what
-    comes behind it is not read.
+    Until `trust` is called, only one message of `limits.LINK_UNKNOWN_BYTES` is accepted, and none
+    after it.
     """
 
     __slots__ = ("_has_come", "_is_trusted", "_kept", "bytes_max")
@@ -22,30 +22,30 @@ class MessageReader:
         self._kept = bytearray()
 
     def trust(self) -> None:
-        """Take as many messages as come, each as long as any may be."""
+        """Accept any number of messages, each up to the normal size limit."""
         self._is_trusted = True
         self.bytes_max = limits.LINK_MESSAGE_BYTES
 
     def forget(self) -> None:
-        """Keep nothing of what has come."""
+        """Drop the buffered bytes."""
         self._kept.clear()
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of the peer."""
+        """Buffer bytes of the peer."""
         self._kept += data
 
     @property
     def begun(self) -> int:
-        """How long the message is that has begun to come, its length included; 0: none has, or not
-        enough of it to tell."""
+        """Length in bytes of the incomplete message, its length prefix included. If the prefix is
+        incomplete, the prefix's length; 0 if no message has begun."""
         if len(self._kept) < PREFIX_BYTES:
             return len(self._kept) and PREFIX_BYTES
         return PREFIX_BYTES + int.from_bytes(self._kept[:PREFIX_BYTES], "big")
 
     def next(self) -> tuple[Message, int] | None:
-        """The next whole message and how many bytes it was; None: it has not come.
+        """Return the next complete message and its size in bytes, or None if it is incomplete.
 
-        :raises BadMessage: it is longer than it may be, or none, or none may come any more
+        :raises BadMessage: it is too long, malformed, or a second message of an unknown peer
         """
         if self._has_come and self._kept and not self._is_trusted:
             raise BadMessage("it said more than the one message that may be, of who is not known")

@@ -1,8 +1,8 @@
-"""Where other nodes connect, and the door to them: `protocol.links.Links`.
+"""Peer surface: listens for other nodes, and dials them (`protocol.links.Links`).
 
-How many may be there is bounded, in all, and of those that have not shown a certificate that is
-known: these also for each address they come from, and by a time for each step. Who is not known is
-heard only as long as there is a join token to be brought.
+The number of connections is limited. So is that of connections without a known certificate: in all,
+for each source address, and in time for each step. Unknown peers are heard only while an unused
+join token exists.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from surfaces.peers.tls import Channel, Shown, context
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """Where the node listens for others. Port 0 asks the system for a free one."""
+    """Address on which the node listens for other nodes. Port 0 asks the system for a free one."""
 
     host: str
     port: int
     descriptors: int = sys.maxsize
-    """Every connection's is below this number: `surfaces/listener.py`."""
+    """Every connection's descriptor is below this number: `surfaces/listener.py`."""
     patience: Patience = field(default_factory=Patience)
 
 
 class PeerSurface:
-    """Links with other nodes, whoever dials. On the loop only."""
+    """Links with other nodes, incoming and outgoing. On the loop only."""
 
     def __init__(self, peering: Peering, settings: PeerSettings) -> None:
         self._peering = peering
@@ -52,7 +52,7 @@ class PeerSurface:
             self._shown, lambda: peering.hello, peering.trust, self._limited_log, settings.patience
         )
         self._connections: dict[Connection, None] = {}
-        """Those that others have made, the oldest first."""
+        """Incoming connections, the oldest first."""
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         self.was_probed = False
         self._listener: Listener | None = None
@@ -61,7 +61,10 @@ class PeerSurface:
     # --- start and end ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen. :raises OSError: the address is taken, not ours, or not allowed"""
+        """Listen.
+
+        :raises OSError: the address is taken, not local, or not allowed
+        """
         self.show()
         self._listener = Listener(
             self._admit,
@@ -87,26 +90,26 @@ class PeerSurface:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """All that it listens on: a name may stand for several."""
+        """All addresses listened on: a name may have several."""
         assert self._listener is not None, "not started"
         return self._listener.addresses
 
     def load(self) -> Load:
-        """What it holds, and its ceilings."""
+        """Return the number of connections and their ceiling."""
         return Load(len(self._connections), limits.PEER_CONNECTIONS, 0, 0)
 
     def show(self) -> None:
-        """Show another certificate on all connections from now on; those that stand go on."""
+        """Use the node's current certificate for new connections; established ones keep theirs."""
         identity = self._peering.shown
         self._own = context(identity.chain, identity.private_key)
 
     def stop_accepting(self) -> None:
-        """Take no new connections; those there are go on."""
+        """Accept no new connections; established ones go on."""
         if self._listener is not None:
             self._listener.close()
 
     async def drain(self) -> None:
-        """Nothing has to be waited for: who follows the store sees where its link ended."""
+        """Stop accepting. No request has to be awaited: a follower sees where its link ended."""
         self.stop_accepting()
 
     async def close(self) -> None:
@@ -127,15 +130,16 @@ class PeerSurface:
     # --- links ------------------------------------------------------------------------------------
 
     async def connect(self, address: str, pins: Collection[str]) -> Link:
-        """As `Links.connect`."""
+        """Connect to a node that shows one of these certificates."""
         return await self._dialler.connect(address, pins)
 
     async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
-        """As `Links.redeem`."""
+        """Exchange a join token at another node."""
         return await self._dialler.redeem(address, pin, asked)
 
     def judge(self) -> None:
-        """Trust has changed, or time has passed: let go of whom trust is gone from, at once."""
+        """Re-check trust after a change or after time has passed; end links of peers no longer
+        trusted, at once."""
         for connection in list(self._connections):
             shown = connection.shown
             if shown is None:
@@ -155,7 +159,7 @@ class PeerSurface:
         return self._own
 
     def _admit(self) -> asyncio.Protocol | None:
-        """The protocol of a connection just accepted, which counts from now on."""
+        """Make the protocol of a connection just accepted, which counts from now on."""
         if self._stopping or len(self._connections) >= limits.PEER_CONNECTIONS:
             self._limited_log.warning("there are as many connections of other nodes as may be")
             return None
@@ -167,13 +171,13 @@ class PeerSurface:
         return connection
 
     def _made(self, connection: Connection) -> None:
-        """It stands. Until it has shown a certificate that is known it is one of few: with one
-        more, the one that has been there longest goes, so that a crowd that says nothing keeps
-        nobody out who does."""
+        """Start serving an accepted connection. Connections without a known certificate have a
+        ceiling. Above it the oldest of them ends, so that a silent crowd keeps no other peer out.
+        """
         unknown = [
             one
             for one in self._connections
-            # Who was cut in this turn of the loop is still among them, and is nobody's any more.
+            # A connection cut in this iteration of the loop is still listed, but no longer counts.
             if not one.ends and (one.shown is None or not self._is_known(one.shown))
         ]
         at = network(connection.address)

@@ -1,11 +1,11 @@
 """TLS between nodes, without input or output: bytes to bytes.
 
-TLS 1.3 and nothing else. Each side shows a certificate and has its key. Nobody signs these: a
-certificate is judged by its fingerprint, and by its dates, inside of the handshake, and whoever
-shows another is told no more than that. No session is resumed: each connection is judged anew.
+TLS 1.3 only, with a certificate and its key on each side. The certificates are self-signed: the
+handshake verifies the fingerprint and the dates, and a rejected peer gets only the alert. No
+session is resumed: each connection is verified again.
 
-OpenSSL is reached through pyOpenSSL, since the standard library's `ssl` asks for no certificate
-that no authority has signed. Keys come from memory, and are in no file for it.
+OpenSSL is reached through pyOpenSSL, since the standard library's `ssl` requests no certificate
+that no authority has signed. Keys are read from memory, not from a file.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from OpenSSL.crypto import X509
 from protocol import limits
 
 RECORD_BYTES: Final = 16 * limits.KIB
-"""What one record of TLS holds at most."""
+"""Maximum payload of one TLS record."""
 
 Judge = Callable[[str, datetime], str | None]
-"""Told a fingerprint and when that certificate runs out. Why it is refused; None: it is not."""
+"""Check of a certificate, given its fingerprint and expiry. Returns the reason for a rejection, or
+None."""
 
 
 class TlsFailed(Exception):
-    """The handshake or the connection failed; the text says why, in words of ours or OpenSSL's."""
+    """The handshake or the connection failed. The text is this node's or OpenSSL's reason."""
 
 
 class NotAccepted(TlsFailed):
-    """The other side has refused the certificate of this one."""
+    """The other side rejected this node's certificate."""
 
 
 class Shown(NamedTuple):
-    """The certificate of the other side."""
+    """Certificate of the other side."""
 
     fingerprint: str
     expires: datetime
 
 
 def context(chain: list[x509.Certificate], key: object) -> SSL.Context:
-    """What a node shows, whichever side it is on.
+    """Return the TLS context of a node, for both sides.
 
     :param chain: its own certificate first
     :param key: that certificate's private key
@@ -65,20 +66,21 @@ def context(chain: list[x509.Certificate], key: object) -> SSL.Context:
 
 
 def _verify(connection: SSL.Connection, *told: Any) -> bool:
-    """Called by OpenSSL for each certificate that is shown: has the channel judge it.
+    """Verify one certificate: OpenSSL's callback, which delegates to the channel.
 
-    It is one for all connections, and none holds its channel: in a circle with it each would stay
-    until the collector comes by, which does not know of the ten kilobytes that OpenSSL has of it.
+    The function is shared by all connections, and holds no channel. In a reference cycle each
+    channel would stay until the garbage collector runs, which does not count OpenSSL's ten
+    kilobytes of it.
     """
     judge = connection.get_app_data()()
     return judge is not None and bool(judge(*told))
 
 
 class Channel:
-    """One end of a connection.
+    """One end of a TLS connection.
 
-    :param serves: whether the other side has connected
-    :param judge: called with what the other side shows, before anything of it is believed
+    :param serves: True on the accepting side
+    :param judge: called with the other side's certificate, before it is trusted
     :param now: the wall clock
     """
 
@@ -89,11 +91,12 @@ class Channel:
         self._now = now
         self._refused: str | None = None
         self.shown: Shown | None = None
-        """Whose certificate was judged and not refused; of a peer who has its key once `stands`."""
+        """Certificate that was accepted by `judge`. The peer has proved its key once `stands` is
+        True."""
         self.stands = False
-        """Whether the handshake is done."""
+        """True if the handshake is done."""
         self.ended = False
-        """Whether the other side has said that it sends no more."""
+        """True if the other side has sent its TLS close."""
         self._connection = SSL.Connection(own, None)
         self._connection.set_app_data(WeakMethod(self._verify))
         if serves:
@@ -102,13 +105,17 @@ class Channel:
             self._connection.set_connect_state()
 
     def begin(self) -> None:
-        """Say the first, where it is for this side to begin. :raises TlsFailed:"""
+        """Start the handshake, on the dialling side.
+
+        :raises TlsFailed: it failed
+        """
         self._shake_hands()
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes of the other side; what it said in them. `take` has what is to be sent.
+        """Take bytes of the other side, and return their plaintext. `take` has the bytes to be
+        sent.
 
-        :raises TlsFailed: with what is to be sent of it in `take` all the same
+        :raises TlsFailed: `take` may still have an alert to be sent
         """
         self._connection.bio_write(data)
         if not self.stands:
@@ -128,21 +135,24 @@ class Channel:
         return b"".join(parts)
 
     def send(self, data: bytes | memoryview) -> None:
-        """Say something; `take` has it sealed. :raises TlsFailed:"""
+        """Encrypt data; `take` returns the encrypted bytes.
+
+        :raises TlsFailed: it failed
+        """
         try:
             self._connection.sendall(data)
         except SSL.Error as error:
             raise _failure(error) from error
 
     def end(self) -> None:
-        """Say that nothing more comes."""
+        """Send the TLS close."""
         try:
             self._connection.shutdown()
         except SSL.Error:
-            return  # before the handshake is done there is nobody to say it to
+            return  # before the end of the handshake no close can be sent
 
     def take(self) -> bytes:
-        """What is to be sent now."""
+        """Return the encrypted bytes to be sent."""
         parts: list[bytes] = []
         while True:
             try:
@@ -164,8 +174,9 @@ class Channel:
         self.stands = True
 
     def _verify(self, shown: X509, _error: int, depth: int, _ok: int) -> bool:
-        """Called for each certificate of the chain, and for each thing that OpenSSL finds wrong
-        with it. Only the first is of interest, and what OpenSSL thinks of it is not."""
+        """Verify a certificate of the chain. OpenSSL calls this for each certificate and for each
+        of its own errors. Only the first certificate counts, and OpenSSL's opinion of it is
+        ignored."""
         if depth > 0:
             return True
         try:
@@ -187,7 +198,7 @@ class Channel:
 
 
 def _failure(error: SSL.Error) -> TlsFailed:
-    """What OpenSSL says of it, in its own words: they are constants."""
+    """Return OpenSSL's own reason: these texts are constants."""
     if isinstance(error, SSL.SysCallError):
         return TlsFailed("the connection ended in the middle")
     words = [str(entry[-1]) for entry in (error.args[0] if error.args else []) if entry]

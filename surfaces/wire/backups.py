@@ -1,8 +1,8 @@
-"""A snapshot in parts before its answer: what a RUN with `stream` is sent.
+"""Streamed backups: a snapshot in PART messages before the response of a RUN with `stream`.
 
-The parts are of a file that the node keeps meanwhile, so how many bytes there are is known from the
-first. The next part is read when the peer has taken the one before: nobody's slowness is held in
-memory, and a peer that takes nothing is cut as every other.
+The parts are read from a file that the node keeps meanwhile, so the total size is known from the
+start. The next part is read once the peer has read the one before (flow control). A slow peer
+therefore costs no memory, and a peer that reads nothing is disconnected like every other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ PART_BYTES: Final = limits.MIB
 
 
 class Streams:
-    """Those of one connection. :param link: the connection"""
+    """Streamed backups of one connection.
+
+    :param link: the connection
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -29,26 +32,26 @@ class Streams:
 
     @property
     def stand_still(self) -> bool:
-        """Whether some wait until the peer has taken what there was."""
+        """True if a stream waits for the peer to read."""
         return bool(self._waiting)
 
     def go_on(self) -> None:
-        """The peer has taken something."""
+        """Continue streams: the peer has read something."""
         if self._waiting and self._ready:
             self.look()
 
     def look(self) -> None:
-        """One of them is cancelled, or nobody is there any more."""
+        """Wake every waiting stream: one was cancelled, or the connection is gone."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():
                 one.set_result(None)
 
     async def send(self, id: int, file: HeldFile, is_cancelled: Callable[[], bool]) -> None:
-        """Say all parts of a file.
+        """Send all parts of a file.
 
-        :raises Cancelled: the peer wants no more of it, or is gone
-        :raises AnswerTooLarge: there is no room for them beside what its user has not read
+        :raises Cancelled: the peer cancelled the request, or is gone
+        :raises AnswerTooLarge: the user's unread responses leave no room in the memory quota
         """
         link, number, at = self._link, 0, 0
         link.answers_wait_at(PART_BYTES)
@@ -59,7 +62,7 @@ class Streams:
                 await one
             self._check(is_cancelled)
             data = await file.read(at, PART_BYTES)
-            self._check(is_cancelled)  # what counts for a peer that is gone would stay counted
+            self._check(is_cancelled)  # bytes charged for a peer that is gone would stay charged
             number, at = number + 1, at + len(data)
             body = {"n": number, "bytes": data, "done": at, "total": file.size}
             frame = encode(Kind.PART, id, body)

@@ -1,5 +1,5 @@
-"""Bodies of wire messages: from maps to requests, from answers to maps. Field by field, strictly:
-a field that is not known is refused, so that a misspelt `timeout` is not silently none."""
+"""Bodies of wire messages: maps to requests, responses to maps. Decoding is strict: an unknown
+field is refused, so that a misspelt `timeout` is not silently ignored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.values import MICROSECOND
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
 MINOR: Final = 10
-"""The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
+"""Newest minor version that this node speaks; `docs/wire.md` lists what each one added."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
 MINOR_OF_AFTER: Final = 7
@@ -27,7 +27,7 @@ MINOR_OF_EPOCHS: Final = 9
 MINOR_OF_CHANGED: Final = 10
 CLIENT_CHARACTERS: Final = 128
 ENVELOPE_BYTES: Final = 4 * limits.KIB
-"""What stands around the results in the frame of an answer, at most: a refusal among it."""
+"""Maximum bytes around the results in a response frame, including an error."""
 
 _HELLO: Final = frozenset({"magic", "major", "minor", "client", "user", "password", "token"})
 _AUTH: Final = frozenset({"user", "password", "token"})
@@ -43,7 +43,7 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """How a peer signs in: a user and password, or a token."""
+    """Credential of a peer: user and password, or a session token."""
 
     user: str | None
     password: str | None
@@ -69,7 +69,10 @@ def _mistyped(what: str, name: str, kind: type, value: object) -> BadRequest:
 
 
 def field(what: str, body: dict[str, Any], name: str, kind: type[Wanted]) -> Wanted | None:
-    """A field of a body; None when it is absent or nil. :raises BadRequest: another type"""
+    """Return a field of a body; None if it is absent or nil.
+
+    :raises BadRequest: it has another type
+    """
     value = body.get(name)
     if value is not None and type(value) is not kind:
         raise _mistyped(what, name, kind, value)
@@ -77,9 +80,9 @@ def field(what: str, body: dict[str, Any], name: str, kind: type[Wanted]) -> Wan
 
 
 def read_hello(body: dict[str, Any] | None) -> tuple[int, Credential | None]:
-    """The minor to speak, and how the peer signs in.
+    """Decode HELLO. Return the minor version to speak, and the credential.
 
-    :raises BadRequest: not a greeting of this protocol
+    :raises BadRequest: not a HELLO of this protocol
     :raises VersionNotSupported: no version is common to both
     """
     body = _known("HELLO", body, _HELLO)
@@ -102,7 +105,10 @@ def read_hello(body: dict[str, Any] | None) -> tuple[int, Credential | None]:
 
 
 def read_auth(body: dict[str, Any] | None) -> Credential | None:
-    """How the peer signs in; None: it signs out. :raises BadRequest: neither of these"""
+    """Decode AUTH. Return the credential, or None to sign out.
+
+    :raises BadRequest: malformed
+    """
     return _credential("AUTH", _known("AUTH", body, _AUTH))
 
 
@@ -120,10 +126,10 @@ def _credential(what: str, body: dict[str, Any]) -> Credential | None:
 def operation(
     kind: str, body: dict[str, Any], operations: Mapping[str, tuple[frozenset[str], Read]]
 ) -> Read:
-    """What reads a body of several operations, by its `op`.
+    """Return the decoder for a body, by its `op`.
 
-    :param operations: the fields that each may have, and what reads it
-    :raises BadRequest: there is no such operation, or it has no such field
+    :param operations: allowed fields and decoder of each operation
+    :raises BadRequest: unknown operation, or a field that it does not have
     """
     word = body.get("op")
     found = operations.get(word) if type(word) is str else None
@@ -137,16 +143,16 @@ def operation(
 
 
 def administers(body: dict[str, Any] | None) -> bool:
-    """Whether a RUN does nothing but ask what runs, or end some of it."""
+    """True if a RUN only lists or ends running work."""
     script = (body or {}).get("script")
     return isinstance(script, str) and administering.administers(script)
 
 
 def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int) -> RunScript:
-    """The request of a RUN.
+    """Decode RUN.
 
-    :param name: names the request in answers and logs
-    :param minor: the one agreed on
+    :param name: id of the request in responses and logs
+    :param minor: the negotiated minor version
     :raises BadRequest: a field is missing, unknown, or of the wrong type
     """
     body = body or {}
@@ -201,11 +207,11 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
 
 
 def check_after(what: str, after: int, minor: int, needed: int) -> None:
-    """Look at the sequence that a request comes after.
+    """Check the sequence (`after`) that a read has to wait for.
 
-    :param minor: the one agreed on
-    :param needed: the one that has brought it to these requests
-    :raises BadRequest: it is none, or not known in that minor
+    :param minor: the negotiated minor version
+    :param needed: first minor version with this field in this message
+    :raises BadRequest: not a sequence, or not supported by that minor version
     """
     if minor < needed:
         raise BadRequest(f"{what} after needs minor {needed}, {minor} was agreed on", field="after")
@@ -218,9 +224,9 @@ def check_after(what: str, after: int, minor: int, needed: int) -> None:
 def welcome(
     minor: int, status: NodeStatus, elsewhere: NotWritable | None, caller: Caller | None
 ) -> dict[str, Any]:
-    """The body of WELCOME.
+    """Return the body of WELCOME.
 
-    :param elsewhere: why this node takes no changes; None: it does
+    :param elsewhere: reason why this node takes no writes; None: it does
     """
     body: dict[str, Any] = {
         "major": MAJOR,
@@ -245,7 +251,7 @@ def welcome(
 
 
 def results(found: tuple[Result, ...], minor: int) -> list[dict[str, Any]]:
-    """The `results` of ANSWER and ERROR, one map for each statement that ran."""
+    """Return the `results` of ANSWER and ERROR, one map for each executed statement."""
     told: list[dict[str, Any]] = [
         {
             "value": result.value,
@@ -263,7 +269,10 @@ def results(found: tuple[Result, ...], minor: int) -> list[dict[str, Any]]:
 
 
 def answer(found: ScriptAnswer, minor: int) -> dict[str, Any]:
-    """The body of ANSWER. :param minor: the one agreed on"""
+    """Return the body of ANSWER.
+
+    :param minor: the negotiated minor version
+    """
     body: dict[str, Any] = {
         "results": results(found.results, minor),
         "seq": found.sequence,
@@ -278,5 +287,8 @@ def answer(found: ScriptAnswer, minor: int) -> dict[str, Any]:
 def error(
     refusal: Refusal, request: str | None, ran: tuple[Result, ...] = (), minor: int = MINOR
 ) -> dict[str, Any]:
-    """The body of ERROR. :param minor: the one agreed on, where something ran"""
+    """Return the body of ERROR.
+
+    :param minor: the negotiated minor version, needed if a statement was executed
+    """
     return {"error": refusal.answer(request), "results": results(ran, minor)}

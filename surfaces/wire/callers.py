@@ -1,5 +1,8 @@
-"""The caller on a wire connection: looked up once for all that one read has brought, and anew for
-each read, since a session can end at any time."""
+"""Callers: the authenticated caller of a wire connection, looked up once for all requests of a
+read.
+
+The next read looks it up again, since a session can end at any time.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ class Callers:
     def __init__(self, link: Link) -> None:
         self._link = link
         self.starting: asyncio.Future[Caller] | None = None
-        """Done when it is known whose those are that were read last; None: it is."""
+        """Done when the caller of the newest requests is known; None: it is."""
 
     def ask(self, name: str, then: Then, refused: Refused) -> None:
-        """Find out who the peer is now: an AUTH behind what was read changes nothing.
+        """Look up the connection's present caller. An AUTH later in the stream does not affect it.
 
-        :param name: of a request among them, should the node fail
-        :param then: called with who it is, at once if that is known
-        :param refused: called with why nobody is let in
+        :param name: id of one of the requests, for the log if the node fails
+        :param then: called with the caller, at once if it is cached
+        :param refused: called with the refusal
         """
         link = self._link
         assert link.token is not None, "something was begun for nobody"

@@ -1,37 +1,36 @@
-"""One wire connection: bytes to requests, answers to bytes.
+"""Wire connection: bytes to requests, responses to bytes.
 
-The frames of a read are decoded and started together, up to TURN_FRAMES of them; all answers of one
-turn of the loop leave in one write (`surfaces/outbox.py`). The node's memory for a peer is bounded,
-also that for one read. Frames of open requests (`Conversation.asked`) and answers that the peer has
-not taken (`Outgoing.unsent`) count for its user among all that the surface holds. Past the bounds
-of the connection no further frame is acted on, then none is read.
+The frames of a read are decoded and started together, up to TURN_FRAMES of them (pipelining). All
+responses of one iteration of the loop leave in one write (`surfaces/outbox.py`). Memory for a peer
+is bounded, also for one read. Frames of open requests (`Conversation.asked`) and unread responses
+(`Outgoing.unsent`) are charged to the user's memory quota on this surface. Above the limits of the
+connection, first no further frame is executed, then none is read (backpressure).
 
-Its life, from the first byte to the last (`Life`; who may say what in it is the table of
-`protocol/conversation.py`):
+Life cycle (`Life`; the permitted messages are in the table of `protocol/conversation.py`):
 
-| life | bytes of the peer | answers | what ends it |
+| life | bytes of the peer | responses | ended by |
 |---|---|---|---|
-| COMING | – | – | the connection stands → TALKING; it never does → GONE |
-| TALKING | acted on, unless it waits | sent | the last word said (`_finish`) → ENDING |
-| ENDING | read and dropped | those said | both sides ended, or nothing moved in time → GONE |
+| COMING | – | – | connection established → TALKING; never established → GONE |
+| TALKING | executed, unless it waits | sent | last message sent (`_finish`) → ENDING |
+| ENDING | read and dropped | buffered ones | both sides ended, or no progress in time → GONE |
 | GONE | – | dropped | – |
 
-It leaves TALKING when the peer has said BYE or ended its side, when the node has said BYE and all
-is answered, when nobody signs in or a frame does not come in time, and when the peer does not speak
-the protocol. An abort goes to GONE from wherever it is.
+TALKING ends when the peer has sent BYE or half-closed, or when the node has sent BYE and every
+request is answered. It also ends when no user signs in or a frame is incomplete in time, and on a
+protocol error. An abort leads to GONE from any state.
 
-While it is TALKING it may wait, for one reason or several (`surfaces/wire/link.py`):
+A TALKING connection may wait, for any of these reasons (`surfaces/wire/link.py`):
 
 | it waits while | until |
 |---|---|
-| CHOKED: the peer does not take its answers; sooner with feeds | the transport says that it does |
-| OVER: all peers of its user together don't | there is room among what they hold |
-| CROWDED: its open requests hold too much | some are answered |
-| KEYS, MESSAGES: there is no room for what some ask for | the peer has taken what there was |
-| PACED: the frames of this turn of the loop are used up, its own or all | its turn, by user |
-| DECODING: a long frame is being decoded | it is |
-| PUT_OFF: a script is to be judged later | it is judged |
-| the conversation signs somebody in | that is answered |
+| CHOKED: the peer does not read its responses; sooner with feeds | the write buffer has drained |
+| OVER: unread responses of the user's connections exceed the quota | there is room in the quota |
+| CROWDED: its open requests hold too much memory | some are answered |
+| KEYS, MESSAGES: no room for the responses of some requests | the peer has read responses |
+| PACED: frames of this loop iteration are used up, its own or all | its slice, queued by user |
+| DECODING: a long frame is being decoded | it is decoded |
+| PUT_OFF: admission of a script is deferred | it is admitted or refused |
+| a sign-in is under way | it is answered |
 """
 
 from __future__ import annotations
@@ -64,19 +63,19 @@ from surfaces.wire.vaults import Vaults
 from surfaces.wire.watches import Watches
 
 READ_BYTES: Final = 256 * limits.KIB
-"""What one read of a signed-in peer brings at most; before that HELLO_BYTES, for what it brings
-waits in memory while the node judges the credential in front of it."""
+"""Bytes per read of a signed-in peer. Before the sign-in HELLO_BYTES, since later bytes stay
+buffered while the credential is checked."""
 
 TURN_FRAMES: Final = 256
-"""Frames of a connection acted on in one turn of the loop. A read may bring tens of thousands, each
-of 5 µs (refused) to some 60 (a script)."""
+"""Frames of a connection executed in one iteration of the loop. A read may contain tens of
+thousands, each of 5 µs (refused) to about 60 (a script)."""
 
 GOODBYE_SECONDS: Final = 2
-"""How long a peer has to answer the node's BYE with its own. What it sends until then is refused
-one by one, so that it knows of each request whether it was begun."""
+"""Seconds that a peer has to answer the node's BYE with its own. Requests sent until then are
+refused one by one, so that the client knows for each whether it was started."""
 
 SMALL_ANSWER: Final = 64 * limits.KIB
-"""Up to this an answer is sent wherever it is due; a longer one only where there is room for it."""
+"""Bytes up to which a response is always sent. A longer one needs room in the quota."""
 
 _SAY_WHY: Final = frozenset({Kind.ERROR, Kind.REFUSED})
 
@@ -84,7 +83,7 @@ _log = structlog.get_logger()
 
 
 class Life(Enum):
-    """See the first table at the head of this file."""
+    """State of a connection: the first table at the head of this file."""
 
     COMING = auto()
     TALKING = auto()
@@ -93,20 +92,20 @@ class Life(Enum):
 
 
 class _Asked:
-    """Requests of one kind that came in one read."""
+    """Requests of one type that came in one read."""
 
     __slots__ = ("answered", "at", "kind")
 
     def __init__(self, kind: Kind, at: float) -> None:
         self.kind = kind
         self.at = at
-        """The time of the loop."""
+        """Arrival time on the loop's clock."""
         self.answered = 0
-        """Of these, answers that have not left yet."""
+        """Number of these whose response is not flushed yet."""
 
 
 class WireConnection(asyncio.Protocol):
-    """One peer, from its first byte to its last."""
+    """One client connection, from its first byte to its last."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -118,7 +117,7 @@ class WireConnection(asyncio.Protocol):
         self.minor = 0
         self._loop = asyncio.get_running_loop()
         self._requests = Account(wire.requests)
-        """What its open requests, and the one that is coming, hold."""
+        """Memory charged for open requests and the incoming frame."""
         self._scripts = Scripts(self)
         self._keys = Keys(self)
         self._messages = Messages(self)
@@ -128,7 +127,7 @@ class WireConnection(asyncio.Protocol):
         self._sign_in = SignIn(self, *parts)
         self._become(Life.COMING)
         self._waits = 0
-        """The reasons why nothing is acted on, as the second table has them."""
+        """Bit set of reasons to wait: the second table at the head of this file."""
         self._goodbye_over = False
         self._reading = True
         self._frame = FrameTime(self.talk, self._frame_is_late)
@@ -140,16 +139,16 @@ class WireConnection(asyncio.Protocol):
         self._counters = wire.counters
         self._read_at = 0.0
         self._asked = _Asked(Kind.HELLO, 0.0)
-        """The newest of `_begun`."""
+        """Newest entry of `_begun`."""
         self._begun: dict[int, _Asked] = {}
-        """Requests that are not answered, by id."""
+        """Unanswered requests, by id."""
         self._answered: list[_Asked] = []
-        """Requests whose answers have not left yet."""
+        """Requests whose responses are not flushed yet."""
 
-    # --- what the loop calls ---------------------------------------------------------------------
+    # --- callbacks of the loop -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The peer is there."""
+        """Start the time limit for HELLO, or refuse the connection while draining."""
         self._become(Life.TALKING)
         self._transport = self.outgoing.transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=limits.CONNECTION_BUFFER_BYTES)
@@ -164,7 +163,7 @@ class WireConnection(asyncio.Protocol):
             self._sign_in.begin()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the peer."""
+        """Execute the frames in bytes of the peer."""
         if self.over:
             return
         self._counters.received += len(data)
@@ -181,14 +180,14 @@ class WireConnection(asyncio.Protocol):
             self.wire.broken(self, error)
 
     def eof_received(self) -> bool:
-        """The peer ended its side without BYE: it is gone, and what runs for it ends."""
+        """Cancel running requests: the peer closed its side without BYE."""
         if not self.over:
             self._abandon()
             self._finish()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is over, whoever ended it."""
+        """Clean up after the end of the connection, whichever side ended it."""
         self._become(Life.GONE)
         self._stop_timers()
         self._abandon()
@@ -198,12 +197,12 @@ class WireConnection(asyncio.Protocol):
         self.wire.left(self)
 
     def pause_writing(self) -> None:
-        """Answers pile up: read no more."""
+        """Stop reading: the write buffer is full (backpressure)."""
         self.hold(CHOKED)
         self._steer()
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Continue: the write buffer has drained."""
         self.release(CHOKED)
         if self.over:
             return
@@ -218,32 +217,32 @@ class WireConnection(asyncio.Protocol):
     def _become(self, life: Life) -> None:
         self._life = life
         self.gone = life is Life.GONE
-        """Whether nobody is there."""
+        """True if the connection is closed."""
         self.over = self.gone or life is Life.ENDING
-        """Whether nothing is begun any more."""
+        """True if no further request is accepted."""
 
     @property
     def choked(self) -> bool:
-        """As `Link.choked`."""
+        """True if the peer, or the user's connections together, do not read responses."""
         return self._waits & (CHOKED | OVER) != 0
 
     def answers_wait_at(self, size: int) -> None:
-        """As `Link.answers_wait_at`."""
+        """Set the unread bytes above which the peer is no longer read."""
         if not self.gone:
             self._transport.set_write_buffer_limits(high=size)
 
     def hold(self, why: int) -> None:
-        """Act on nothing more until `release`."""
+        """Execute no frame until `release`."""
         self._waits |= why
 
     def release(self, why: int) -> None:
-        """This reason to wait is over."""
+        """Drop this reason to wait."""
         self._waits &= ~why
 
     def advance(self, message: Message | None = None) -> None:
-        """Act on every whole message that may be acted on now.
+        """Execute every complete message that may be executed now.
 
-        :param message: one that has been taken already
+        :param message: a message already taken from the conversation
         """
         began = self._loop.time()
         self._act_on_all(message)
@@ -251,7 +250,7 @@ class WireConnection(asyncio.Protocol):
         self.wire.pace.spend(self._loop.time() - began)
 
     def _stand_in_line(self) -> None:
-        """Act on more in a later turn of the loop, in turns with other users' connections."""
+        """Continue in a later iteration of the loop, fairly among users."""
         if not self._waits & PACED:
             self.hold(PACED)
             self.wire.long_work.later(self.user, self._turn_has_come)
@@ -302,7 +301,7 @@ class WireConnection(asyncio.Protocol):
             self.end_if_done()
 
     def _take_long(self) -> None:
-        """Decode the long frame that is ahead, once there is room for it."""
+        """Decode the next, long frame once there is room for it."""
         if self._fits(self.talk.ahead):
             self.hold(DECODING)
             self.wire.background.spawn(self._decode())
@@ -310,8 +309,8 @@ class WireConnection(asyncio.Protocol):
             self.hold(CROWDED)
 
     async def _decode(self) -> None:
-        """A long frame, in turns with everybody else's work. What follows it waits. Of one user one
-        is decoded at a time: what it takes counts only once it is there."""
+        """Decode a long frame in slices; later frames wait. A user has one such frame decoded at a
+        time, since its size in memory is known only afterwards."""
         work, user = self.wire.long_work, self._requests.user
         try:
             async with work.reading_of(user):
@@ -330,7 +329,8 @@ class WireConnection(asyncio.Protocol):
             self.release(DECODING)
 
     def _next_weighed(self, tick: Tick) -> Message | None:
-        """The next message; what it holds may be many times what its frame had."""
+        """Return the next message, with its memory charged: it may be many times the size of the
+        frame."""
         message = self.talk.next(tick)
         if message is not None and message.body is not None:
             self.talk.weigh(message.id, weigh(message.body, tick))
@@ -373,7 +373,8 @@ class WireConnection(asyncio.Protocol):
             self.end_if_done()
 
     def _steer(self) -> None:
-        """Read from the peer or don't. While it signs in, what follows waits in its own buffers."""
+        """Resume or pause reading from the peer. During a sign-in, later bytes wait in the peer's
+        buffers."""
         busy = self._waits or self.talk.state is State.SIGNING_IN
         wanted = self._life is Life.ENDING or not busy
         if wanted is self._reading or self.gone or self._transport.is_closing():
@@ -384,21 +385,21 @@ class WireConnection(asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
-    # --- what its requests hold ------------------------------------------------------------------
+    # --- memory of its requests ------------------------------------------------------------------
 
     def _fits(self, length: int) -> bool:
-        """Whether a frame may be taken beside what is open. One may always."""
+        """True if a frame fits beside the open requests. A single frame always fits."""
         asked = self.talk.asked
         return not asked or asked + length <= limits.CONNECTION_REQUESTS_BYTES
 
     def _count_asked(self) -> bool:
-        """Count what its open requests hold; of a connection that is gone, of which something is
-        read to its end, nothing. False: there is no room for it."""
+        """Charge the memory of the open requests. Return False if the quota is exceeded. A closed
+        connection, whose last message is still decoded, is charged nothing."""
         return self.gone or self._requests.hold(self.talk.asked + self.talk.unread)
 
     def _count(self) -> None:
-        """Count what is held after a read: open requests, and what has come of the next. A frame
-        that there is no room for is refused by its head, before its body is taken."""
+        """Charge open requests and the incoming frame after a read. A frame that exceeds the quota
+        is refused by its header, before its body is read."""
         talk = self.talk
         coming = talk.begun
         if not (coming or talk.unread or talk.asked or self._requests.counted) or self.over:
@@ -441,7 +442,7 @@ class WireConnection(asyncio.Protocol):
         data: bytes | None = None,
         committed: int = 0,
     ) -> None:
-        """Say something; it leaves at the end of this turn of the loop, with all said in it."""
+        """Queue a message. It leaves at the end of this iteration of the loop, in one write."""
         if self.gone or self.talk.state is State.CLOSED:
             return
         refused = body.get("error") if body and kind in _SAY_WHY else None
@@ -475,11 +476,11 @@ class WireConnection(asyncio.Protocol):
         self.send(Kind.ERROR, id, bodies.error(refusal, self.name(id)))
 
     def look_again(self) -> None:
-        """As `Link.look_again`."""
+        """Schedule a flush at the end of this iteration, although nothing is sent."""
         self.wire.outbox.add(self)
 
     def flush(self) -> None:
-        """Hand over what there is to say, and go on where that has made room."""
+        """Write the buffered responses, and continue requests that waited for room."""
         if self.gone:
             return
         waited, outgoing = self._waits, self.outgoing
@@ -491,7 +492,7 @@ class WireConnection(asyncio.Protocol):
             self._go_on(waited)
 
     def _count_answers(self) -> None:
-        """Count what leaves now, and how long it took since it was read."""
+        """Count the responses of this flush, and their latency since the read."""
         counters, now = self._counters, self._loop.time()
         counters.sent += self.outgoing.waiting_bytes
         for asked in self._answered:
@@ -503,7 +504,7 @@ class WireConnection(asyncio.Protocol):
         self._answered.clear()
 
     def _watch(self) -> None:
-        """The peer has answers to take: count them, and see whether it takes any."""
+        """Charge unread responses, and watch if the peer reads any."""
         if self._taking.begin():
             self.wire.watch(self)
         self._count_unsent()
@@ -515,10 +516,10 @@ class WireConnection(asyncio.Protocol):
             self.hold(OVER)
             self._steer()
         elif not self.over:
-            self.abort()  # whom nobody signed in for is owed nothing
+            self.abort()  # an anonymous peer is not entitled to memory
 
     def is_slow(self) -> bool:
-        """As `Connected.is_slow`."""
+        """True if the peer has unread responses. Abort it if it has read none for too long."""
         self._taking.runs = False
         if self.gone:
             return False
@@ -533,8 +534,7 @@ class WireConnection(asyncio.Protocol):
         return self._taking.runs
 
     def _go_on(self, waited: int) -> None:
-        """Something was answered, or taken: see whether that ends the reasons to wait that there
-        were before."""
+        """Drop reasons to wait that have ended: a request was answered, or the peer has read."""
         if self.over:
             return
         asked = self.talk.asked
@@ -547,7 +547,7 @@ class WireConnection(asyncio.Protocol):
             self._loop.call_soon(self._advance_later)
 
     def _take_up(self) -> None:
-        """The peer has taken something: go on with what waits for that."""
+        """Continue requests and feeds that wait for the peer to read."""
         self._keys.go_on()
         self._messages.go_on()
         self._watches.go_on()
@@ -555,11 +555,11 @@ class WireConnection(asyncio.Protocol):
 
     @property
     def _stand_still(self) -> bool:
-        """Whether something is told that goes on once the peer has taken what there was."""
+        """True if a feed or a streamed backup waits for the peer to read."""
         return self._watches.stand_still or self._scripts.streams.stand_still
 
     def _has_room(self, asked: int) -> bool:
-        """Whether what made it wait fits by now."""
+        """True if the frame that the connection waited for fits now."""
         talk = self.talk
         coming = max(talk.begun, talk.ahead if talk.ahead > LONG else 0)
         return asked + coming <= limits.CONNECTION_REQUESTS_BYTES
@@ -572,11 +572,11 @@ class WireConnection(asyncio.Protocol):
                 self.wire.broken(self, error)
 
     def name(self, id: int) -> str:
-        """What a request is called in answers and logs."""
+        """Return the id of a request in responses and logs."""
         return f"w{self._number}-{id}"
 
     def failed(self, name: str, error: BaseException | None = None) -> Failed:
-        """As `Link.failed`: of those that nobody signed in for, at most one a second is logged."""
+        """Log a bug, and return its error. For anonymous peers at most one a second is logged."""
         said = _log.error if self.token is not None else self.wire.limited_log.error
         said("a request failed", request=name, exc_info=error or True)
         return Failed("the node failed at this request; its log has the trace", request=name)
@@ -588,7 +588,7 @@ class WireConnection(asyncio.Protocol):
         return self._requests.user
 
     def welcome(self, id: int, user: str | None, body: dict[str, Any]) -> None:
-        """Somebody has signed in, or out."""
+        """Answer a sign-in or sign-out, and move the memory charges to that user."""
         greeted = self.talk.welcomed
         self.talk.known = user is not None
         for account in (self._requests, self.outgoing.account):
@@ -602,13 +602,13 @@ class WireConnection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way for the peer."""
+        """True if no request is open."""
         signing_in = self.talk.state is State.SIGNING_IN
         return not (self.talk.open or self._waits & DECODING or signing_in)
 
     def say_goodbye(self) -> None:
-        """The node begins nothing new: the peer is told, and the connection ends once the peer has
-        said BYE too (or has had its time) and what is under way has been answered."""
+        """Send BYE: the node is draining. The connection ends once open requests are answered and
+        the peer has sent BYE too, or its time is over."""
         if self.talk.state is State.AWAITING_HELLO:
             self.break_off(self.wire.admission.leaving())
         elif self.talk.welcomed:
@@ -621,11 +621,11 @@ class WireConnection(asyncio.Protocol):
         self.end_if_done()
 
     def abort(self) -> None:
-        """End now."""
+        """Abort the connection."""
         self._transport.abort()
 
     def end_if_done(self) -> None:
-        """Close when no more requests come and nothing is open any more."""
+        """Close if no more requests come and none is open."""
         if self.over:
             return
         if self.talk.state is State.CLOSED or (self._goodbye_over and self.idle):
@@ -637,7 +637,7 @@ class WireConnection(asyncio.Protocol):
         self._finish()
 
     def break_off(self, refusal: Refusal) -> None:
-        """Say why, to a peer that does not speak the protocol, and close."""
+        """Send the reason, for instance to a peer that breaks the protocol, and close."""
         if self.talk.welcomed:
             self.send(Kind.ERROR, 0, bodies.error(refusal, None))
         else:
@@ -646,7 +646,7 @@ class WireConnection(asyncio.Protocol):
         self._finish()
 
     def _abandon(self) -> None:
-        """Nobody will read the answers: end what runs."""
+        """Cancel everything that runs: its responses will not be read."""
         self._scripts.abandon()
         self._messages.abandon()
         self._watches.abandon()
@@ -654,7 +654,7 @@ class WireConnection(asyncio.Protocol):
         self._keys.abandon()
 
     def _finish(self) -> None:
-        """Let the last word be read, then close."""
+        """Half-close after the last message, so that the peer can read it."""
         self.talk.state = State.CLOSED
         self._stop_timers()
         if self.gone:

@@ -1,7 +1,7 @@
-"""WATCH messages, and the bodies of CHANGE: what a feed is asked for, and how it is told.
+"""Feeds on the wire: WATCH requests, and the bodies of CHANGE.
 
-A body is packed once for all feeds that share a view; each puts its own head before it. What the
-store has packed goes into it as it is: the log, the state and the wire write values alike.
+A body is packed once for all feeds that share a view; each feed adds its own header. Stored values
+are copied as they are: log, state and wire use the same encoding.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _WATCH: Final = frozenset(
 
 
 def read_watch(body: Body | None, caller: Caller, request: str, minor: int, sink: Sink) -> OpenFeed:
-    """What a WATCH asks for.
+    """Decode WATCH.
 
-    :param request: names it
-    :param minor: the one agreed on
+    :param request: id of the request
+    :param minor: the negotiated minor version
     :raises BadRequest: a field is missing, unknown, or of the wrong type
     """
     body = body or {}
@@ -100,7 +100,7 @@ _array_head: Final[Callable[[int], bytes]] = _heads.pack_array_header
 
 
 def _record(id: bytes, fields: bytes | None) -> bytes:
-    """A record as SELECT shows it: its id, then its fields.
+    """Return a packed record as SELECT shows it: its id, then its fields.
 
     :param id: packed
     """
@@ -118,24 +118,24 @@ def _record(id: bytes, fields: bytes | None) -> bytes:
 
 
 class WireForm(Form):
-    """Each message of a feed as the body of a CHANGE.
+    """Encodes each message of a feed as the body of a CHANGE.
 
-    :param tells_epochs: whether it says of which epoch a commit is: before `MINOR_OF_EPOCHS` only
-        the first message does
+    :param tells_epochs: include the leader epoch of each commit. Before `MINOR_OF_EPOCHS` only the
+        first message has one.
     """
 
     def __init__(self, tells_epochs: bool) -> None:
         self._tells_epochs = tells_epochs
 
     def opened(self, opened: Opened) -> bytes:
-        """The body of the first CHANGE."""
+        """Return the body of the first CHANGE."""
         said = {"type": "open", **opened._asdict()}
         if not self._tells_epochs:
             del said["start_epoch"]
         return binary.pack(said)
 
     def at(self, place: Place) -> Body:
-        """The fields that say where a feed has come to."""
+        """Return the fields with the feed's position."""
         if self._tells_epochs:
             return {"seq": place.sequence, "epoch": place.epoch}
         return {"seq": place.sequence}
@@ -156,7 +156,7 @@ class WireForm(Form):
         }  # fmt: skip
         if part is not None:
             said.update(part=part.number, of=part.of)
-        # One more field follows what is packed here, so the head of the map is another.
+        # One more field follows those packed here, so the map gets another header.
         fields = binary.pack(said)[1:]
         return b"".join(
             (_map_head(len(said) + 1), fields, _CHANGES, _array_head(len(changes)), *changes)
@@ -174,5 +174,5 @@ _OLD_FORM: Final = WireForm(tells_epochs=False)
 
 
 def form_of(minor: int) -> WireForm:
-    """How a peer is told with whom a minor was agreed on."""
+    """Return the encoder for a negotiated minor version."""
     return _FORM if minor >= MINOR_OF_EPOCHS else _OLD_FORM

@@ -1,4 +1,4 @@
-"""What the wire surface asks of the node: one page, so that tests can stand in for it."""
+"""Gate: the wire surface's interface to the node, in one file so that a test can replace it."""
 
 from __future__ import annotations
 
@@ -38,41 +38,41 @@ _log = structlog.get_logger()
 
 
 class Ended(Protocol):
-    """What has been asked for, and can be ended."""
+    """A started operation that can be ended."""
 
     @property
     def sequence(self) -> int:
-        """The sequence of its own newest commit; 0: it has made none."""
+        """Sequence of its own newest commit; 0: it has made none."""
 
     def end(self, why: Refusal) -> bool:
-        """End it with that, as far as it is not answered yet: `told` hears what became of it."""
+        """End it with that refusal unless it is answered already. `told` gets the outcome."""
 
 
 class Gate(Protocol):
-    """The node, as far as this surface needs it. Refusals are raised."""
+    """The node's interface for this surface. Refusals are raised."""
 
     async def sign_in(
         self, user: str, password: str, address: str, is_gone: Callable[[], bool] = stays
     ) -> Session:
         """Open a session.
 
-        :param is_gone: true once nobody waits for it
+        :param is_gone: returns True once the client is gone
         """
 
     def caller(self, token: str, who: bytes, address: str) -> Caller | asyncio.Future[Caller]:
-        """Who a token stands for now; refused once its session has ended. A future, when it has to
-        be looked at again.
+        """Return the caller of a session token; refused once its session has ended. A future if the
+        session has to be looked up again.
 
-        :param who: the digest of the token
+        :param who: digest of the token
         """
 
     async def sign_out(self, token: str) -> None:
-        """End a session that this surface opened; one that has ended by itself is well."""
+        """End a session that this surface opened. A session that has ended already is no error."""
 
     def run(self, request: RunScript, now: bool) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
-        """Run a script: its answer, if it has one before this returns.
+        """Run a script. Return its response if it is available at once, else a future.
 
-        :param now: whether to begin before this returns, if nothing is queued before it
+        :param now: start before this returns, if nothing is queued before it
         """
 
     def keys(
@@ -83,11 +83,11 @@ class Gate(Protocol):
         operations: Sequence[KeyOperation],
         room: Room,
     ) -> Answers | None:
-        """Do something to keys of a cache space, one after the other, as long as there is room
-        for what they answer: the answers, if they are there before this returns. None: the asker
-        is told.
+        """Run operations on keys of a cache space in order, as long as there is room for their
+        responses. Return the responses if they are available at once; None: the asker is called
+        back.
 
-        :param who: the digest of a token
+        :param who: digest of the session token
         """
 
     def messages(
@@ -100,47 +100,48 @@ class Gate(Protocol):
         timeout_us: int | None,
         room: TakeRoom,
     ) -> Ended:
-        """Do something to the messages of a topic.
+        """Run an operation on the messages of a topic.
 
-        :param request: names it
-        :param place: the names of namespace and database
-        :param told: hears the answer or the refusal, after this has returned; neither, when it
-            found no room for what it would hand out, and has done nothing
+        :param request: id of the request
+        :param place: names of namespace and database
+        :param told: called with the response or the refusal, after this has returned. Called with
+            neither if there was no room for the messages to be delivered; then nothing was done.
         """
 
     async def vaults(
         self, asked: Unseal | Seal | ChangePassphrase | ShowVaults
     ) -> datetime | int | Standings | None:
-        """Unseal, seal, and what is asked of vaults beside."""
+        """Unseal or seal a vault, change its passphrase, or list vaults."""
 
     async def feed(self, asked: OpenFeed) -> Feed:
-        """Follow a table. The feed may be over before this returns: its sink has been told."""
+        """Open a feed on a table. It may be over before this returns: its sink has then been
+        called."""
 
     def cancel(self, request: str) -> None:
-        """Stop a running script; nobody waits for it."""
+        """Cancel a running script whose client is gone or has cancelled it."""
 
     def waiting(self) -> int:
-        """How many of this surface's scripts only wait for messages."""
+        """Return the number of this surface's scripts that only wait for messages."""
 
     def waiting_of(self, user: str) -> int:
-        """Return the number of these that are a user's."""
+        """Return the number of these that belong to a user."""
 
     def when_told(self, call: Callable[[], None]) -> None:
-        """Have something called each time that all have been told who waited for the same disk."""
+        """Register a callback for the end of each release: every waiter of it has been notified."""
 
     def turn_ends(self) -> None:
-        """All that was read has been asked for: in this turn of the loop this surface asks for
-        nothing more, unless it is called again."""
+        """Report the end of a read: this surface submits nothing more in this iteration of the
+        loop, unless it is called again."""
 
     def status(self) -> NodeStatus:
-        """What the node says of itself."""
+        """Return the node's status."""
 
     def not_writable(self) -> NotWritable | None:
-        """Why the node takes no changes; None: it does."""
+        """Return the reason why the node takes no writes; None: it does."""
 
 
 class NodeGate:
-    """The gate to a real node."""
+    """Gate to a real node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -157,7 +158,7 @@ class NodeGate:
         return ask_now(self._node.sessions, AuthenticateToken(token, "wire", address))
 
     async def sign_out(self, token: str) -> None:
-        # Asked, not told: a refusal must come back here, where it means nothing.
+        # Awaited, not only sent: a refusal must be raised here, where it is ignored.
         try:
             await ask(self._node.sessions, SignOut(token))
         except (SessionEnded, Draining):

@@ -1,10 +1,10 @@
-"""The KVs of one wire connection: those of one read are asked for together, and answered when they
-are done; most of them before the next read.
+"""KV requests of one wire connection: those of one read are submitted together, and most are
+answered before the next read.
 
-What keys hold is not known before it is read: a thousand short requests may ask for a gigabyte. So
-those that are asked for share a room of bytes (`protocol.spaces.Room`), as much as the peer's
-answers may still wait for it. What found none was not done; it waits here, ahead of all that the
-connection reads after it, until the peer has taken what there was.
+The size of a response is not known before its key is read: a thousand short requests may ask for a
+gigabyte. So submitted operations share a byte budget (`protocol.spaces.Room`), the free part of the
+connection's write buffer. An operation without room is not executed. It waits here, ahead of all
+later requests of the connection, until the peer has read responses.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from surfaces.wire.bodies import MINOR_OF_SEQUENCES
 from surfaces.wire.link import KEYS, Link
 
 TOGETHER: Final = 64
-"""Operations asked for in one go: about a slice of the loop."""
+"""Operations submitted in one call: about a slice of the loop."""
 
 
 class _Part:
-    """Operations on one space that are asked for in one go, with the ids of their messages.
+    """Operations on one space submitted in one call, with the ids of their messages.
 
-    :ivar who: the digest of the peer's token at the time of the read: an AUTH behind them changes
-        nothing
-    :ivar user: whose it counts as while it runs
-    :ivar number: its place among the parts of its round
+    :ivar who: digest of the session token at the time of the read. A later AUTH does not affect it.
+    :ivar user: user that is charged while it runs
+    :ivar number: position among the parts of its round
     """
 
     __slots__ = ("_keys", "ids", "names", "number", "operations", "user", "who")
@@ -50,7 +49,7 @@ class _Part:
         self.number = 0
 
     def rest(self, done: int) -> _Part:
-        """The same without so many of the first."""
+        """Return the part without its first `done` operations."""
         left = _Part(self._keys, self.names)
         left.ids, left.operations = self.ids[done:], self.operations[done:]
         left.who, left.number = self.who, self.number
@@ -71,20 +70,20 @@ class Keys:
     def __init__(self, link: Link) -> None:
         self.link = link
         self._read: list[_Part] = []
-        """What has been read and is not asked for yet."""
+        """Parts read and not submitted yet."""
         self._filling: dict[Names, _Part] = {}
-        """Of that, the part of each space that takes what is read next."""
+        """Of these, by space, the part that takes the next operation."""
         self._asking: set[_Part] = set()
-        """What the node has been asked and has not answered."""
+        """Parts submitted and not answered."""
         self._room = Room(0)
-        """Of this round: all that is asked for until nothing is any more."""
+        """Byte budget of this round. A round lasts until no part is outstanding."""
         self._round = 0
         self._left: list[_Part] = []
-        """What found no room in this round."""
+        """Parts that found no room in this round."""
         self._idle: asyncio.Future[None] | None = None
 
     def begin(self, message: Message) -> None:
-        """A KV has been read."""
+        """Decode a KV, or refuse it."""
         link = self.link
         try:
             if link.wire.admission.draining:
@@ -105,7 +104,7 @@ class Keys:
             part.operations.append(operation)
 
     def ask(self) -> None:
-        """Ask for all that one read has brought."""
+        """Submit all operations of one read."""
         if not self._read:
             return
         read, self._read = self._read, []
@@ -115,7 +114,7 @@ class Keys:
         self._ask(read)
 
     def go_on(self) -> None:
-        """Ask for what is left, once all that was asked for has been answered."""
+        """Submit the remaining parts, once all submitted ones have been answered."""
         if not self._left or self._asking:
             return
         left = sorted(self._left, key=_number)
@@ -124,19 +123,19 @@ class Keys:
         self._ask(left)
 
     async def done(self) -> None:
-        """Wait until nothing is asked for, and nothing left."""
+        """Wait until no part is outstanding or left."""
         if self._asking or self._left:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await self._idle
 
     def abandon(self) -> None:
-        """Nobody will read the answers: what is left is not done."""
+        """Drop the remaining parts: their responses will not be read."""
         self._left.clear()
         self._look()
 
     def _ask(self, parts: list[_Part]) -> None:
-        """What goes to one space in one go counts as one statement while it runs."""
+        """Submit parts. The operations of a part count as one running statement."""
         link, wire = self.link, self.link.wire
         if not self._asking:
             self._room = Room(max(1, link.outgoing.room))
@@ -162,18 +161,19 @@ class Keys:
         link.end_if_done()
 
     def told(self, part: _Part, answers: Answers | None, lost: BaseException | None) -> None:
-        """What has been asked is answered."""
+        """Handle the responses of a submitted part."""
         self.link.wire.admission.end(part.user)
         self._asking.remove(part)
         self._found(part, self._refused(part, lost) if answers is None else answers)
         if self._left and not self._asking:
-            # What found no room goes on behind what the peer takes, and it may have taken all.
+            # The remaining parts wait for the peer to read, and it may have read everything
+            # already.
             self.link.look_again()
         self._look()
         self.link.end_if_done()
 
     def _refused(self, part: _Part, error: BaseException | None) -> Sequence[KeyAnswer]:
-        """An answer for each, where there are none."""
+        """Return a refusal for each operation of a failed part."""
         link = self.link
         if not isinstance(error, Refusal):
             error = link.failed(link.name(part.ids[0]), error)

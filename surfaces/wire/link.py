@@ -1,5 +1,5 @@
-"""What the parts of a wire connection ask of it: those that sign in, run scripts, ask for keys and
-messages, follow tables."""
+"""Link: interface of a wire connection for its parts (sign-in, scripts, keys, messages, feeds,
+vaults)."""
 
 from __future__ import annotations
 
@@ -13,59 +13,60 @@ from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.shared import Wire
 
 CHOKED: Final = 1
-"""The peer takes no answers."""
+"""The peer does not read its responses."""
 DECODING: Final = 2
-"""A long frame is being decoded: what stands behind it comes after it."""
+"""A long frame is being decoded; later frames wait for it."""
 PUT_OFF: Final = 4
-"""A script is judged a little later, for want of room to run it."""
+"""Admission of a script is deferred: there is no free slot."""
 CROWDED: Final = 8
-"""What is open holds as much as it may."""
+"""Open requests hold the maximum of memory."""
 KEYS: Final = 16
-"""Operations on keys have been read that there is no room to answer yet."""
+"""Operations on keys wait for room for their responses."""
 OVER: Final = 32
-"""What all peers of its user have not taken fills the room that there is for it."""
+"""Unread responses of the user's connections fill the memory quota."""
 
 MESSAGES: Final = 64
-"""Messages have been asked for that there is no room to answer yet."""
+"""Operations on messages wait for room for their responses."""
 PACED: Final = 128
-"""The connection has had its frames of this turn of the loop; the rest waits in line, by user."""
+"""The connection has used its frames of this iteration of the loop; the rest is queued, by user."""
 
 
 class Link(Protocol):
-    """The connection."""
+    """A wire connection."""
 
     wire: Wire
     talk: Conversation
     outgoing: Outgoing
     address: str
     minor: int
-    """The one agreed on."""
+    """Negotiated minor version."""
     token: str | None
-    """Of who is signed in."""
+    """Session token of the signed-in user."""
     who: bytes
-    """The digest of that token."""
+    """Digest of that token."""
 
     @property
     def user(self) -> str:
-        """Who is signed in, or `NOBODY`."""
+        """Signed-in user, or `NOBODY`."""
 
     @property
     def choked(self) -> bool:
-        """Whether the peer does not take its answers, or all of its user together don't."""
+        """True if the peer, or the user's connections together, do not read responses."""
 
     def answers_wait_at(self, size: int) -> None:
-        """From so many bytes on that the peer has not taken it is read no more."""
+        """Set the unread bytes above which the peer is no longer read."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing is begun any more: the last word is said, or nobody is there."""
+        """True if no further request is accepted: the last message is sent, or the connection is
+        closed."""
 
     @property
     def gone(self) -> bool:
-        """Whether nobody is there."""
+        """True if the connection is closed."""
 
     def name(self, id: int) -> str:
-        """What a request is called in answers and logs."""
+        """Return the id of a request in responses and logs."""
 
     def send(
         self,
@@ -75,10 +76,10 @@ class Link(Protocol):
         data: bytes | None = None,
         committed: int = 0,
     ) -> None:
-        """Say something; it leaves at the end of this turn of the loop, with all said in it.
+        """Queue a message. It leaves at the end of this iteration of the loop, in one write.
 
-        :param data: the message, when it is encoded already
-        :param committed: what stands of a script, should there be no way to say what it answers
+        :param data: the encoded message, if it exists already
+        :param committed: committed statements of a script, in case its response can't be sent
         """
 
     def refuse(self, id: int, refusal: Refusal) -> None:
@@ -88,39 +89,42 @@ class Link(Protocol):
         """Answer HELLO with REFUSED, and close."""
 
     def failed(self, name: str, error: BaseException | None = None) -> Failed:
-        """The answer to a bug, whose trace goes to the log.
+        """Log a bug with its traceback, and return its error.
 
-        :param error: what it raised; None: what is being handled
+        :param error: the exception; None: the one being handled
         """
 
     def hold(self, why: int) -> None:
-        """Act on nothing more, and soon read nothing more, for one of the reasons above."""
+        """Execute no frame, and soon read none, for one of the reasons above."""
 
     def advance(self, message: Message | None = None) -> None:
-        """Act on every message that may be acted on now.
+        """Execute every message that may be executed now.
 
-        :param message: one that has been taken already
+        :param message: a message already taken from the conversation
         """
 
     def release(self, why: int) -> None:
-        """This reason to wait is over."""
+        """Drop this reason to wait."""
 
     def look_again(self) -> None:
-        """Have it seen at the end of this turn what of that which waits may go on, though nothing
+        """Check at the end of this iteration which waiting requests may continue, although nothing
         is sent."""
 
     def end_if_done(self) -> None:
-        """Close when no more requests come and nothing is open any more."""
+        """Close if no more requests come and none is open."""
 
     def break_off(self, refusal: Refusal) -> None:
-        """Say why, to a peer that does not speak the protocol, and close."""
+        """Send the reason, for instance to a peer that breaks the protocol, and close."""
 
     def welcome(self, id: int, user: str | None, body: dict[str, Any]) -> None:
-        """Somebody has signed in, or out: None."""
+        """Answer a sign-in, or a sign-out (`user` None)."""
 
 
 def tick_for(link: Link, tick: Tick) -> None:
-    """Go on while somebody is there to read the answer. :raises Cancelled: nobody is"""
+    """Call `tick` while the connection is open.
+
+    :raises Cancelled: it is closed
+    """
     if link.gone:
         raise Cancelled("nobody is there to read the answer")
     tick()

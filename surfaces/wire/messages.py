@@ -1,13 +1,13 @@
-"""The TOPICs of one wire connection, from their frame to their answer.
+"""TOPIC requests of one wire connection.
 
-All of one read are given to the node together, which gathers them with those of other connections.
-Each is answered exactly once. A TAKE that waits stays open until there is something, its time is
-over, or CANCEL ends it.
+All of one read are submitted together, and the node batches them with those of other connections.
+Each is answered exactly once. A blocked TAKE (long poll) stays open until messages arrive, its time
+is over, or CANCEL ends it.
 
-What a TAKE hands out is not known before it does. So all of one connection share a room of bytes,
-as much as the peer's answers may still wait for it; a TAKE that finds none is given back, and asked
-again once the peer has taken what there was, by whom it was sent. Until then nothing more of the
-peer is acted on.
+The size of a delivery is not known before it is made. So all TAKEs of a connection share a byte
+budget, the free part of its write buffer. A TAKE without room is returned, and submitted again, for
+its original caller, once the peer has read responses. Until then no further frame of the peer is
+executed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from surfaces.wire.scripts import SMALL, SMALL_STRING
 from surfaces.wire.topics import read_messages
 
 HOLDS: Final = limits.KIB
-"""What the node holds for an open one, about, however short its frame was: it counts as much."""
+"""Approximate bytes of memory per open request, however short its frame: charged as such."""
 
 
 class _Room:
-    """What the TAKEs of a connection may still hand out."""
+    """Byte budget for deliveries of a connection's TAKEs."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
@@ -47,12 +47,13 @@ class _Room:
         return self._outgoing.room - self._promised
 
     def take(self, size: int) -> None:
-        """So many bytes more are handed out, and not said yet; fewer: they are."""
+        """Reserve bytes for a delivery whose response is not queued yet; a negative size releases
+        them."""
         self._promised += size
 
 
 class _Open:
-    """A TOPIC under way."""
+    """An open TOPIC request."""
 
     __slots__ = (
         "asked", "began", "caller", "id", "is_done", "operation", "owner", "place", "timeout_us",
@@ -74,21 +75,21 @@ class _Open:
         self.timeout_us = timeout_us
         self.began = began
         self.caller: Caller | None = None
-        """Who has sent it; None: it is not known yet."""
+        """Caller that sent it; None: not known yet."""
         self.asked: Ended | None = None
-        """What the node has been asked; None: it has not been, or has told."""
+        """The submitted operation; None: not submitted, or answered."""
         self.is_done = False
-        """Whether its answer is there, and nothing but its bytes to be made."""
+        """True if its response exists and is only being encoded."""
 
     @property
     def rests(self) -> bool:
-        """Whether it waits for what others do, for as long as it may."""
+        """True if it is a blocked TAKE."""
         operation = self.operation
         waits = isinstance(operation, TakeMessages) and operation.wait_us is not None
         return waits and self.asked is not None
 
     def told(self, answer: Any, refusal: Refusal | None) -> None:
-        """What came of it."""
+        """Handle the outcome of the operation."""
         self.owner.told(self, answer, refusal)
 
 
@@ -101,14 +102,14 @@ class Messages:
         self._open: dict[int, _Open] = {}
         self._read: list[_Open] = []
         self._left: list[_Open] = []
-        """What found no room."""
+        """Requests that found no room."""
         self._room = _Room(link.outgoing)
         self._callers = Callers(link)
         self._idle: asyncio.Future[None] | None = None
-        """For who waits until nothing is under way but what rests."""
+        """Future of a task in `done`."""
 
     def begin(self, message: Message) -> None:
-        """A TOPIC has been read."""
+        """Decode a TOPIC, or refuse it."""
         link, id = self._link, message.id
         try:
             if link.wire.admission.draining:
@@ -126,14 +127,14 @@ class Messages:
             self._read.append(one)
 
     def ask(self) -> None:
-        """Ask for all that one read has brought, in the name of who the peer is now: an AUTH behind
-        them changes nothing."""
+        """Submit all operations of one read for the present caller. A later AUTH does not affect
+        them."""
         if self._read:
             read, self._read = self._read, []
             self._ask(read)
 
     def go_on(self) -> None:
-        """Ask for what is left, if there is room."""
+        """Submit the remaining requests again, if there is room."""
         if self._left and self._room.left > 0:
             left, self._left = self._left, []
             self._link.release(MESSAGES)
@@ -146,15 +147,15 @@ class Messages:
             self._look()
 
     async def done(self) -> None:
-        """Wait until nothing is under way, and nothing left, but those that rest: what a TAKE finds
-        there is handed out only as long as the session lasts that it was sent in."""
+        """Wait until no request is open but blocked TAKEs. These deliver only while the session
+        lasts in which they were sent."""
         while any(not one.rests for one in self._open.values()):
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await self._idle
 
     def cancel(self, id: int) -> None:
-        """End one early; its answer may have crossed the CANCEL."""
+        """Cancel a request; its response may have crossed the CANCEL."""
         one = self._open.get(id)
         if one is None or one.is_done:
             return
@@ -165,17 +166,17 @@ class Messages:
             self._answer(one, None, why)
 
     def abandon(self) -> None:
-        """Nobody will read the answers: what waits does so no more."""
+        """Cancel everything: the responses will not be read."""
         self._left.clear()
         for id in list(self._open):
             self.cancel(id)
 
     def _is_open(self, one: _Open) -> bool:
-        """Whether it is to be answered yet: its id may be another's by now, if it was cancelled."""
+        """True if it is still unanswered. After a cancel its id may belong to another request."""
         return self._open.get(one.id) is one
 
     def _look(self) -> None:
-        """Something was answered, or asked for: who waits for `done` looks again."""
+        """Wake the task in `done`: a request was answered or submitted."""
         idle, self._idle = self._idle, None
         if idle is not None and not idle.done():
             idle.set_result(None)
@@ -207,7 +208,7 @@ class Messages:
                 self._answer(one, None, refusal)
 
     def told(self, one: _Open, answer: Any, refusal: Refusal | None) -> None:
-        """What came of one; neither an answer nor a refusal: it found no room."""
+        """Handle the outcome of a request. Neither an answer nor a refusal: it found no room."""
         seq = 0 if one.asked is None else one.asked.sequence
         one.asked = None
         if answer is None and refusal is None:
@@ -231,7 +232,7 @@ class Messages:
         self._answer(one, answer, refusal)
 
     def _sign(self, answer: dict[str, Any], seq: int) -> None:
-        """Have an answer say at which commit it was done."""
+        """Add the sequence of its commit to a response."""
         if seq and self._link.minor >= MINOR_OF_SEQUENCES:
             answer["seq"] = seq
 
@@ -252,9 +253,10 @@ class Messages:
         link.end_if_done()
 
     async def _answer_long(self, one: _Open, answer: dict[str, Any], size: int) -> None:
-        """An answer of many messages, encoded in turns with everybody else's work.
+        """Encode and send a response of many messages, in slices.
 
-        :param size: what they take of the room until then: nothing else counts them
+        :param size: bytes of the messages, held in the byte budget until then, since nothing else
+            counts them
         """
         link = self._link
         try:
@@ -278,7 +280,7 @@ class Messages:
 
 
 def _spend(one: _Open, now: float) -> None:
-    """The time that it has waited here is gone."""
+    """Subtract the time it has waited here from its timeout and its wait."""
     spent_us, one.began = int((now - one.began) * 1_000_000), now
     if one.timeout_us is not None:
         one.timeout_us = max(one.timeout_us - spent_us, 0)

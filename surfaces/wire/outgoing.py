@@ -1,5 +1,5 @@
-"""Answers on their way to one peer: gathered, handed over in one write, counted until it has taken
-them."""
+"""Write buffer of one peer: responses are collected, written in one call, and charged until the
+peer has read them."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from surfaces.sockets import unsent
 
 
 class Outgoing:
-    """:param account: what the peer has not taken counts there"""
+    """:param account: account charged for unread bytes"""
 
     def __init__(self, account: Account) -> None:
         self.account = account
         self.transport: asyncio.Transport
         self.waiting: list[bytes] = []
-        """Said, and not handed over yet."""
+        """Queued messages, not written yet."""
         self.waiting_bytes = 0
-        """Bytes of that."""
+        """Bytes of these."""
         self._written = 0
 
     @property
     def unsent(self) -> int:
-        """Bytes that the peer's side has not taken."""
+        """Bytes not taken by the peer's side."""
         return self.waiting_bytes + unsent(self.transport)
 
     @property
     def taken(self) -> int:
-        """Bytes that the peer's side has taken so far."""
+        """Bytes taken by the peer's side so far."""
         return self._written - unsent(self.transport)
 
     @property
     def said(self) -> int:
-        """Bytes said so far: where the last of them is taken, `taken` has come here."""
+        """Bytes queued so far. Once `taken` reaches this value, the last of them has been taken."""
         return self._written + self.waiting_bytes
 
     @property
     def room(self) -> int:
-        """How many more bytes of answers may be asked for."""
+        """Bytes of responses that may still be requested."""
         return limits.CONNECTION_BUFFER_BYTES - self.unsent
 
     def takes(self, size: int) -> bool:
-        """Whether there is room for a large answer; it counts from now on."""
+        """True if there is room for a large response, which is then charged."""
         all_told = self.unsent + size
         return all_told <= limits.CONNECTION_ANSWERS_BYTES and self.account.hold(all_told)
 
     def add(self, data: bytes) -> None:
-        """Say something; it leaves with what else is said until `flush`."""
+        """Queue a message for the next `flush`."""
         self.waiting.append(data)
         self.waiting_bytes += len(data)
 
     def flush(self) -> int:
-        """Hand over what there is to say. The bytes that the peer has not taken at once."""
+        """Write all queued messages. Return the bytes that the peer has not taken at once."""
         data = self.waiting[0] if len(self.waiting) == 1 else b"".join(self.waiting)
         self.waiting.clear()
         self.waiting_bytes = 0
@@ -62,10 +62,10 @@ class Outgoing:
         return unsent(self.transport)
 
     def count(self) -> bool:
-        """Count what is left now. False: there is no room for it among what is held of its user,
-        and none of it has come to count."""
+        """Charge the unread bytes. Return False, and keep the former charge, if the user's quota is
+        exceeded."""
         return self.account.hold(self.unsent)
 
     def close(self) -> None:
-        """Nobody takes any of it any more."""
+        """Release the charge: the connection is closed."""
         self.account.hold(0)

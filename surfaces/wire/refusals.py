@@ -1,6 +1,6 @@
-"""Connections over the ceiling: each is told that there is no room, and closed once it has read it.
+"""Refusal of connections above the ceiling: each gets an error, and is closed once it has read it.
 
-A client that is told may go elsewhere; one that is left in the backlog hangs.
+A refused client may try another node; one left in the backlog hangs.
 """
 
 from __future__ import annotations
@@ -11,29 +11,32 @@ from typing import Final
 from surfaces.sockets import half_close
 
 LAST_WORDS: Final = 256
-"""Refused connections kept open at once until their last word is read."""
+"""Refused connections kept open at once until their error is read."""
 LAST_WORD_SECONDS: Final = 1.0
 
 
 class Refusals:
-    """The refused connections of one surface. :param word: what each is told"""
+    """Refused connections of one surface.
+
+    :param word: bytes that each gets
+    """
 
     def __init__(self, word: bytes) -> None:
         self.word = word
         self.standing: set[_Refused] = set()
 
     def one(self) -> asyncio.Protocol | None:
-        """The protocol of one more; None when there are too many of them, too."""
+        """Return the protocol of one more; None if there are too many of them."""
         return _Refused(self) if len(self.standing) < LAST_WORDS else None
 
     def end(self) -> None:
-        """Cut them."""
+        """Abort all of them."""
         for refused in list(self.standing):
             refused.abort()
 
 
 class _Refused(asyncio.Protocol):
-    """A connection that hears its last word."""
+    """A connection that gets its error, and is closed."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
@@ -53,5 +56,5 @@ class _Refused(asyncio.Protocol):
         self._refusals.standing.discard(self)
 
     def abort(self) -> None:
-        """End now."""
+        """Abort the connection."""
         self._transport.abort()

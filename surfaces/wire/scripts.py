@@ -1,7 +1,7 @@
-"""The scripts of one wire connection, from their RUN to their answer.
+"""RUN requests (scripts) of one wire connection.
 
-All of one read are begun together. Each is counted (`Admission`) from its frame to its answer,
-and answered exactly once; one whose client has gone is cancelled: nothing runs for nobody.
+All of one read are started together. Each is counted by `Admission` from its frame to its response,
+and answered exactly once. A script whose client has gone is cancelled.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from surfaces.wire.link import PUT_OFF, Link, tick_for
 
 SMALL: Final = 2_048
 SMALL_STRING: Final = 8_192
-"""Parts of an answer, and characters or bytes of each, up to which it is encoded at once: a fifth
-of a millisecond for a hundred messages of a topic, a few milliseconds for what is all strings."""
+"""Number of parts of a response, and characters or bytes of each, up to which it is encoded at
+once. That takes a fifth of a millisecond for a hundred messages of a topic, and a few milliseconds
+for a response full of long strings."""
 
 TOGETHER_SECONDS: Final = limits.SLICE_US / 1_000_000
-"""How long scripts of one read are begun one right after the other."""
+"""Seconds during which scripts of one read are started one right after the other."""
 
 
 @dataclass(slots=True)
 class _Script:
-    """A RUN under way."""
+    """An open RUN request."""
 
     message: Message
     name: str
     user: str
     beside: bool = False
-    """Whether it was let in where there was no room."""
+    """True if it was admitted beside the ceiling."""
     asked: bool = False
-    """Whether the node has been asked yet; before that, cancelling is not asking."""
+    """True once it is submitted to the node. Before that, cancelling needs no call."""
     cancelled: bool = False
     committed: int = 0
-    """What stands of it, once it has ended."""
+    """Number of its committed statements, once it has ended."""
 
 
 class Scripts:
@@ -54,14 +55,15 @@ class Scripts:
         self._open: dict[int, _Script] = {}
         self._batch: list[_Script] = []
         self._refusing = False
-        """Whether one was judged, and there is no room: what came with it is refused too."""
+        """True if one was judged and there was no slot: later scripts of the same read are refused
+        too."""
         self.streams = Streams(link)
-        """Backups on their way."""
+        """Streamed backups under way."""
         self.starting: asyncio.Future[Caller] | None = None
-        """Done when it is known whose those are that were begun last."""
+        """Done when the caller of the newest scripts is known."""
 
     def begin(self, message: Message) -> None:
-        """A RUN has been read: it is begun with the others of its read, or refused."""
+        """Admit a RUN with the others of its read, defer or refuse it."""
         link, id = self._link, message.id
         wire = link.wire
         if wire.admission.draining:
@@ -81,21 +83,21 @@ class Scripts:
             link.refuse(id, wire.admission.busy())
 
     def _count(self, script: _Script) -> None:
-        """It runs with the others of this read."""
+        """Count a script, and add it to the batch of this read."""
         self._link.wire.admission.begin(script.user, beside=script.beside)
         self._open[script.message.id] = script
         self._batch.append(script)
 
     def _judge(self, message: Message) -> None:
-        """Begin a script that was put off, or refuse it."""
+        """Start a deferred script, or refuse it."""
         if not self._link.over:
             self._refusing = not self._link.wire.admission.has_room(self._link.user)
             self._link.release(PUT_OFF)
             self._link.advance(message)
 
     def run(self) -> None:
-        """Start the scripts of one read. Who the peer is, is asked once for all of them, and anew
-        for each read: a session can end at any time. An AUTH behind them changes nothing."""
+        """Start the scripts of one read. The caller is looked up once for all of them, and again
+        for each read, since a session can end at any time. A later AUTH does not affect them."""
         self._refusing = False
         if not self._batch:
             return
@@ -152,7 +154,7 @@ class Scripts:
                 self._link.wire.background.follow(found, partial(self._came, script))
 
     def _came(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
-        """A promised answer is there."""
+        """Handle an awaited response."""
         try:
             found = future.result()
         except Refusal as refusal:
@@ -165,7 +167,7 @@ class Scripts:
             self._found(script, found)
 
     def _found(self, script: _Script, found: ScriptAnswer) -> None:
-        # What takes few bytes has few parts, and none that is long.
+        # A response of few bytes has few parts, and no long one.
         large = (found.size is None or found.size > SMALL) and is_large(
             [result.value for result in found.results], SMALL, SMALL_STRING
         )
@@ -183,7 +185,7 @@ class Scripts:
             self._answer(script, kind, body)
 
     async def _stream(self, script: _Script, file: HeldFile, body: dict[str, Any]) -> None:
-        """A backup in parts, and the answer behind them."""
+        """Stream a backup in parts, then send the response."""
         try:
             await self.streams.send(script.message.id, file, lambda: script.cancelled)
         except Refusal as refusal:
@@ -199,7 +201,7 @@ class Scripts:
             file.close()
 
     async def _answer_long(self, script: _Script, kind: Kind, body: dict[str, Any]) -> None:
-        """An answer of many rows, encoded in turns with everybody else's work."""
+        """Encode and send a response of many rows, in slices."""
         try:
             encode = partial(self._encode, kind, script.message.id, body)
             data = await self._link.wire.long_work.run(script.user, encode)
@@ -230,14 +232,17 @@ class Scripts:
     def _answer(
         self, script: _Script, kind: Kind, body: dict[str, Any], data: bytes | None = None
     ) -> None:
-        """:param data: the message, when it is encoded already"""
+        """Send the response of a script.
+
+        :param data: the encoded message, if it exists already
+        """
         self._link.wire.admission.end(script.user, beside=script.beside)
         del self._open[script.message.id]
         self._link.send(kind, script.message.id, body, data, script.committed)
         self._link.end_if_done()
 
     def cancel(self, id: int) -> None:
-        """End one early; its answer may have crossed the CANCEL."""
+        """Cancel a script; its response may have crossed the CANCEL."""
         script = self._open.get(id)
         if script is None or script.cancelled:
             return
@@ -247,6 +252,6 @@ class Scripts:
             self._link.wire.gate.cancel(script.name)
 
     def abandon(self) -> None:
-        """Nobody will read the answers: end what runs."""
+        """Cancel every script: the responses will not be read."""
         for id in list(self._open):
             self.cancel(id)

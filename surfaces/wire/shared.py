@@ -1,4 +1,4 @@
-"""What the connections of a wire surface share: its gate, the counts of its ceilings, its end."""
+"""Shared state of a wire surface's connections: gate, admission, memory quotas, shutdown."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from surfaces.turns import LongWork, Pace
 from surfaces.wire.gate import Gate
 
 LOOK_SECONDS: Final = 0.25
-"""Between two looks after the peers that have answers to take."""
+"""Seconds between two checks of peers with unread responses."""
 
 
 class Connected(Protocol):
-    """A connection, as far as the surface looks after it."""
+    """A connection, as far as the surface manages it."""
 
     def flush(self) -> None:
-        """Hand over what there is to say, and go on where that has made room."""
+        """Write the buffered responses, and continue requests that waited for room."""
 
     def is_slow(self) -> bool:
-        """Count what its peer has not taken, cut it when that takes nothing for too long. False:
-        the peer has taken everything."""
+        """Charge unread responses, and abort the connection if the peer has read none for too long.
+        Return False if everything is read."""
 
     def say_goodbye(self) -> None:
-        """The node begins nothing new."""
+        """Send BYE: the node is draining."""
 
     def abort(self) -> None:
-        """End now."""
+        """Abort the connection."""
 
 
 class Wire:
-    """What the connections of one surface share: the gate, the ceilings' counts, the stage."""
+    """Shared state of one surface's connections."""
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -46,18 +46,18 @@ class Wire:
         self.requests = HeldBytes(limits.REQUESTS_BYTES)
         self.answers = HeldBytes(limits.ANSWERS_BYTES)
         self.coming: set[Connected] = set()
-        """Accepted, not connected yet: a TLS handshake is under way."""
+        """Accepted connections not established yet: a TLS handshake is under way."""
         self.connections: set[Connected] = set()
         self.admission = Admission(limits.RUNNING, gate.waiting, gate.waiting_of)
         self.limited_log = RateLimitedLog("surfaces.wire")
         self.refusals = RefusalLog("wire")
         self.made = 0
-        """Connections since the start; numbers them in the names of requests."""
+        """Connections since the start; numbers them in request ids."""
         self.background = BackgroundTasks(self.limited_log, self.look)
         self._none_left = asyncio.Event()
         self._long_work: LongWork | None = None
         self.pace = Pace()
-        """Time of a turn of the loop that its connections may take together."""
+        """Time budget per loop iteration, shared by all connections."""
         self.outbox: Outbox[Connected] = Outbox(self.broken)
         gate.when_told(self.outbox.say)
         self._slow: set[Connected] = set()
@@ -65,28 +65,28 @@ class Wire:
 
     @property
     def held(self) -> int:
-        """Connections that count against the ceiling."""
+        """Number of connections counted against the ceiling."""
         return len(self.connections) + len(self.coming)
 
     @property
     def long_work(self) -> LongWork:
-        """Where long frames are decoded and encoded."""
+        """Scheduler for decoding and encoding of long frames."""
         if self._long_work is None:
             self._long_work = LongWork(asyncio.get_running_loop())
         return self._long_work
 
     def look(self) -> None:
-        """Note whether anything is left; called whenever something has ended."""
+        """Check if anything is left; called whenever something has ended."""
         if not self.background and not self.held:
             self._none_left.set()
 
     def arrived(self, connection: Connected) -> None:
-        """A connection stands."""
+        """Register an established connection."""
         self.coming.discard(connection)
         self.connections.add(connection)
 
     def left(self, connection: Connected) -> None:
-        """A connection is over, or never came to stand."""
+        """Remove a connection that is over, or was never established."""
         self.coming.discard(connection)
         self.connections.discard(connection)
         self._slow.discard(connection)
@@ -99,7 +99,7 @@ class Wire:
             await self._none_left.wait()
 
     def watch(self, connection: Connected) -> None:
-        """Look after a connection whose peer has answers to take, until it has taken them."""
+        """Watch a connection whose peer has unread responses, until it has read them."""
         self._slow.add(connection)
         if self._slow_timer is None:
             loop = asyncio.get_running_loop()
@@ -116,12 +116,12 @@ class Wire:
                 self.broken(connection, error)
 
     def broken(self, connection: Connected, error: Exception) -> None:
-        """A bug that is no request's: the connection is cut."""
+        """Log a bug outside of any request, and abort the connection."""
         self.limited_log.error("a connection failed", exc_info=error)
         connection.abort()
 
     def end(self) -> None:
-        """Cut every connection and drop every request, now."""
+        """Abort every connection and cancel every request."""
         self.background.cancel()
         for connection in list(self.connections):
             connection.abort()

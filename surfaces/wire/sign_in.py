@@ -1,8 +1,7 @@
-"""Signing in on a wire connection: HELLO, AUTH, and the time that a peer has for them.
+"""Sign-in on a wire connection: HELLO, AUTH, and their time limit.
 
-Until somebody has signed in, a peer has `limits.GREETING_SECONDS`, however it spends them: to say
-HELLO, and to AUTH where that named nobody. How long the node takes to judge a credential is its own
-affair.
+Until a user has signed in, a peer has `limits.GREETING_SECONDS` in all: to send HELLO, and AUTH if
+HELLO had no credential. The time that the node takes to check a credential does not count.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from surfaces.wire.watches import Watches
 
 class SignIn:
     """:param link: the connection
-    :param scripts, messages, keys, watches, vaults: what it has begun, by whom it spoke for then
+    :param scripts, messages, keys, watches, vaults: its parts, whose open requests belong to the
+        present caller
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class SignIn:
         self._vaults = vaults
         self._loop = asyncio.get_running_loop()
         self._own_session = False
-        """Whether the session was opened here, and ends with the connection."""
+        """True if the session was opened here, and ends with the connection."""
         self._by = 0.0
-        """Until when somebody has to sign in, on the loop's clock."""
+        """Deadline of the sign-in, on the loop's clock."""
         self.timer: asyncio.TimerHandle | None = None
 
     # --- the peer's time ------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The peer is there, or has signed out: its time begins."""
+        """Start the time limit: the peer has connected, or signed out."""
         self._by = self._loop.time() + limits.GREETING_SECONDS
         self._await()
 
     def stop(self) -> None:
-        """Its time does not run any more."""
+        """Stop the timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -76,17 +76,17 @@ class SignIn:
     # --- HELLO and AUTH -------------------------------------------------------------------------
 
     def greet(self, message: Message) -> None:
-        """HELLO has been read: it is answered with WELCOME, or REFUSED and the end."""
+        """Answer HELLO: WELCOME, or REFUSED and the end."""
         self.stop()
         self._link.wire.background.spawn(self._greet(message))
 
     def change(self, message: Message) -> None:
-        """AUTH has been read: it is answered with WELCOME, or ERROR and all stays as it was."""
+        """Answer AUTH: WELCOME, or ERROR without any change."""
         self.stop()
         self._link.wire.background.spawn(self._change(message))
 
     def end(self) -> None:
-        """The connection is over, and a session of its own with it."""
+        """End the session of a closed connection, if it was opened here."""
         self.stop()
         if self._own_session and self._link.token is not None:
             self._sign_out(self._link.token)
@@ -110,7 +110,7 @@ class SignIn:
         for begun in (self._scripts, self._watches, self._vaults):
             starting = begun.starting
             if starting is not None:
-                # What came before is being started by the session that this may end.
+                # Earlier requests are being started in the session that this may end.
                 await asyncio.wait([starting])
         await self._keys.done()
         await self._messages.done()
@@ -122,7 +122,7 @@ class SignIn:
         except Exception:
             link.refuse(id, link.failed(link.name(id)))
         else:
-            if caller is None and known:  # signed out: it may sign in anew
+            if caller is None and known:  # signed out: it may sign in again
                 self._by = self._loop.time() + limits.GREETING_SECONDS
             self._welcome(id, caller)
             return
@@ -131,7 +131,7 @@ class SignIn:
         link.advance()
 
     async def _sign_in(self, credential: bodies.Credential | None) -> Caller | None:
-        """Take a credential in place of the one before it, which is kept when this is refused."""
+        """Replace the present credential. The former one is kept if the new one is refused."""
         link, gate = self._link, self._link.wire.gate
         token, own, caller = None, False, None
         if credential is not None and credential.token is not None:

@@ -1,5 +1,5 @@
-"""KV messages: what they ask of the keys of a cache space. Strict, field by field, as other
-bodies."""
+"""KV requests: decoding of operations on the keys of a cache space. Strict, field by field, like
+other bodies."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _PLACE: Final = frozenset({"op", "ns", "db", "space"})
 
 
 def read_keys(body: dict[str, Any] | None) -> tuple[Names, KeyOperation]:
-    """The space of a KV, and what is to be done to it.
+    """Decode KV. Return the space and the operation.
 
     :raises BadRequest: a field is missing, unknown, or of the wrong type
-    :raises Refusal: as the operation's arguments are refused
+    :raises Refusal: an argument of the operation is refused
     """
     body = body or {}
     read = operation("KV", body, _OPERATIONS)
@@ -52,8 +52,8 @@ def read_keys(body: dict[str, Any] | None) -> tuple[Names, KeyOperation]:
 
 
 def with_values_packed(message: Message, tick: Tick) -> Message:
-    """A long KV with its values as they are stored: they are gone through in turns with others'
-    work. What is refused of them it is refused with."""
+    """Return a long KV with its values packed as stored. Packing runs in slices. A value that is
+    refused makes the message carry that refusal."""
     body = message.body or {}
     try:
         if body.get("op") in ("set", "swap") and "value" in body:

@@ -1,4 +1,4 @@
-"""The wire surface: start, and the stages of its end."""
+"""Wire surface: start, and the stages of its shutdown."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from surfaces.wire.shared import Wire
 
 @dataclass(frozen=True, slots=True)
 class WireSettings:
-    """Where the surface listens. Port 0 asks the system for a free one."""
+    """Address on which the surface listens. Port 0 asks the system for a free one."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
     descriptors: int = sys.maxsize
-    """Every connection's is below this number: `surfaces/listener.py`."""
+    """Every connection's descriptor is below this number: `surfaces/listener.py`."""
 
 
 class WireSurface:
-    """The wire protocol on one address.
+    """Wire protocol on one address.
 
-    Ends in stages: `stop_accepting`, `drain`, `close`; each may be called without the one before.
+    Shutdown in stages: `stop_accepting`, `drain`, `close`; each may be called without the one
+    before.
     """
 
     def __init__(self, gate: Gate, settings: WireSettings) -> None:
@@ -45,7 +46,10 @@ class WireSurface:
         self._listener: Listener | None = None
 
     async def start(self) -> None:
-        """Listen. :raises OSError: the address is taken, not ours, or not allowed"""
+        """Listen.
+
+        :raises OSError: the address is taken, not local, or not allowed
+        """
         self._listener = Listener(
             self._admit,
             self._lost,
@@ -71,49 +75,49 @@ class WireSurface:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """All that it listens on: a name may stand for several."""
+        """All addresses listened on: a name may have several."""
         assert self._listener is not None, "not started"
         return self._listener.addresses
 
     @property
     def held(self) -> int:
-        """Connections open."""
+        """Number of open connections."""
         return self._wire.held
 
     def load(self) -> Load:
-        """What it holds, and its ceilings."""
+        """Return the number of connections and scripts, and their ceilings."""
         most = min(limits.CONNECTIONS, self._settings.descriptors)
         return Load(self.held, most, self.running, limits.RUNNING)
 
     @property
     def counters(self) -> WireCounters:
-        """What it has counted since its start."""
+        """Counters since the start."""
         return self._wire.counters
 
     @property
     def running(self) -> int:
-        """Scripts running."""
+        """Number of running scripts."""
         return self._wire.admission.running
 
     @property
     def full(self) -> bool:
-        """Whether another connection would be refused."""
+        """True if another connection would be refused."""
         return self.held >= limits.CONNECTIONS
 
     def present(self, tls: ssl.SSLContext) -> None:
-        """Present another certificate to whoever connects from now on; connections that stand are
-        not touched. Only for a surface that was started with one."""
+        """Use another certificate for new connections; established ones keep theirs. Only for a
+        surface that was started with TLS."""
         assert self._listener is not None, "not started"
         self._listener.present(tls)
 
     def stop_accepting(self) -> None:
-        """Take no new connections; those there are go on."""
+        """Accept no new connections; established ones go on."""
         if self._listener is not None:
             self._listener.close()
 
     async def drain(self) -> None:
-        """Begin nothing new, say so to every peer, and wait until what runs has been answered
-        and taken. The caller decides how long that may last."""
+        """Accept no new requests, send BYE to every peer, and wait until running ones are answered
+        and read. The caller sets the time limit."""
         self.stop_accepting()
         self._wire.admission.draining = True
         for connection in list(self._wire.connections):
@@ -134,7 +138,7 @@ class WireSurface:
     # --- inside ---------------------------------------------------------------------------------
 
     def _admit(self) -> asyncio.Protocol | None:
-        """The protocol of a connection just accepted, which counts from now on."""
+        """Make the protocol of a connection just accepted, which counts from now on."""
         self.counters.connections += 1
         if not self.full:
             return WireConnection(self._wire)
@@ -151,5 +155,5 @@ class WireSurface:
 
 
 def _last_word(refusal: Refusal) -> bytes:
-    """What a connection hears of which nothing is read."""
+    """Return the message for a connection that is refused before anything is read."""
     return encode(Kind.REFUSED, 0, {"error": refusal.answer()})

@@ -1,4 +1,4 @@
-"""Timeouts of a peer: for a frame to come whole, to take answers, to read the last word."""
+"""Timeouts of a peer: for a complete frame, for reading responses, for reading the last message."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from protocol.conversation import Conversation
 from surfaces.wire.outgoing import Outgoing
 
 LINGER_SECONDS: Final = 2
-"""How long a connection that has been told its last word stays open for it to be read. Closing at
-once would answer what the peer is still sending with a reset, which can overtake that word."""
+"""Seconds that a connection stays half-closed so that its last message can be read. Closing at once
+would answer bytes still under way with a reset, which can overtake that message."""
 
 
 class FrameTime:
-    """A frame that has begun to come has a time to be whole.
+    """Timer of an incomplete frame.
 
-    :param talk: what it comes to
-    :param late: called when it is not
+    :param talk: conversation that receives the frame
+    :param late: called when the frame is not complete in time
     """
 
     def __init__(self, talk: Conversation, late: Callable[[], None]) -> None:
@@ -28,10 +28,10 @@ class FrameTime:
         self._late = late
         self._loop = asyncio.get_running_loop()
         self.timer: asyncio.TimerHandle | None = None
-        """Runs while one is awaited."""
+        """Runs while a frame is incomplete."""
 
     def begin(self) -> None:
-        """It runs now, if one has begun and it does not yet."""
+        """Start the timer if a frame is incomplete and it does not run yet."""
         awaited = self._talk.awaited
         if awaited and self.timer is None:
             seconds = limits.BODY_SECONDS + awaited / limits.BODY_SECONDS_BYTES
@@ -42,28 +42,28 @@ class FrameTime:
         self._late()
 
     def stop(self) -> None:
-        """It is whole, or not awaited any more."""
+        """Stop the timer: the frame is complete, or not awaited any more."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
 
 class TakingTime:
-    """A peer that has answers to take has a time to take some, from when it last did.
+    """Time limit of a peer with unread responses, counted from its last progress.
 
-    :param outgoing: what there is to take
+    :param outgoing: write buffer of the peer
     """
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
         self._loop = asyncio.get_running_loop()
         self.runs = False
-        """Whether somebody looks, now and then, whether it is over."""
+        """True while the peer is checked periodically."""
         self._took = 0
         self._took_at = 0.0
 
     def begin(self) -> bool:
-        """It runs from now on; False: it did already."""
+        """Start; return False if it was running already."""
         if self.runs:
             return False
         self.runs = True
@@ -71,8 +71,7 @@ class TakingTime:
         return True
 
     def ran_out(self) -> bool:
-        """Whether the peer has taken nothing for as long as it may. If it has taken some, its time
-        begins anew."""
+        """True if the peer has read nothing for WRITE_SECONDS. Progress restarts the time."""
         taken = self._outgoing.taken
         if taken != self._took:
             self._took, self._took_at = taken, self._loop.time()
@@ -81,9 +80,10 @@ class TakingTime:
 
 
 class Linger:
-    """Cuts the connection when its time is over, or when the peer takes nothing more.
+    """Aborts a half-closed connection when its time is over, or when the peer makes no more
+    progress.
 
-    :param outgoing: what there is to take
+    :param outgoing: write buffer of the peer
     """
 
     def __init__(self, outgoing: Outgoing) -> None:
@@ -92,7 +92,7 @@ class Linger:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """The last word is said."""
+        """Start after the last message."""
         waiting = self._outgoing.unsent > 0
         seconds = limits.WRITE_SECONDS if waiting else LINGER_SECONDS
         judge = partial(self._judge, self._outgoing.taken, waiting)
@@ -105,7 +105,7 @@ class Linger:
             self._outgoing.transport.abort()
 
     def stop(self) -> None:
-        """The connection is over."""
+        """Stop: the connection is over."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,5 +1,5 @@
-"""TOPIC messages: what they ask of the messages of a topic. Strict, field by field, as other
-bodies."""
+"""TOPIC requests: decoding of operations on the messages of a topic. Strict, field by field, like
+other bodies."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ _COMMON: Final = frozenset({"op", "ns", "db", "topic", "timeout"})
 
 
 def read_messages(body: Body | None) -> tuple[tuple[str, str], MessageOperation, int | None]:
-    """The place of a TOPIC, what is to be done, and its timeout in microseconds.
+    """Decode TOPIC. Return its namespace and database, the operation, and the timeout in
+    microseconds.
 
     :raises BadRequest: a field is missing, unknown, or of the wrong type
-    :raises Refusal: as the statement's arguments are refused
+    :raises Refusal: an argument of the statement is refused
     """
     body = body or {}
     read = operation("TOPIC", body, _OPERATIONS)

@@ -1,7 +1,7 @@
-"""VAULT on a wire connection: seals and passphrases, which are never statement text.
+"""VAULT requests on a wire connection: seals and passphrases, which are never part of a statement.
 
-Each is asked in a task of its own, by whoever the connection speaks for then, and answered once. A
-sign-in behind it waits until it is known by whom it was asked.
+Each runs in its own task, for the connection's caller at that time, and is answered once. A later
+sign-in waits until that caller is known.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Vaults:
     def __init__(self, link: Link) -> None:
         self._link = link
         self.starting: asyncio.Future[Caller] | None = None
-        """Done when it is known by whom that was asked which was begun last."""
+        """Done when the caller of the newest request is known."""
 
     def begin(self, message: Message) -> None:
-        """A VAULT has been read: it is begun, or refused."""
+        """Start a VAULT, or refuse it."""
         link, admission = self._link, self._link.wire.admission
         if admission.draining:
             link.refuse(message.id, admission.leaving())
@@ -96,7 +96,10 @@ class Vaults:
 
 
 def _names(body: dict[str, Any]) -> Names | None:
-    """The vault that a body names; None: the store. :raises BadRequest: it names a part of one"""
+    """Return the names of the vault in a body; None: the store.
+
+    :raises BadRequest: incomplete names
+    """
     found = [field("VAULT", body, name, str) for name in ("ns", "db", "vault")]
     if all(name is None for name in found):
         return None

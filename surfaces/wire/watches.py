@@ -1,11 +1,11 @@
-"""The feeds of one wire connection, from their WATCH until they are over.
+"""Feeds of one wire connection.
 
-A feed is over once: by UNWATCH or BYE, which are answered ANSWER with the last commit that was told
-whole; by the node, which says ERROR; or with the connection, and then nobody is told.
+A feed ends once. UNWATCH or BYE are answered by ANSWER with the last completely sent commit. The
+node ends it by ERROR. The end of the connection ends it silently.
 
-What a feed says is handed over as all answers are, and counts as they do. A feed that reads the log
-goes on only while the peer takes it; one that has caught up can't wait, and is over when too much
-of it does, or when there is no room left among what its user's connections hold.
+Messages of a feed are queued and charged like responses. A feed that reads the log goes on only
+while the peer reads (backpressure). A feed that has caught up can't wait: it is ended when too much
+is unread, or when the user's memory quota is full.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from surfaces.wire.messages import HOLDS
 
 
 class _Watch(Sink):
-    """A WATCH whose feed is not over."""
+    """An open WATCH."""
 
     def __init__(self, owner: Watches, id: int, body: dict[str, Any] | None, minor: int) -> None:
         self._owner = owner
@@ -37,47 +37,47 @@ class _Watch(Sink):
         self.id = id
         self.body = body
         self.behind = 0
-        """What of it the peer has not taken, where that was last looked at."""
+        """Its unread bytes at the last check."""
         self.feed: Feed | None = None
         """None until it is open."""
         self.leaving = False
-        """Whether UNWATCH came before it was."""
+        """True if UNWATCH came before it was open."""
         self.over = False
 
     @property
     def form(self) -> Form:
-        """As the minor agreed on has it."""
+        """Encoder for the negotiated minor version."""
         return self._form
 
     def at(self, place: Place) -> dict[str, Any]:
-        """The fields that say where it has come to."""
+        """Return the fields with its position."""
         return self._form.at(place)
 
     @property
     def waiting(self) -> int:
-        """Bytes of this feed that the peer has not taken. A long part counts as others do: what is
-        behind it is judged, not itself."""
+        """Unread bytes of this feed. A long part counts at most `FEED_PART_BYTES`: the backlog
+        behind it is limited, not the part itself."""
         return self._owner.waiting(self)
 
     @property
     def ready(self) -> bool:
-        """Whether the peer takes what there is for it."""
+        """True if the peer reads its responses."""
         return self._owner.ready
 
     def opened(self, opened: Opened) -> None:
-        """The feed begins."""
+        """Send the first message."""
         self._owner.say(self, self._form.opened(opened))
 
     def send(self, data: bytes) -> None:
-        """Something is told."""
+        """Send a message."""
         self._owner.say(self, data)
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Call when the peer has taken what there was."""
+        """Call back when the peer has read the buffered messages."""
         self._owner.when_ready(call)
 
     def ended(self, why: Refusal, place: Place) -> None:
-        """The node has ended it; the refusal says where."""
+        """Answer with the refusal by which the node has ended it; that contains the position."""
         self._owner.ended(self, why)
 
 
@@ -89,21 +89,21 @@ class Watches:
         self._open: dict[int, _Watch] = {}
         self._read: list[_Watch] = []
         self._told: deque[tuple[int, int, _Watch]] = deque()
-        """What the peer had not taken when that was last looked at: where it ends among all that
-        was said, what it counts, whose it is."""
+        """Unread messages at the last check: end offset among all queued bytes, charged bytes,
+        feed."""
         self._waits: list[Callable[[], None]] = []
-        """What goes on once the peer has taken what there was."""
+        """Callbacks for when the peer has read the buffered messages."""
         self._callers = Callers(link)
 
     @property
     def starting(self) -> asyncio.Future[Caller] | None:
-        """Done when it is known whose those are that were read last."""
+        """Done when the caller of the newest requests is known."""
         return self._callers.starting
 
-    # --- what the peer says -----------------------------------------------------------------------
+    # --- requests of the peer ---------------------------------------------------------------------
 
     def begin(self, message: Message) -> None:
-        """A WATCH has been read."""
+        """Accept a WATCH, or refuse it."""
         link, id = self._link, message.id
         try:
             if link.wire.admission.draining:
@@ -131,8 +131,7 @@ class Watches:
         self._read.append(one)
 
     def ask(self) -> None:
-        """Open all that one read has brought, for who the peer is now: an AUTH behind them changes
-        nothing."""
+        """Open all feeds of one read for the present caller. A later AUTH does not affect them."""
         if not self._read:
             return
         read, self._read = self._read, []
@@ -157,18 +156,18 @@ class Watches:
         self._link.end_if_done()
 
     def leave(self) -> None:
-        """The peer has said BYE: each feed is answered."""
+        """End and answer every feed: the peer has sent BYE."""
         for id in list(self._open):
             self.unwatch(id)
 
     def drain(self) -> None:
-        """The node begins nothing new, and ends what has no end of its own."""
+        """End every feed: the node is draining, and a feed has no end of its own."""
         for one in list(self._open.values()):
             if one.feed is not None:  # else it is when it is open
                 one.feed.end(self._link.wire.admission.leaving())
 
     def abandon(self) -> None:
-        """Nobody is there to be told."""
+        """Close every feed silently: the connection is over."""
         for one in list(self._open.values()):
             self._forget(one)
             if one.feed is not None:
@@ -216,7 +215,10 @@ class Watches:
     # --- telling ----------------------------------------------------------------------------------
 
     def say(self, one: _Watch, packed: bytes) -> None:
-        """Tell something of a feed. :raises TooSlow: there is no room for it"""
+        """Send a message of a feed.
+
+        :raises TooSlow: there is no room for it
+        """
         if one.over:
             return
         link, outgoing = self._link, self._link.outgoing
@@ -229,13 +231,13 @@ class Watches:
         self._told.append((outgoing.said, counts, one))
 
     def waiting(self, one: _Watch) -> int:
-        """As `_Watch.waiting`."""
+        """Return the unread bytes of a feed."""
         if one.behind:
             self._look()
         return one.behind
 
     def _look(self) -> None:
-        """See what the peer has taken."""
+        """Update the unread bytes from the peer's progress."""
         told, taken = self._told, self._link.outgoing.taken
         while told and told[0][0] <= taken:
             _, counts, one = told.popleft()
@@ -243,21 +245,21 @@ class Watches:
 
     @property
     def ready(self) -> bool:
-        """Whether the peer takes what there is for it."""
+        """True if the peer reads its responses."""
         link = self._link
         return not link.choked and link.outgoing.unsent <= limits.FEED_PART_BYTES
 
     @property
     def stand_still(self) -> bool:
-        """Whether some wait for that."""
+        """True if a feed waits for the peer to read."""
         return bool(self._waits)
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Call when it is."""
+        """Register a callback for when the peer reads again."""
         self._waits.append(call)
 
     def go_on(self) -> None:
-        """The peer has taken something: go on where something waits for that."""
+        """Continue waiting feeds: the peer has read something."""
         self._look()
         if self._waits and self.ready:
             waits, self._waits = self._waits, []
@@ -268,7 +270,7 @@ class Watches:
     # --- the end ----------------------------------------------------------------------------------
 
     def ended(self, one: _Watch, why: Refusal) -> None:
-        """The node has ended a feed, or does not open it."""
+        """Answer a feed that the node has ended, or does not open."""
         if not one.over:
             self._forget(one)
             self._link.refuse(one.id, why)
