@@ -46,7 +46,5 @@ class Outbox(Generic[Connection]):
         for connection in connections:
             try:
                 connection.flush()
-            except (
-                Exception
-            ) as error:  # the responses of the other connections must not be lost with it
+            except Exception as error:  # the other connections' responses must not be lost
                 self._broken(connection, error)

@@ -1,4 +1,4 @@
-"""Answers as bytes: status lines, fields every answer carries, the one shape of an error."""
+"""Responses as bytes: status lines, common header fields, the JSON shape of an error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ HTML: Final = b"text/html; charset=utf-8"
 NO_STORE: Final = b"no-store"
 
 COMMON: Final = b"Store-Version: %s\r\nX-Content-Type-Options: nosniff\r\n" % VERSION.encode()
-"""On every answer."""
+"""Header fields of every response."""
 
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
 
 def status_line(status: int) -> bytes:
-    """The first line of an answer, with its line end."""
+    """Return the status line of a response, with its line end."""
     return _LINES.get(status) or _line(status)
 
 
@@ -35,35 +35,35 @@ _LINES: Final = {status: _line(status) for status in _REASONS}
 
 
 def field(name: str, value: str) -> bytes:
-    """One field line. A line break or another control character in `value` would let it end the
-    head early, so it is replaced."""
+    """Return one header line. A line break or other control character in `value` could end the
+    header section early, so it is replaced."""
     clean = "".join(letter if letter.isprintable() else "?" for letter in value)
     return f"{name}: {clean}\r\n".encode("latin-1", "replace")
 
 
 def error(refusal: Refusal, request: str) -> dict[str, Any]:
-    """What stands under `error` in an answer."""
+    """Return the `error` object of a response."""
     return refusal.answer(request)
 
 
 def error_json(refusal: Refusal, request: str) -> bytes:
-    """The one shape of an error, as JSON."""
+    """Return an error response body as JSON."""
     return encode_plain({"error": to_json(error(refusal, request))})
 
 
 def status_of(refusal: Refusal, origin: bool) -> int:
-    """The status that a refusal is answered with: its own, which its error says too.
+    """Return the HTTP status for a refusal: normally the `status` in its error object.
 
-    Browsers take 408 for a word on their connection and send the request again, up to three times,
-    whatever it has done by then. So a page hears 503 instead, in the status line alone.
+    Browsers take 408 as a statement about the connection and send the request again, up to three
+    times, even if it was executed. So a page gets 503 instead, in the status line alone.
 
-    :param origin: a page asks: its browser sent Origin
+    :param origin: True if a page sent the request: its browser sent Origin
     """
     return 503 if origin and refusal.status == 408 else refusal.status
 
 
 def error_fields(refusal: Refusal) -> bytes:
-    """The fields that an error's status asks for."""
+    """Return the header fields that an error's status requires."""
     fields = b""
     if refusal.status == 401:
         fields += b"WWW-Authenticate: Bearer\r\n"

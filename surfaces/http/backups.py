@@ -1,8 +1,8 @@
 """GET /backup: a backup as a file.
 
-It is one BACKUP statement, run as any script is: judged, counted, kept in the audit trail, ended by
-KILL and by a client that goes away. Its bytes stand in a file of the node before the first of them
-leaves, so that whatever is refused is refused as any request is, and how many there are is known.
+It runs one BACKUP statement like any script: authorized, counted, kept in the audit trail, ended by
+KILL or when the client disconnects. The backup is complete in a file of the node before its first
+byte is sent. So every refusal has a normal error response, and the Content-Length is known.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from surfaces.http.queries import integer, parameters
 from surfaces.http.running import RunningDelegate, without_place
 
 FORMS: Final = {"snapshot": "STATE", "log": "LOG", "script": "SCRIPT"}
-"""What `as` may say, and the word of the statement."""
+"""Values of `as`, with the keyword of the statement."""
 EXTENSIONS: Final = {"snapshot": ".storesnap", "log": ".storelog", "script": ".storeql"}
 PART_BYTES: Final = 256 * limits.KIB
-"""Read and sent at once; the next when the client has kept up."""
+"""Bytes read and sent at once; the next part follows when the client has kept up (flow control)."""
 
 
 class BackupDelegate(RunningDelegate):
-    """Takes one backup for one request."""
+    """Delegate of one backup request."""
 
     async def _answer(self) -> None:
         exchange = self._exchange
@@ -65,7 +65,10 @@ class BackupDelegate(RunningDelegate):
 
 
 def asked(head: Head) -> str:
-    """The statement that a request stands for. :raises BadRequest: it stands for none"""
+    """Return the BACKUP statement of a request.
+
+    :raises BadRequest: a parameter is invalid
+    """
     query = parameters(head.query, ("as", "from"))
     form = query.get("as", "snapshot")
     if form not in FORMS:

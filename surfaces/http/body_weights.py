@@ -1,4 +1,5 @@
-"""The weight of bodies: they count as what they decode to, which may be many times what came."""
+"""Memory quota of request bodies: charged by their decoded size, which may be many times the
+received one."""
 
 from __future__ import annotations
 
@@ -23,19 +24,18 @@ async def read_counted(
     long: int,
     held: Callable[[Found], Any],
 ) -> tuple[Found, Caller]:
-    """What the body of a request was read into, and who brought it: where others had their turns
-    meanwhile, a credential that is good no more does nothing. The body is let go; what it became
-    counts for its user until the request is answered, which may be long. Of a small one nothing
-    counts.
+    """Return the decoded body of a request, and its caller. If other work ran meanwhile, the
+    credential is checked again. The raw body is released. The decoded one is charged to its user
+    until the request is answered, which may take long; a small one is not charged.
 
-    How much that is shows only once it is there. So the long bodies of a user are read one after
-    the other: what does not count yet is never more than what one of them becomes.
+    The decoded size is known only afterwards. So the long bodies of a user are decoded one after
+    the other: the uncharged memory is never more than that of one body.
 
-    :param read: reads a body, given a tick where that is long
-    :param long: bytes from which on it is read and weighed in turns with others' work
-    :param held: the part that is weighed
+    :param read: decodes a body, given a tick if that is long
+    :param long: bytes from which on a body is decoded and measured in slices
+    :param held: selects the part that is charged
     :raises Refusal: as `read` does
-    :raises Busy: there is no room for it among what the user holds
+    :raises Busy: the user's memory quota is exceeded
     """
     if len(exchange.body) <= limits.UNCOUNTED_BYTES:
         return read(_taken(exchange), None), who
@@ -52,11 +52,12 @@ async def read_counted(
 
 
 def whole(found: Found) -> Found:
-    """As `held`: all of it may be many times what came."""
+    """Charge the whole decoded body (a `held` function): all of it may be many times the received
+    size."""
     return found
 
 
 def _taken(exchange: Exchange) -> bytes:
-    """The body, which nobody holds from now on but who reads it."""
+    """Take the body out of the exchange, so that only the decoder holds it."""
     body, exchange.body = exchange.body, b""
     return body

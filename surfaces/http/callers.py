@@ -1,4 +1,4 @@
-"""Who sends a request."""
+"""Authentication of a request's caller."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ Found = TypeVar("Found")
 
 
 async def caller(exchange: Exchange) -> Caller:
-    """The caller of a request. :raises Refusal: as the sessions actor refuses; `SignInRefused`
-    when there is no credential"""
+    """Return the caller of a request.
+
+    :raises SignInRefused: there is no credential
+    :raises Refusal: the sessions actor refuses it
+    """
     found = caller_now(exchange)
     return found if isinstance(found, Caller) else await found
 
 
 async def caller_with(exchange: Exchange, given: Token | Password | None) -> Caller:
-    """The caller who presents a credential with a request. :raises Refusal: as `caller`"""
+    """Return the caller with a given credential.
+
+    :raises Refusal: as `caller`
+    """
     found = _asked(exchange, given)
     return found if isinstance(found, Caller) else await found
 
 
 def caller_now(exchange: Exchange) -> Caller | Coroutine[Any, Any, Caller]:
-    """As `caller`, but who is known at once comes as it is."""
+    """Return the caller at once if it is cached, else a coroutine for it."""
     assert exchange.head is not None
     return _asked(exchange, credential(exchange.head))
 
@@ -57,8 +63,8 @@ async def _awaited(exchange: Exchange, found: asyncio.Future[Caller]) -> Caller:
 
 
 async def answered(exchange: Exchange, found: Awaitable[Found]) -> Found:
-    """What the sessions actor answers, which may be late. Until then the request does not count
-    among what runs."""
+    """Wait for the sessions actor, which may be slow. Meanwhile the request does not count as
+    running."""
     exchange.stand_aside(True)
     try:
         return await found

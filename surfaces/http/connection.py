@@ -1,15 +1,16 @@
-"""One TCP connection: bytes to exchanges, in order, within every deadline and cap.
+"""HTTP connection: bytes to exchanges, in order, within every deadline and limit.
 
-What was received (reading.py) waits in `queue` and runs one at a time, so pipelined requests are
-answered in the order they came. What is said leaves at the end of the loop's turn, in one write
-(outbox.py).
+Received requests (reading.py) wait in `queue` and run one at a time, so pipelined requests are
+answered in order. Responses leave at the end of the loop's iteration, in one write (outbox.py).
 
-What waits counts: as nobody's while it is not judged who asks, as its user's where it is. No more
-is read while the queue is full, by number or by bytes, or the client does not take its answers.
+Queued requests are charged to the memory quota: as anonymous until the credential is checked, then
+to the user. Reading pauses while the queue is full, by number or by bytes, or while the client does
+not read its responses (backpressure).
 
-The connection ends after the first thing it can't read: a parser that lost its place would take
-the rest of one request for another. It is then still read for a moment and what comes is thrown
-away, because closing a socket with unread bytes resets it and can destroy the answer on its way.
+The connection ends after the first protocol error: a parser out of step could take the rest of one
+request for another (request smuggling). The connection is then half-closed, and incoming bytes are
+discarded for a moment. Closing a socket with unread bytes resets it, which can destroy the response
+under way.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from surfaces.http.stream import Stream, nodelay
 from surfaces.sockets import half_close, read_at_most
 
 GONE: Final = 499
-"""The status under which an answer is counted that nobody was there to read."""
+"""Status counted for a response whose client was gone."""
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection to the surface."""
+    """One client connection of the surface."""
 
     def __init__(self, surface: Serving[Connection]) -> None:
         self.surface: Serving[Connection] = surface
@@ -46,20 +47,20 @@ class Connection(asyncio.Protocol):
         self.address = ""
         self.closed = False
         self.stream: Stream | None = None
-        """What takes and sends from an upgrade on."""
+        """The upgraded connection (WebSocket) that receives and sends from the upgrade on."""
         self._waiting = Account(surface.requests)
-        """What came, and is not judged yet."""
+        """Memory charged for received requests not yet authenticated."""
         self._queue_bytes = 0
         self._unjudged_bytes = 0
-        """Of what waits: nobody's yet."""
+        """Bytes of queued requests charged as anonymous."""
         self.known = False
-        """Whether it is known who asked here last."""
+        """True if the last request was authenticated."""
         self._crowded = False
-        """Whether there is no room for more among what is held of nobody's."""
+        """True if the memory quota of anonymous requests is exhausted."""
         self._pumping = False
         self._reading_paused = False
         self._reads = False
-        """Whether what was read is looked at in this call."""
+        """True while a call of `data_received` handles its bytes."""
         # Times on the loop's clock, looked at by `check`; 0 where the phase does not last.
         self._idle_since = 0.0
         self._linger_until = 0.0
@@ -67,7 +68,7 @@ class Connection(asyncio.Protocol):
     # --- asyncio's side -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands (with TLS: after the handshake)."""
+        """Start the connection (with TLS: after the handshake)."""
         self.transport = self.outgoing.transport = cast(asyncio.Transport, transport)
         read_at_most(self.transport, HELLO_BYTES)
         peer = transport.get_extra_info("peername")
@@ -81,7 +82,7 @@ class Connection(asyncio.Protocol):
             self._pump()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, run what is complete."""
+        """Parse the bytes, and run complete requests."""
         reading = self.reading
         if reading.ended:
             if self.stream is not None:
@@ -114,10 +115,11 @@ class Connection(asyncio.Protocol):
         self.surface.node.committer.turn_ends()
 
     def eof_received(self) -> None:
-        """The client closed its side: it is gone, and what ran for it is cancelled."""
+        """Let asyncio close the transport: a client that closes its side is gone, and its request
+        is cancelled."""
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Nobody is there any more."""
+        """Cancel the running request and release all memory: the connection is closed."""
         self.closed = self.reading.ended = True
         self._forget_waiting()
         self.outgoing.close()
@@ -130,20 +132,20 @@ class Connection(asyncio.Protocol):
         self.surface.lost(self)
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than answers are made."""
+        """Mark the write buffer as full: the client reads more slowly than responses are made."""
         self.outgoing.paused = True
 
     def resume_writing(self) -> None:
-        """The client caught up."""
+        """Continue: the client has caught up."""
         self.outgoing.resume()
         self.outgoing.count()
         self._has_room()
 
-    # --- what is read ---------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------
 
     @property
     def full(self) -> bool:
-        """Whether no more requests may wait."""
+        """True if no more requests may be queued."""
         return (
             len(self.queue) >= limits.PIPELINED
             or self._queue_bytes >= limits.SMALL_BODY_BYTES
@@ -152,34 +154,37 @@ class Connection(asyncio.Protocol):
 
     @property
     def free(self) -> bool:
-        """Whether a request may be answered as it is read."""
+        """True if a request may be answered while it is read (fast path)."""
         return self.current is None and not self.queue and not self.outgoing.choked
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be answered."""
+        """True if no request is running or queued."""
         return self.current is None and not self.queue
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing waits behind the request that is being answered."""
+        """True if no request is queued behind the one being answered."""
         return not self.queue
 
     @property
     def may_begin(self) -> bool:
-        """Whether the request that is being answered may begin before the call returns that says
-        so: it is the last of what was read just now. Those of one read together may take long; and
-        one whose turn comes when another was answered would run within whatever has answered that:
-        the release of a commit, or a script that has ended it, in whose greenlet none may begin."""
+        """True if the present request may run before this call returns: it is the last of those
+        just read.
+
+        Several requests of one read may take long together. A request that is dequeued because
+        another was answered would run inside the code that answered: the release of a commit, or
+        the greenlet of a script, in which none may be started.
+        """
         return self._reads and self.is_last
 
     @property
     def receiving(self) -> Exchange | None:
-        """The request whose body is coming."""
+        """The request whose body is being received."""
         return self.reading.receiving
 
     def arrived(self, exchange: Exchange) -> None:
-        """A request is whole: it waits for its turn."""
+        """Queue a complete request."""
         self.queue.append(exchange)
         self._queue_bytes += exchange.waits_with + exchange.bytes_held
         self._unjudged_bytes += exchange.unjudged
@@ -187,12 +192,12 @@ class Connection(asyncio.Protocol):
             self._count()
 
     def _count(self) -> None:
-        """Count what is nobody's yet."""
+        """Charge the memory of unauthenticated requests."""
         self._crowded = not self._waiting.hold(self._unjudged_bytes + self.reading.held)
 
     def _bound(self) -> None:
-        """A head or a body that is nobody's ends the connection where there is no room for it. What
-        waits goes on waiting, and nothing is read behind it."""
+        """End the connection if an unauthenticated head or body exceeds the quota. Queued requests
+        stay queued, and reading pauses behind them."""
         self._count()
         reading = self.reading
         receiving = reading.receiving
@@ -202,7 +207,7 @@ class Connection(asyncio.Protocol):
             self.end_with(Busy("the node holds as much as it will of who has not signed in"))
 
     def knows(self, user: str | None) -> None:
-        """It has been found out who asks here."""
+        """Set the authenticated user, and move the memory charges to it."""
         if user is None:
             return
         if not self.known:
@@ -212,11 +217,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def user(self) -> str:
-        """Who asked here last, or `NOBODY`."""
+        """User of the last request, or `NOBODY`."""
         return self.outgoing.account.user
 
     def go_on(self) -> None:
-        """Something that was waited for has come: run what waits, read on."""
+        """Run queued requests and read on, after an awaited event."""
         if not self.closed:
             try:
                 self._pump()
@@ -227,24 +232,25 @@ class Connection(asyncio.Protocol):
         if self.reading.kept:
             self.data_received(b"")
 
-    # --- what exchanges and the surface ask ------------------------------------------------------
+    # --- called by exchanges and the surface -----------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Send bytes of the current answer; they leave at the end of the loop's turn."""
+        """Queue bytes of the current response; they are flushed at the end of this iteration of the
+        loop."""
         if not self.closed and self.outgoing.send(data):
             self.surface.outbox.add(self)
 
     def flush(self) -> None:
-        """Hand over what there is to say."""
+        """Write the buffered responses."""
         if not self.closed:
             self.outgoing.flush()
 
     def takes(self, size: int) -> bool:
-        """Whether there is room for an answer of so many bytes."""
+        """True if there is room for a response of `size` bytes."""
         return size <= SMALL_ANSWER or self.closed or self.outgoing.takes(size)
 
     def written(self) -> asyncio.Future[None]:
-        """Done when the client keeps up with what was sent."""
+        """Return a future that is done when the client keeps up with the sent bytes."""
         waiter: asyncio.Future[None] = self.surface.loop.create_future()
         if self.closed:
             waiter.set_result(None)
@@ -253,7 +259,7 @@ class Connection(asyncio.Protocol):
         return waiter
 
     def finished(self, exchange: Exchange) -> None:
-        """The current answer is complete."""
+        """Go on with the next request: the current response is complete."""
         assert exchange is self.current
         self.current = None
         self.surface.intake.finished(exchange)
@@ -265,7 +271,7 @@ class Connection(asyncio.Protocol):
             self._pump()
 
     def end(self) -> None:
-        """Close at once. What was not sent is lost."""
+        """Close at once. Unsent bytes are lost."""
         if self.closed:
             return
         self.leave()
@@ -276,14 +282,14 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """Cut the connection: what was not sent is lost."""
+        """Abort the connection: unsent bytes are lost."""
         if not self.closed:
             self.transport.abort()
 
     # --- after an upgrade -----------------------------------------------------------------------
 
     def detach(self) -> Stream:
-        """What stands for this connection from here on: its requests are over."""
+        """Detach the connection from HTTP, and return its stream for the upgraded protocol."""
         reading = self.reading
         early, reading.behind = reading.behind or b"", None
         reading.retire()
@@ -301,30 +307,33 @@ class Connection(asyncio.Protocol):
 
     @property
     def choked(self) -> bool:
-        """Whether nothing more should be sent."""
+        """True if nothing more should be sent (backpressure)."""
         return self.outgoing.choked
 
     def hold(self, size: int) -> bool:
-        """So many bytes that came are held now. False: there is no room for them."""
+        """Charge the received bytes that are buffered. Return False if the quota is exceeded."""
         return self._waiting.hold(size)
 
     def pause_reading(self) -> None:
-        """Take in no more."""
+        """Pause reading."""
         if not self.closing:
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Resume reading."""
         if not self.closing:
             self.transport.resume_reading()
 
     def set_nodelay(self, value: bool) -> None:
-        """Whether small writes leave at once."""
+        """Set TCP_NODELAY: small writes leave at once."""
         if not self.closing:
             nodelay(self.transport, value)
 
     def hang_up(self, *, linger: bool) -> None:
-        """Send what is left, and end. :param linger: more may be on its way here"""
+        """Send the buffered bytes, and close.
+
+        :param linger: read on for a moment, since more bytes may be under way
+        """
         if linger and not self.closing:
             self._close()
         elif not self.closed:
@@ -332,8 +341,8 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def leave(self) -> None:
-        """The surface is stopping: who has a socket is told, and who sends a request of which not
-        all has come, behind what waits. None of that is done, so there is nothing to wait for."""
+        """Refuse an incomplete request behind the queued ones, and tell a WebSocket: the surface is
+        stopping. An incomplete request has not been started, so no work is awaited."""
         if self.stream is not None:
             self.stream.leave()
         elif not self.closed and (self.reading.in_head or self.reading.receiving is not None):
@@ -348,12 +357,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def closing(self) -> bool:
-        """Whether nothing that is sent now would leave."""
+        """True if bytes sent now would not leave."""
         return self.closed or self.transport.is_closing()
 
     @property
     def busy(self) -> bool:
-        """Whether a request is running or waiting, or its answer is still being sent."""
+        """True if a request is running or queued, or its response is still being sent."""
         if self.closed or (self._linger_until and not self.outgoing.unsent):
             return False
         if self.stream is not None and self.stream.parting:
@@ -410,14 +419,14 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _check_taken(self) -> None:
-        """Count what the client has taken meanwhile."""
+        """Charge the bytes that are still unread by the client."""
         choked = self.outgoing.choked
         self.outgoing.count()
         if choked:
             self._has_room()
 
     def end_with(self, refusal: Refusal) -> None:
-        """The last answer of this connection, after those of the requests before it."""
+        """Queue an error as the last response of this connection, after those of earlier requests."""
         reading = self.reading
         reading.ended = True
         head = None if reading.receiving is None else reading.receiving.head
@@ -429,7 +438,7 @@ class Connection(asyncio.Protocol):
         self.queue.append(exchange)
 
     def _pump(self) -> None:
-        """Run what waits, one after the other, until one takes longer."""
+        """Run queued requests, one after the other, until one does not finish at once."""
         if self._pumping or self.closed or self.stream is not None:
             return
         self._pumping = True
@@ -440,7 +449,7 @@ class Connection(asyncio.Protocol):
                 self._unjudged_bytes -= exchange.unjudged
                 try:
                     self.surface.intake.begin(exchange)
-                except Exception as error:  # in its own turn, not in that of who came before it
+                except Exception as error:  # fails its own request, not the one before it
                     exchange.fail(error)
         finally:
             self._pumping = False
@@ -451,7 +460,8 @@ class Connection(asyncio.Protocol):
             self._pace_reading()
 
     def _pace_reading(self) -> None:
-        """Read on, so that a client that goes away is noticed, unless too much waits already."""
+        """Pause or resume reading. A connection is read while possible, so that a disconnect is
+        noticed."""
         full, reading = self.full, self.reading
         if full or reading.judging or reading.kept or reading.behind:
             if not self._reading_paused:
@@ -471,7 +481,7 @@ class Connection(asyncio.Protocol):
         self._queue_bytes = self._unjudged_bytes = 0
 
     def _close(self) -> None:
-        """Send what is left, then end our side and read on for a moment."""
+        """Flush, half-close, and read on for a moment."""
         self.reading.ended = True
         self._forget_waiting()
         self._waiting.hold(0)

@@ -1,9 +1,9 @@
-"""GET / and GET /console/{hash}/{file}: the console, static files for a browser.
+"""Console: GET / and GET /console/{hash}/{file}, static files for a browser.
 
-They are read once, when this is imported, and each is compressed once, when it is first asked for:
-most starts of a node are for somebody who never opens the page. The hash is of all of them, and is
-one segment of every file's path: imports between them are relative, so a page never meets files of
-another version, and each may be kept for ever.
+The files are read once, at import. Each is compressed once, at its first request, since most nodes
+never serve the console. The hash covers all of them and is a segment of every file's path. Imports
+between them are relative, so a page never loads files of another version, and each file may be
+cached for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from surfaces.http.shared import Http
 
 PATH: Final = "/console/{hash}/{file}"
 FOLDER: Final = Path(__file__).parents[2] / "console"
-"""The room of the static files, beside this one in a checkout and when installed."""
+"""Folder of the static files, beside this package in a checkout and when installed."""
 KINDS: Final = {
     ".css": b"text/css; charset=utf-8",
     ".html": answers.HTML,
@@ -36,11 +36,11 @@ KINDS: Final = {
     ".svg": b"image/svg+xml",
     ".txt": answers.TEXT,
 }
-"""What is served, by how its name ends."""
+"""Media types by file extension; other files are not served."""
 ENTRY: Final = "main.js"
-"""The script that the page begins with."""
+"""Entry script of the page."""
 IMPORTED: Final = re.compile(r"^(?:import|export)\b[^;]*?\bfrom '(\.[^']+)'", re.MULTILINE)
-"""What a script wants before it begins: not what it asks for when that is needed, by a call."""
+"""Static imports of a script, as opposed to dynamic ones."""
 POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     b" connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none';"
@@ -55,7 +55,7 @@ _FOR_EVER: Final = b"public, max-age=31536000, immutable"
 
 @dataclass(frozen=True)
 class File:
-    """A file made ready: its bytes, its media type, its tag without quotes."""
+    """A static file: its bytes, its media type, its entity tag without quotes."""
 
     body: bytes
     kind: bytes
@@ -63,17 +63,17 @@ class File:
 
     @cached_property
     def compressed(self) -> bytes:
-        """The bytes, by gzip."""
+        """The bytes compressed with gzip."""
         return gzip.compress(self.body, 9, mtime=0)
 
 
 def ready(body: bytes, kind: bytes) -> File:
-    """A file of these bytes."""
+    """Return a static file with these bytes."""
     return File(body, kind, hashlib.sha256(body).hexdigest()[:32])
 
 
 def files(folder: Path) -> dict[str, File]:
-    """What a folder has to serve, by path in it; `index.html` at its top is the page."""
+    """Return the static files of a folder, by relative path; `index.html` at its top is the page."""
     return {
         path.relative_to(folder).as_posix(): ready(path.read_bytes(), KINDS[path.suffix])
         for path in sorted(folder.rglob("*"))
@@ -82,13 +82,13 @@ def files(folder: Path) -> dict[str, File]:
 
 
 def digest(found: dict[str, File]) -> str:
-    """One short hash for all of them, their names included."""
+    """Return a short hash of all files and their names."""
     whole = "".join(f"{name}\n{file.tag}\n" for name, file in found.items())
     return hashlib.sha256(f"{VERSION}\n{whole}".encode()).hexdigest()[:16]
 
 
 def wanted(found: dict[str, File]) -> list[str]:
-    """The scripts without which the page can't begin."""
+    """Return the scripts that the page imports statically."""
     names = {ENTRY: None}
     waiting = [ENTRY]
     while waiting:
@@ -102,7 +102,7 @@ def wanted(found: dict[str, File]) -> list[str]:
 
 
 def page(template: str, hashed: str, found: dict[str, File]) -> File:
-    """The page: where its files are, and which of its scripts the browser will want at once."""
+    """Return the page, with the path of its files and preload links for its scripts."""
     base = f"/console/{hashed}/"
     links = "\n".join(f'<link rel="modulepreload" href="{base}{name}">' for name in wanted(found))
     text = template.replace("{base}", base).replace("{version}", VERSION)
@@ -117,26 +117,26 @@ PAGE: Final = page(_TEMPLATE, HASH, FILES)
 
 
 class Page(HTTPMessageDelegate):
-    """GET /."""
+    """Delegate of GET /."""
 
     def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
         self._exchange = exchange
 
     def finish(self) -> None:
-        """Answer the page, or say that the browser's copy is good."""
+        """Answer the page, or 304 if the browser's copy is current."""
         _answer(self._surface, self._exchange, PAGE, b"no-cache")
 
 
 class Static(HTTPMessageDelegate):
-    """GET /console/{hash}/{file}."""
+    """Delegate of GET /console/{hash}/{file}."""
 
     def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
         self._exchange = exchange
 
     def finish(self) -> None:
-        """Answer the file; what another version's page asks for is not here."""
+        """Answer the file; 404 for a page of another version."""
         head = self._exchange.head
         assert head is not None
         hashed, _, name = head.path.removeprefix("/console/").partition("/")
@@ -151,7 +151,7 @@ class Static(HTTPMessageDelegate):
 def _answer(surface: Http, exchange: Exchange, found: File, cache: bytes) -> None:
     head = exchange.head
     assert head is not None
-    # Over TLS nothing is compressed: lengths would tell of what is encrypted.
+    # Never compress over TLS: the length would leak information about the plaintext (BREACH).
     plain = surface.settings.tls is None
     compressed = plain and accepts_gzip(head.fields.get(b"accept-encoding", b""))
     tag = f'"{found.tag}-gzip"' if compressed else f'"{found.tag}"'
@@ -167,13 +167,13 @@ def _answer(surface: Http, exchange: Exchange, found: File, cache: bytes) -> Non
 
 
 def template(path: str) -> str | None:
-    """The path in the table of routes of a request's path; None: it is of no file."""
+    """Return the route template for a request path; None: it is not a file."""
     hashed, _, name = path.removeprefix("/console/").partition("/")
     return PATH if hashed and name else None
 
 
 def accepts_gzip(header: bytes) -> bool:
-    """Whether Accept-Encoding names gzip with a weight above zero."""
+    """Return True if Accept-Encoding allows gzip with a weight above zero."""
     for part in header.decode("latin-1").lower().split(","):
         coding, _, weight = part.partition(";")
         if coding.strip() in ("gzip", "*"):

@@ -1,9 +1,10 @@
-"""Pages of other origins, in browsers: which may read answers, and how they are told.
+"""CORS: pages of other origins in browsers.
 
-Only those of `DEFINE NODE ORIGINS`, each named in full, and only with a token that the page itself
-presents: no field of credentials is ever sent, so that a browser adds none of its own. Basic, which
-a browser keeps and sends for other pages too, is refused from all pages but the node's own: a page
-of any site may post a script as plain text without asking first.
+Only the origins of `DEFINE NODE ORIGINS`, each listed in full, may read responses, and only with a
+token that the page itself presents. No Access-Control-Allow-Credentials is ever sent, so a browser
+adds no credential of its own. Basic credentials, which a browser stores and sends for other pages
+too, are refused from all foreign pages. Otherwise a page of any site could post a script as plain
+text without a preflight (CSRF).
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ REQUEST_FIELDS: Final = (
     b"Authorization, Content-Type, Accept, Store-Namespace, Store-Database, Store-After,"
     b" Store-Current, Store-Record"
 )
-"""What a page may send: all that a route reads."""
+"""Request headers that a page may send: all that a route reads."""
 ANSWER_FIELDS: Final = (
     b"Store-Request, Store-Version, Store-Seq, Store-Fence, Store-Backup-Form, Digest,"
     b" Content-Disposition, Retry-After"
 )
-"""What a page may read of an answer, beside what browsers let it anyway."""
+"""Response headers that a page may read, beyond those that browsers always allow."""
 PREFLIGHT_SECONDS: Final = 600
-"""How long a browser may keep the answer to its question."""
+"""Seconds that a browser may cache a preflight response."""
 
 
 def check_credential(head: Head, endpoints: Sequence[str]) -> None:
-    """:raises ForeignOrigin: a page of another origin, declared or not, presents Basic"""
+    """Refuse Basic credentials of foreign pages.
+
+    :raises ForeignOrigin: a page of another origin, declared or not, presents Basic
+    """
     if not head.fields.get(b"authorization", b"").lstrip().lower().startswith(b"basic"):
         return
     origin = head.fields[b"origin"].decode("latin-1")
@@ -42,8 +46,8 @@ def check_credential(head: Head, endpoints: Sequence[str]) -> None:
 
 
 def foreign_page(head: Head, status: NodeStatus) -> str | None:
-    """The origin of a page that is neither the node's own nor one of `DEFINE NODE ORIGINS`, cut to
-    be shown; None where no page asks, or one of those."""
+    """Return the origin, cut for display, of a page that is neither the node's own nor one of
+    `DEFINE NODE ORIGINS`. None for such pages, and for requests without a page."""
     origin = head.text(b"origin")
     if origin is None or origin.lower() in status.origins:
         return None
@@ -52,7 +56,7 @@ def foreign_page(head: Head, status: NodeStatus) -> str | None:
 
 
 def fields(head: Head, origins: Sequence[str]) -> bytes:
-    """The field lines of any answer to a request with an Origin."""
+    """Return the CORS header lines of any response to a request with an Origin."""
     lines = b"Vary: Origin\r\n"
     origin = _origin(head)
     if origin in origins:
@@ -62,7 +66,7 @@ def fields(head: Head, origins: Sequence[str]) -> bytes:
 
 
 def preflight(head: Head, origins: Sequence[str], methods: str) -> bytes:
-    """More of them, when a browser asks whether it may ask."""
+    """Return the further header lines of a preflight response."""
     if b"access-control-request-method" not in head.fields or _origin(head) not in origins:
         return b""
     return (

@@ -1,4 +1,4 @@
-"""The credential of a request."""
+"""Credential of an HTTP request."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Password:
 
 
 def credential(head: Head) -> Token | Password | None:
-    """What the request brought; None when nothing.
+    """Return the credential of a request, or None.
 
-    :raises SignInRefused: it is neither Bearer nor Basic, or not of their form
+    :raises SignInRefused: it is neither Bearer nor Basic, or malformed
     """
     header = head.fields.get(b"authorization")
     if header is None:

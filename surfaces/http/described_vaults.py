@@ -1,4 +1,4 @@
-"""The routes under /vault as OpenAPI."""
+"""OpenAPI description of the routes under /vault."""
 
 from __future__ import annotations
 

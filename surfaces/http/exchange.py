@@ -1,8 +1,8 @@
-"""One request and the answer to it, with the methods of Tornado's `HTTPConnection`.
+"""Exchange: one request and its response, with the methods of Tornado's `HTTPConnection`.
 
 A lean delegate answers with `reply` or `refuse`, in one piece. Tornado's handlers answer through
-`write_headers`, `write` and `finish`. Either way `finished` is the end: the connection then turns
-to the next request.
+`write_headers`, `write` and `finish`. Both end in `finished`, after which the connection goes on
+with the next request.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Credential = Literal["none", "optional", "required"]
 
 
 class Delegate(Protocol):
-    """What answers a request, as far as its exchange needs it: those of Tornado are some too."""
+    """Delegate of a request, as far as its exchange needs it. Tornado's delegates conform to it."""
 
     def finish(self) -> None:
-        """The request is there: do it."""
+        """Handle the complete request."""
 
     def on_connection_close(self) -> None:
-        """The client went away: stop, and finish the exchange all the same."""
+        """Stop, and finish the exchange nevertheless: the client has disconnected."""
 
 
 Lean = Callable[[Http, "Exchange"], Delegate]
@@ -47,13 +47,13 @@ Lean = Callable[[Http, "Exchange"], Delegate]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method of one path.
+    """Method and path of a route.
 
-    :ivar handler: answers through Tornado's `Application`; without one, `lean` makes the delegate
+    :ivar handler: answers through Tornado's `Application`; without it, `lean` makes the delegate
     :ivar probe: does not count among the running requests and is answered while draining
     :ivar accepts: media types of the body; empty: a body is read and ignored
-    :ivar body_max: bytes
-    :ivar upgrades: a WebSocket, whose handler says itself why it refuses one: `Socket`
+    :ivar body_max: maximum size of the body, bytes
+    :ivar upgrades: a WebSocket, whose handler itself answers refusals: `Socket`
     """
 
     method: str
@@ -69,78 +69,78 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What Tornado's `HTTPServerRequest` reads of a connection."""
+    """Attributes of a connection that Tornado's `HTTPServerRequest` reads."""
 
     remote_ip: str
     protocol: str
 
 
 class Link(Protocol):
-    """The connection of a request, as far as its answer needs it."""
+    """The connection of a request, as far as its response needs it."""
 
     context: Context
     address: str
     known: bool
-    """Whether it is known who asked here last."""
+    """True if the last request was authenticated."""
     closed: bool
-    """Whether nobody is there."""
+    """True if the connection is closed."""
 
     @property
     def surface(self) -> Http:
-        """What it shares with the others."""
+        """State shared with the other connections."""
 
     @property
     def closing(self) -> bool:
-        """Whether nothing that is sent now would leave."""
+        """True if bytes sent now would not leave."""
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing waits behind the request that is being answered."""
+        """True if no request is queued behind the one being answered."""
 
     @property
     def may_begin(self) -> bool:
-        """Whether it may begin before the call returns that says so."""
+        """True if the present request may run before this call returns."""
 
     @property
     def user(self) -> str:
-        """Who asked here last, or `NOBODY`."""
+        """User of the last request, or `NOBODY`."""
 
     def takes(self, size: int) -> bool:
-        """Whether there is room for an answer of so many bytes."""
+        """Return True if there is room for a response of `size` bytes."""
 
     def send(self, data: bytes) -> None:
-        """Send bytes of the current answer."""
+        """Queue bytes of the current response."""
 
     def written(self) -> asyncio.Future[None]:
-        """Done when the client keeps up with what was sent."""
+        """Return a future that is done when the client keeps up with the sent bytes."""
 
     def knows(self, user: str | None) -> None:
-        """It has been found out who asks here."""
+        """Set the authenticated user."""
 
     def finished(self, exchange: Exchange) -> None:
-        """The current answer is complete."""
+        """Go on with the next request: the current response is complete."""
 
     def abort(self) -> None:
-        """Cut the connection."""
+        """Abort the connection."""
 
     def detach(self) -> Stream:
-        """The connection is no longer one of requests."""
+        """Detach the connection from HTTP."""
 
 
 class Exchange:
-    """One request and its answer.
+    """One request and its response.
 
-    :ivar body: the whole body, once it has arrived; before that what has come of it in one piece
-    :ivar parts: what has come of a body in several pieces: one buffer, whatever they were cut into
-    :ivar discard: the body is read and thrown away, because the answer does not need it
-    :ivar refusal: set when the answer was decided by the head alone
-    :ivar since: when the request began to run, on the loop's clock
-    :ivar known: whether it is known who asks
-    :ivar large: the body may be larger than what is read of anybody's
-    :ivar owner: the user whose holdings the body counts as, judged while it comes
-    :ivar user: whose it counts as among what runs
-    :ivar aside: whether it is among what runs, and only waits for who asks to be found out
-    :ivar waits_with: bytes that it takes while it waits for its turn, beside the body
+    :ivar body: the complete body once it has arrived; before that a part received in one piece
+    :ivar parts: buffer of a body received in several pieces
+    :ivar discard: the body is read and thrown away, because the response does not need it
+    :ivar refusal: set if the head alone decided the response
+    :ivar since: start of the execution, on the loop's clock
+    :ivar known: True if the caller is authenticated
+    :ivar large: the body may be larger than the limit for unauthenticated clients
+    :ivar owner: user whose memory quota the body is charged to, authenticated while it is received
+    :ivar user: user that it counts for among the running requests
+    :ivar aside: True if it is admitted, but only waits for its authentication
+    :ivar waits_with: bytes that it takes while queued, besides the body
     """
 
     def __init__(self, connection: Link, head: Head | None, request: str) -> None:
@@ -173,18 +173,18 @@ class Exchange:
         self.done = False
         self.status = 0
         self.committed = 0
-        """What stands of its script, should there be no way to say what that answered."""
+        """Number of committed statements of its script, in case the response can't be sent."""
         self._close_callback: Callable[[], None] | None = None
 
     # --- Tornado's side -------------------------------------------------------------------------
 
     @property
     def context(self) -> Context:
-        """Who is on the other side."""
+        """Address and scheme of the client."""
         return self.connection.context
 
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
-        """Called when the client goes away before the answer is finished."""
+        """Set the callback for a client that disconnects before the response is finished."""
         self._close_callback = callback
 
     def write_headers(
@@ -193,7 +193,7 @@ class Exchange:
         headers: HTTPHeaders,
         chunk: bytes | None = None,
     ) -> asyncio.Future[None]:
-        """Send the head of the answer, and `chunk` with it."""
+        """Send the head of the response, and `chunk` with it."""
         assert isinstance(start_line, ResponseStartLine)
         assert "Content-Length" in headers or start_line.code in (101, 204, 304)
         lines = b"".join(answers.field(name, value) for name, value in headers.get_all())
@@ -208,11 +208,11 @@ class Exchange:
         return self.connection.written()
 
     def finish(self) -> None:
-        """The answer is complete."""
+        """Finish the response."""
         self.finished()
 
     def detach(self) -> Stream:
-        """What stands for the connection behind an answer that switches protocols."""
+        """Return the stream of the connection after a response that switches protocols (upgrade)."""
         return self.connection.detach()
 
     # --- the lean side --------------------------------------------------------------------------
@@ -225,7 +225,10 @@ class Exchange:
         fields: bytes = b"",
         cache: bytes = answers.NO_STORE,
     ) -> None:
-        """Answer in one piece. :param fields: more field lines, each with its line end"""
+        """Answer in one piece.
+
+        :param fields: further header lines, each with its line end
+        """
         # A second answer would be read as that to the next request.
         assert not self.headers_sent, f"{self.request} is answered twice"
         if not self.connection.takes(len(body)):
@@ -256,7 +259,7 @@ class Exchange:
         self.finished()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answer with an error, in the one shape that errors have."""
+        """Answer with an error."""
         kind = answers.MSGPACK if self.msgpack else answers.JSON
         refusal = after(refusal, self.committed)
         try:
@@ -271,14 +274,17 @@ class Exchange:
             self.reply(status, body, kind, fields)
 
     def log_refusal(self, error: dict[str, Any]) -> None:
-        """Let the request be found in the log. :param error: what its answer says"""
+        """Log a refusal, so that the request is found in the log.
+
+        :param error: error object of the response
+        """
         route = self.route.path if self.route is not None else None
         self.connection.surface.refusals.say(error, self.request, self.known, route=route)
 
     def fail(self, error: BaseException) -> None:
-        """Answer for a bug: the trace goes to the log, the request's name to the client. When
-        part of the answer is out already, only cutting the connection says that it failed; when
-        all of it is, the connection is the next request's."""
+        """Answer for a bug: the traceback goes to the log, the request id to the client. If part of
+        the response has been sent, the connection is aborted, since nothing else signals the
+        failure. If all of it has been sent, the connection belongs to the next request."""
         self.report(error)
         if self.done:
             return
@@ -288,13 +294,13 @@ class Exchange:
             self.refuse(self.failed())
 
     def failed(self) -> Failed:
-        """What the client is told of a bug."""
+        """Return the error that a client gets for a bug."""
         return Failed(f"the node failed on this request; its log has {self.request}")
 
     # --- both -----------------------------------------------------------------------------------
 
     def gone(self) -> None:
-        """The client went away. The delegate stops what it does and finishes all the same."""
+        """Stop the delegate, which finishes nevertheless: the client has disconnected."""
         if self._close_callback is not None:
             callback, self._close_callback = self._close_callback, None
             callback()
@@ -302,8 +308,8 @@ class Exchange:
             self.delegate.on_connection_close()
 
     def finished(self) -> None:
-        """Nothing more belongs to this answer. A request that nothing was answered to is a bug: it
-        hears `Failed`, or whoever asked would take the next answer for that to this one."""
+        """End the exchange. A request without a response is a bug and is answered `Failed`;
+        otherwise the client would take the next response for this one."""
         if self.done:
             return
         if not (self.headers_sent or self.connection.closing):
@@ -313,11 +319,13 @@ class Exchange:
         self._close_callback = None
         self.connection.finished(self)
 
-    # --- what it holds, and that it runs --------------------------------------------------------
+    # --- memory and admission -------------------------------------------------------------------
 
     def hold(self, size: int) -> None:
-        """So many bytes more of its body have come. :raises Busy: they are more than its user may
-        have held"""
+        """Charge `size` more bytes of the body.
+
+        :raises Busy: the user's memory quota is exceeded
+        """
         surface = self.connection.surface
         if self.owner is not None and not surface.requests.take(self.owner, size):
             raise _too_many_bodies()
@@ -325,7 +333,10 @@ class Exchange:
         surface.bodies_bytes += size
 
     def own(self, user: str) -> None:
-        """It has been found out whose it is. :raises Busy: as `hold`"""
+        """Charge the body to its authenticated user.
+
+        :raises Busy: as `hold`
+        """
         if self.owner is None:
             held, requests = self.bytes_held, self.connection.surface.requests
             if held and not requests.take(user, held):
@@ -333,12 +344,15 @@ class Exchange:
             self.owner = user
 
     def weigh(self, size: int) -> None:
-        """What it was read into takes so many bytes. :raises Busy: as `hold`"""
+        """Charge the decoded size of the body, if it is larger than the received one.
+
+        :raises Busy: as `hold`
+        """
         if size > self.bytes_held:
             self.hold(size - self.bytes_held)
 
     def release(self) -> None:
-        """Its body is no longer held."""
+        """Release the memory of the body."""
         surface = self.connection.surface
         surface.bodies_bytes -= self.bytes_held
         if self.owner is not None and self.bytes_held:
@@ -346,9 +360,9 @@ class Exchange:
         self.bytes_held = 0
 
     def runs(self, user: str) -> None:
-        """It is one of those that run, until it is finished.
+        """Count as a running request until it is finished.
 
-        :param user: whose it seems to be
+        :param user: its user, as far as known without a check
         """
         surface = self.connection.surface
         surface.admission.begin(user, beside=self.beside)
@@ -356,21 +370,20 @@ class Exchange:
         self.since = surface.loop.time()
 
     def runs_for(self, user: str) -> None:
-        """It has been found out who asks."""
+        """Move it to its authenticated user among the running requests."""
         if self.counted and user != self.user:
             self.connection.surface.admission.pass_on(self.user, user)
             self.user = user
 
     def stand_aside(self, aside: bool) -> None:
-        """Whether it only waits for who asks to be found out: then it does not count among what
-        runs."""
+        """Set whether it only waits for its authentication. Then it does not count as running."""
         if aside is not self.aside and self.counted:
             self.aside = aside
             self.connection.surface.admission.aside += 1 if aside else -1
 
     def report(self, error: BaseException) -> None:
-        """A bug: its trace goes to the log under the request's name. Of those that nobody signed
-        in for, at most one a second does."""
+        """Log a bug with its traceback and the request id. For unauthenticated clients at most one
+        a second is logged."""
         route = self.route
         said = log.error if self.known else self.connection.surface.limited_log.error
         said(
@@ -382,12 +395,12 @@ class Exchange:
 
     @property
     def by_page(self) -> bool:
-        """Whether a page asks: its browser says of which origin, with all but what only reads."""
+        """True if a page sent the request: its browser sends Origin, except with simple reads."""
         return self.head is not None and b"origin" in self.head.fields
 
     @property
     def unjudged(self) -> int:
-        """Bytes that it makes the node hold in nobody's name."""
+        """Bytes charged as anonymous."""
         return self.waits_with + (self.bytes_held if self.owner is None else 0)
 
     @property

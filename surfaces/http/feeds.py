@@ -1,4 +1,4 @@
-"""What a change feed says, as JSON text: GET /watch."""
+"""Change feeds as JSON text: GET /watch."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PARAMETERS: Final = (
 
 
 class JsonForm(Form):
-    """Each message of a feed as one JSON object, ready for a text frame."""
+    """Encodes each message of a feed as a JSON object, ready for a text frame."""
 
     def opened(self, opened: Opened) -> bytes:
-        """The first message."""
+        """Return the first message."""
         return encode_plain({"type": "open", **opened._asdict()})
 
     def change(self, change: Change) -> bytes:
-        """One of `changes`. `before` stands in it only where it is asked for."""
+        """Return an item of `changes`. It contains `before` only if the client requested that."""
         said = {
             "action": change.action,
             "id": format_record(change.id),
@@ -55,7 +55,7 @@ class JsonForm(Form):
         return encode_plain(said)
 
     def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
-        """A commit, or a part of one, around its changes."""
+        """Return a commit, or a part of one, with its changes."""
         said: dict[str, Any] = {
             "type": "commit",
             "seq": head.place.sequence,
@@ -69,11 +69,11 @@ class JsonForm(Form):
         return b'%s,"changes":[%s]}' % (encode_plain(said)[:-1], b",".join(changes))
 
     def caught_up(self, place: Place) -> bytes:
-        """Said once."""
+        """Return the message that is sent once, when the feed has caught up."""
         return b'{"type":"caught_up","seq":%d,"epoch":%d}' % place
 
     def beat(self, place: Place) -> bytes:
-        """Said now and then."""
+        """Return the periodic heartbeat."""
         return b'{"type":"beat","seq":%d,"epoch":%d}' % place
 
 
@@ -82,18 +82,18 @@ def _record(id: RecordId, fields: bytes | None) -> Any:
 
 
 class FramedForm(JsonForm):
-    """The same, ready to be sent to any socket."""
+    """Encodes messages as complete text frames, shared by all sockets."""
 
     def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
-        """In a text frame."""
+        """Return a commit in a text frame."""
         return text_frame(super().commit(head, changes, part))
 
     def caught_up(self, place: Place) -> bytes:
-        """In a text frame."""
+        """Return the message in a text frame."""
         return text_frame(super().caught_up(place))
 
     def beat(self, place: Place) -> bytes:
-        """In a text frame."""
+        """Return the heartbeat in a text frame."""
         return text_frame(super().beat(place))
 
 
@@ -101,9 +101,9 @@ FORM: Final = FramedForm()
 
 
 class _Socket(Sink):
-    """The way to the reader of a feed.
+    """Sink of a feed: sends its messages on the socket.
 
-    :ivar feed: None until it is let in
+    :ivar feed: None until it is open
     """
 
     form = FORM
@@ -120,43 +120,46 @@ class _Socket(Sink):
 
     @property
     def ready(self) -> bool:
-        """Whether it takes what comes."""
+        """True if the client keeps up."""
         return not self._watch.choked
 
     def opened(self, opened: Opened) -> None:
-        """The first message."""
+        """Send the first message."""
         self._watch.send(text_frame(self.form.opened(opened)))
 
     def send(self, data: bytes) -> None:
-        """Another."""
+        """Send a further message."""
         self._watch.send(data)
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Called when the peer has caught up."""
+        """Register a callback for when the client has caught up."""
         self._waits.append(call)
 
     def go_on(self) -> None:
-        """The peer has caught up."""
+        """Call back: the client has caught up."""
         waits, self._waits = self._waits, []
         for call in waits:
             self._watch.surface.loop.call_soon(call)
 
     def ended(self, why: Refusal, place: Place) -> None:
-        """The last message."""
+        """Send the last message."""
         self._watch.refuse(why)
 
 
 class Watch(Socket):
-    """GET /watch: a table is followed for as long as the socket stands.
+    """GET /watch: a feed on a table, for as long as the socket is open.
 
-    What is known to be wrong before there is a socket is the answer to the request. A page, whose
-    token is a subprotocol, can't read that: it is told on the socket, as what comes later is.
+    An error found before the upgrade is the response to the request. A page, whose token is a
+    subprotocol, can't read that response. It gets the error on the socket, like later errors.
     """
 
     subprotocol = SUBPROTOCOL
 
     async def admit(self, who: Caller) -> None:
-        """Read what is asked for, and have it judged. :raises Refusal: it is not given"""
+        """Decode the parameters, and authorize the feed.
+
+        :raises Refusal: an invalid parameter, or a missing privilege
+        """
         self._sink = _Socket(self)
         self._asked = self._read(parameters(self.asked.query, PARAMETERS), who)
         await ask_now(self.surface.node.feeds, JudgeFeed(self._asked))
@@ -184,7 +187,7 @@ class Watch(Socket):
         )
 
     def opened(self) -> None:
-        """The socket stands: ask for the feed."""
+        """Open the feed: the socket is established."""
         self.surface.spawn(self._follow())
 
     async def _follow(self) -> None:
@@ -202,18 +205,21 @@ class Watch(Socket):
                 feed.close()
 
     async def received(self, message: str | bytes) -> None:
-        """A reader has nothing to say. :raises BadRequest:"""
+        """Refuse a message: a feed takes none.
+
+        :raises BadRequest: always
+        """
         raise BadRequest("a feed takes no messages: what it is to tell stands in its query")
 
     def has_room(self) -> None:
-        """The peer has caught up."""
+        """Continue: the client has caught up."""
         self._sink.go_on()
 
     def leaving(self) -> None:
-        """The surface is stopping."""
+        """End the feed: the surface is stopping."""
         self.refuse(Draining("the node is stopping"))
 
     def parted(self, code: int) -> None:
-        """The reader is gone, or has heard why it is over."""
+        """Close the feed: the socket is over."""
         if self._sink.feed is not None:
             self._sink.feed.close()

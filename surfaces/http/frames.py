@@ -1,4 +1,4 @@
-"""Frames of RFC 6455 as bytes: those that the node sends, and how a client's are judged."""
+"""Frames of RFC 6455: encoding of the node's frames, and checks of a client's frames."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 PROTOCOL_ERROR: Final = 1002
 NO_CODE: Final = 1005
-"""How it is called that a close frame said none …"""
+"""Close code for a close frame without a code. Never sent."""
 CUT: Final = 1006
-"""… and that there was no close frame. Neither is ever sent."""
+"""Close code for a connection without a close frame. Never sent."""
 NOT_UTF8: Final = 1007
 TOO_BIG: Final = 1009
 NODE_FAILED: Final = 1011
 TRY_LATER: Final = 1013
 REFUSED: Final = 4000
-"""… and the status that HTTP has for it: 4401 is SignInRefused or SessionEnded."""
+"""Base of the close codes of refusals, plus the HTTP status minus 400: 4401 is SignInRefused or
+SessionEnded."""
 
 REASON_BYTES: Final = 123
-"""A control frame carries 125, two of which are the code."""
+"""Maximum bytes of a close reason: a control frame carries 125, of which the code takes two."""
 
 _FIN: Final = 0x80
 _RESERVED: Final = 0x70
@@ -36,12 +37,12 @@ _CONTROL: Final = 0x08
 _MASKED: Final = 0x80
 _KNOWN: Final = frozenset({CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG})
 _SENT_CODES: Final = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015)})
-"""Registered ones that may stand in a frame: 1004 is reserved, 1005, 1006 and 1015 only tell a
-program what never was sent."""
+"""Registered close codes that a frame may contain. 1004 is reserved; 1005, 1006 and 1015 are never
+sent."""
 
 
 def frame(opcode: int, payload: bytes = b"") -> bytes:
-    """A whole message in one frame, as a server sends it: not masked."""
+    """Return a whole message in one frame. A server's frames are not masked."""
     size = len(payload)
     if size < 126:
         head = struct.pack("!BB", _FIN | opcode, size)
@@ -53,7 +54,7 @@ def frame(opcode: int, payload: bytes = b"") -> bytes:
 
 
 def text_frame(payload: bytes) -> bytes:
-    """A text message. Made once, it may be sent on any number of sockets.
+    """Return a text message, which may be sent on any number of sockets.
 
     :param payload: UTF-8
     """
@@ -64,9 +65,9 @@ PING_FRAME: Final = frame(PING)
 
 
 def close_frame(code: int | None, reason: str = "") -> bytes:
-    """The last frame. A reason that is too long is cut between two characters.
+    """Return a close frame. A reason that is too long is cut at a character boundary.
 
-    :param code: None, and no reason, where the other side gave none either
+    :param code: None, without a reason, if the other side gave none either
     """
     if code is None:
         return frame(CLOSE)
@@ -77,29 +78,35 @@ def close_frame(code: int | None, reason: str = "") -> bytes:
 
 
 def head_bytes(beginning: bytes) -> int:
-    """How long the head of a frame is without its mask. :param beginning: its first two bytes"""
+    """Return the length of a frame's header without its mask.
+
+    :param beginning: its first two bytes
+    """
     size = beginning[1] & ~_MASKED
     return 2 if size < 126 else 4 if size == 126 else 10
 
 
 def payload_bytes(head: bytes) -> int:
-    """How long its payload is. :param head: as long as `head_bytes` says"""
+    """Return the length of a frame's payload.
+
+    :param head: header of `head_bytes` bytes
+    """
     if len(head) == 2:
         return head[1] & ~_MASKED
     return int.from_bytes(head[2:], "big")
 
 
 def is_control(head: bytes) -> bool:
-    """Whether a frame is a close, a ping or a pong: those may stand between the parts of a
+    """Return True if a frame is a close, ping or pong: those may stand between the fragments of a
     message."""
     return bool(head[0] & _CONTROL)
 
 
 def violation(head: bytes, *, within: bool) -> str | None:
-    """What RFC 6455 has against a client's frame with that head, None when nothing.
+    """Return the violation of RFC 6455 by a client's frame header, or None.
 
-    :param head: as long as `head_bytes` says
-    :param within: whether a message has begun and its last part has not come
+    :param head: header of `head_bytes` bytes
+    :param within: True if a fragmented message is incomplete
     """
     opcode = head[0] & _OPCODE
     if head[0] & _RESERVED:
@@ -123,8 +130,7 @@ def violation(head: bytes, *, within: bool) -> str | None:
 
 
 def close_violation(payload: bytes) -> tuple[int, str] | None:
-    """What is wrong with what a client's close frame says, and the code that it is answered with;
-    None when nothing."""
+    """Return the close code and the reason for an invalid close payload of a client, or None."""
     if not payload:
         return None
     if len(payload) == 1:
@@ -136,7 +142,7 @@ def close_violation(payload: bytes) -> tuple[int, str] | None:
 
 
 def is_utf8(payload: bytes) -> bool:
-    """Whether it is."""
+    """Return True if the payload is UTF-8."""
     try:
         payload.decode()
     except UnicodeDecodeError:

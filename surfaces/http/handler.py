@@ -1,4 +1,4 @@
-"""What the routes share that are answered through Tornado's `Application`."""
+"""Base class of the routes that are answered through Tornado's `Application`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _BY_STATUS: dict[int, type[Refusal]] = {400: BadRequest, 403: NotAllowed}
 
 
 class Handler(RequestHandler):
-    """A handler whose errors have the one shape, and that writes JSON."""
+    """Handler that writes JSON, and errors in the common shape."""
 
     @property
     def exchange(self) -> Exchange:
-        """The request as the surface sees it."""
+        """The request's exchange."""
         return cast(Exchange, self.request.connection)
 
     @property
     def surface(self) -> Http:
-        """The surface that serves it."""
+        """The surface that serves the request."""
         return cast("Http", self.settings["surface"])
 
     @property
@@ -40,15 +40,15 @@ class Handler(RequestHandler):
         return head
 
     def set_default_headers(self) -> None:
-        """Start from nothing: the exchange adds what every answer carries."""
+        """Start without default headers: the exchange adds those of every response."""
         self._headers = HTTPHeaders()
 
     def compute_etag(self) -> str | None:
-        """Only what may be cached has one, and says so itself."""
+        """Return no entity tag: only cacheable responses have one, and set it themselves."""
         return None
 
     def head(self, *args: str, **kwargs: str) -> Any:
-        """As GET; Tornado leaves the body away."""
+        """Answer HEAD like GET; Tornado omits the body."""
         return self.get(*args, **kwargs)
 
     def answer(self, plain: Mapping[str, Any], status: int = 200) -> None:
@@ -58,10 +58,10 @@ class Handler(RequestHandler):
         self.finish(jsonvalues.encode_plain(plain))
 
     def fields(self, *names: str) -> list[str]:
-        """The strings of a JSON object that has exactly these fields.
+        """Return the strings of a JSON object that has exactly these fields.
 
-        :raises BadRequest: it has others, or they are no strings
-        :raises TypeRefused: they hold what is not Unicode
+        :raises BadRequest: it has other fields, or values that are not strings
+        :raises TypeRefused: a string is not valid Unicode
         """
         found = jsonvalues.parse(self.request.body)
         wanted = ", ".join(names)
@@ -74,13 +74,13 @@ class Handler(RequestHandler):
         return [found[name] for name in names]
 
     def log_exception(self, *exc_info: Any) -> None:
-        """A refusal is an answer. Anything else is a bug, logged in `write_error`; what fails when
-        the answer is out never gets there."""
+        """Log a bug that occurs after the response was sent. Earlier bugs are logged in
+        `write_error`; a refusal is an ordinary response."""
         if self._finished and not isinstance(exc_info[1], Refusal | HTTPError):
             self.exchange.report(exc_info[1])
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer with an error in the one shape."""
+        """Answer with an error in the common shape."""
         error = kwargs["exc_info"][1]
         if isinstance(error, HTTPError):
             error = _BY_STATUS.get(status_code, Failed)(error.log_message or error.reason or "")

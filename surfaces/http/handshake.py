@@ -1,8 +1,8 @@
-"""The request that asks for a WebSocket, judged (RFC 6455, 4.2.1).
+"""WebSocket handshake: validation of the upgrade request (RFC 6455, 4.2.1).
 
-A browser sets no Authorization for a socket: what it can say is which subprotocols it speaks, so a
-token may stand among these, as `store.bearer.<token>`. It is never echoed, and never in the query,
-which proxies log.
+A browser can't set Authorization for a socket, only subprotocols. So a token may be offered as a
+subprotocol, `store.bearer.<token>`. It is never echoed, and never part of the query, which proxies
+log.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from surfaces.http.head import Head
 VERSION: Final = b"13"
 BEARER: Final = "store.bearer."
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""Of RFC 9110: what a subprotocol is written with."""
+"""Token of RFC 9110: the syntax of a subprotocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a client offers.
+    """Offer of a client in its upgrade request.
 
     :ivar subprotocols: without the one that is a token
-    :ivar token: a browser's, which then can't read how an upgrade was refused
+    :ivar token: token of a browser, whose page can't read a refused upgrade
     """
 
     subprotocols: tuple[str, ...]
@@ -38,15 +38,15 @@ class Offer:
 
     @property
     def names_some(self) -> bool:
-        """Whether one is to be chosen."""
+        """True if a subprotocol has to be selected."""
         return bool(self.subprotocols) or self.token is not None
 
 
 def judge(head: Head) -> Offer:
-    """What a request for a WebSocket offers.
+    """Validate an upgrade request, and return its offer.
 
-    :raises UpgradeRequired: it asks for none, or for another version
-    :raises BadRequest: it is not well-formed
+    :raises UpgradeRequired: it requests no WebSocket, or another version
+    :raises BadRequest: it is malformed
     """
     wanted = head.fields.get(b"upgrade", b"").lower()
     if head.method != "GET" or wanted != b"websocket":
@@ -67,8 +67,11 @@ def judge(head: Head) -> Offer:
 
 
 def check_page(head: Head, status: NodeStatus) -> None:
-    """A browser lets any page open a socket to anywhere, and sends on it what it keeps for that
-    place. :raises ForeignOrigin: a page asks that is neither the node's own nor declared"""
+    """Refuse an upgrade by a foreign page. A browser lets any page open a socket to any host, and
+    sends its stored credentials for that host (cross-site WebSocket hijacking).
+
+    :raises ForeignOrigin: the page is neither the node's own nor declared
+    """
     origin = cors.foreign_page(head, status)
     # A browser that hides where a page comes from still says that it is another place.
     site = head.fields.get(b"sec-fetch-site", b"none").lower()
@@ -90,7 +93,8 @@ def _check_key(key: bytes | None) -> None:
 
 
 def _offer(head: Head) -> Offer:
-    """What is wrong is not shown: a token may stand in it."""
+    """Decode the subprotocols. Error messages never contain their values, since these may be a
+    token."""
     given = head.text(b"sec-websocket-protocol")
     if given is None:
         return Offer((), None)

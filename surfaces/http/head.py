@@ -1,8 +1,8 @@
-"""The head of a request, judged once: what is ambiguous is refused here, before anything runs.
+"""Head of a request, validated once: ambiguous requests are refused before anything runs.
 
-llhttp, in the strict mode that is its default, already refuses bare line feeds, folded lines,
-control characters, two lengths and a length beside a transfer coding. What it lets through and
-two programs might read differently is refused below.
+llhttp, in its default strict mode, already refuses bare line feeds, folded lines, control
+characters, two lengths, and a length beside a transfer coding. Further ambiguities, which two
+programs might parse differently (request smuggling), are refused here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tornado.httputil import HTTPHeaders, RequestStartLine
 from protocol.errors import BadRequest, NotImplementedHere, VersionNotSupported
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
-"""Methods the surface knows; for others it answers 501. No route takes TRACE."""
+"""Methods that the surface knows; others are answered 501. No route takes TRACE."""
 
 SINGLE: Final = frozenset(
     {
@@ -35,7 +35,7 @@ SINGLE: Final = frozenset(
         b"transfer-encoding",
     }
 )
-"""Fields that stand once. The others, when repeated, are one list."""
+"""Fields that may occur only once. Other repeated fields form one list."""
 
 _AUTHORITY: Final = re.compile(
     rb"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?\Z"
@@ -48,36 +48,37 @@ class Head:
 
     method: str
     path: str
-    """As sent: percent-encoded."""
+    """Path as sent: percent-encoded."""
     query: str
     version: str
     fields: dict[bytes, bytes]
-    """By lower-case name."""
+    """Header fields by lower-case name."""
     host: str
-    """Lower case, without port; an IPv6 address without brackets. Empty: HTTP/1.0 without one."""
+    """Host in lower case, without port; an IPv6 address without brackets. Empty: HTTP/1.0 without
+    one."""
     keep_alive: bool
     length: int
-    """Of the body in bytes; -1 when it comes in chunks of unknown number."""
+    """Length of the body in bytes; -1 if it is chunked."""
     upgrade: bool = False
-    """Whether Upgrade and Connection ask for another protocol behind it."""
+    """True if Upgrade and Connection request another protocol."""
 
     @property
     def has_body(self) -> bool:
-        """Whether a body follows the head."""
+        """True if a body follows the head."""
         return self.length != 0
 
     @property
     def wants_msgpack(self) -> bool:
-        """Whether the answer is to leave as msgpack rather than as JSON."""
+        """True if the response is to be msgpack rather than JSON."""
         return b"application/msgpack" in self.fields.get(b"accept", b"").lower()
 
     def text(self, name: bytes) -> str | None:
-        """A field as text, None when absent."""
+        """Return a field as text, None if absent."""
         value = self.fields.get(name)
         return None if value is None else value.decode("latin-1")
 
     def tornado(self) -> tuple[RequestStartLine, HTTPHeaders]:
-        """The same head as Tornado's handlers take it."""
+        """Return the same head as Tornado's handlers take it."""
         headers = HTTPHeaders()
         for name, value in self.fields.items():
             headers.add(name.decode("latin-1"), value.decode("latin-1"))
@@ -87,21 +88,21 @@ class Head:
 
 @dataclass(slots=True)
 class KnownHead:
-    """What a block of fields meant before."""
+    """Cached meaning of a block of header fields."""
 
     like: Head
-    """A head with these fields, but for the credential; its method and target say nothing."""
+    """Head with these fields but without the credential; its method and target are empty."""
     start: int
     end: int
-    """Where the credential stands in the block; both 0: there is none."""
+    """End offset of the credential in the block; `start` and `end` 0: there is none."""
     token: bytes | None
-    """The digest of the credential's token, if it is one."""
+    """Digest of the session token, if the credential is one."""
     msgpack: bool
     reads_value: bool
-    """Whether a body is text or JSON beyond doubt, so that a value may be read of it."""
+    """True if the body is certainly text or JSON, so that a value may be decoded from it."""
 
     def head(self, method: str, target: bytes, block: bytes) -> Head:
-        """The head of a request with these fields."""
+        """Return the head of a request with these fields."""
         like, fields = self.like, self.like.fields
         if self.end:
             fields = {**fields, b"authorization": block[self.start : self.end]}
@@ -117,10 +118,10 @@ def judge(
     keep_alive: bool,
     upgrade: bool,
 ) -> Head:
-    """The head of what llhttp parsed.
+    """Validate a request parsed by llhttp, and return its head.
 
-    :raises BadRequest: it can be read in two ways, or has no place to go
-    :raises NotImplementedHere: a method or a transfer coding that the surface does not speak
+    :raises BadRequest: it is ambiguous, or has no valid target
+    :raises NotImplementedHere: an unsupported method or transfer coding
     :raises VersionNotSupported: neither HTTP/1.1 nor HTTP/1.0
     """
     if version not in ("1.1", "1.0"):
@@ -140,7 +141,10 @@ def judge(
 
 
 def host_of(authority: bytes) -> str:
-    """The host of `host[:port]`. :raises BadRequest: it is not of that form"""
+    """Return the host of `host[:port]`.
+
+    :raises BadRequest: malformed
+    """
     found = _AUTHORITY.match(authority)
     if found is None:
         raise BadRequest(f"{_shown(authority)} is no Host")
@@ -179,8 +183,8 @@ def _split(method: str, target: bytes, authority: bytes | None) -> tuple[str, st
 
 
 def _without_authority(target: bytes, authority: bytes | None) -> bytes:
-    """The path of an absolute target; its authority must be the Host's, or the two disagree
-    about who is asked."""
+    """Return the path of an absolute target. Its authority must equal Host; otherwise the addressee
+    is ambiguous."""
     scheme, separator, rest = target.partition(b"://")
     if not separator or scheme.lower() not in (b"http", b"https"):
         raise BadRequest(f"{_shown(target)} is no target")

@@ -1,13 +1,13 @@
-"""A cache of heads that were parsed before: requests of a client differ in their first line, seldom
-in the rest.
+"""Header cache: skips parsing of header fields seen before. A client's requests differ in their
+first line, seldom in the rest.
 
-What follows the request line, up to the empty line, is kept as a hash, with what llhttp and `judge`
-made of it. The same bytes again, behind a request line without anything odd in it, mean the same,
-so neither is asked again. No grammar of our own recognises anything but that one line; all else
-goes to llhttp.
+The bytes from the request line's end to the empty line are kept as a hash, with the parse results
+of llhttp and `judge`. The same bytes again, behind an ordinary request line, have the same meaning,
+so neither parser is called again. Only that one line is matched by a grammar of our own; everything
+else goes to llhttp.
 
-The bytes hold a credential: they are kept only as a hash under a secret of this process, and for a
-minute at most. The credential itself is read from each request anew.
+The bytes contain a credential. They are kept only as a hash keyed with a secret of this process,
+and for a minute at most. The credential itself is read again from each request.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from surfaces.http.head import Head, KnownHead
 
 REMEMBERED: Final = 1024
 BLOCK_BYTES: Final = 2 * limits.KIB
-"""Of the fields of a head that is remembered: those of a browser take one to two."""
+"""Maximum bytes of a cached block of header fields: those of a browser take one to two KiB."""
 MISSES: Final = 16
-"""In a row, after which a connection looks no more: no two of its heads are the same."""
+"""Misses in a row after which a connection stops looking up: its heads all differ."""
 _PLAIN: Final = frozenset(
     kind + parameter
     for kind in (b"text/plain", b"application/json")
@@ -40,7 +40,10 @@ REQUEST_LINE: Final = re.compile(
 
 
 class HeadCache:
-    """What was learned. :param secret: of this process, at least 16 random bytes"""
+    """Parsed header blocks.
+
+    :param secret: key of this process, at least 16 random bytes
+    """
 
     def __init__(self, secret: bytes) -> None:
         self._begun = blake2b(key=secret, digest_size=16)
@@ -50,23 +53,23 @@ class HeadCache:
         return len(self._known)
 
     def name(self, block: bytes) -> bytes:
-        """What a block is kept under."""
+        """Return the cache key of a block."""
         hashed = self._begun.copy()
         hashed.update(block)
         return hashed.digest()
 
     def find(self, name: bytes) -> KnownHead | None:
-        """What the block of that name meant, if that is known."""
+        """Return the cached meaning of a block, or None."""
         return self._known.get(name)
 
     def forget(self) -> None:
-        """Forget all. Called once a minute."""
+        """Drop all entries. Called once a minute."""
         self._known.clear()
 
     def learn(self, name: bytes, block: bytes, head: Head) -> None:
-        """Remember what llhttp and `judge` made of a block; of one that asks for more than an
-        answer to a small body of declared length, nothing."""
-        # What a page of another origin is answered depends on what is declared by then.
+        """Store the parse results of a block. Blocks are cached only if they request a plain
+        response to a small body of declared length."""
+        # The response to a foreign page depends on the origins declared at that time.
         asks_more = b"expect" in head.fields or b"origin" in head.fields
         plain = head.keep_alive and head.version == "HTTP/1.1" and not asks_more
         if not plain or not 0 <= head.length <= limits.SMALL_BODY_BYTES:

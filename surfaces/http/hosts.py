@@ -1,7 +1,7 @@
-"""Which Host names are this node: any address, localhost, the declared endpoints.
+"""Host names of this node: any IP address, localhost, the declared endpoints.
 
-A page of another site can make a browser ask a name of its own that resolves to this machine. Its
-Host gives it away.
+A page of another site can make a browser send requests to a name of its own that resolves to this
+machine (DNS rebinding). Its Host header reveals that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REMEMBERED: Final = 1024
 
 
 class Hosts:
-    """:param listening: the host that the surface was told to listen on; it is one of the names"""
+    """:param listening: host that the surface listens on; it is one of the names"""
 
     def __init__(self, listening: str) -> None:
         self._always = {"localhost", listening.lower()}
@@ -26,7 +26,7 @@ class Hosts:
         self._addresses: set[str] = set()
 
     def known(self, host: str, status: Callable[[], NodeStatus]) -> bool:
-        """Whether a request for `host` (lower case, without port) is meant for this node."""
+        """Return True if a request for `host` (lower case, without port) is meant for this node."""
         if host in self._addresses or host in self._always:
             return True
         if _is_address(host):
@@ -47,10 +47,10 @@ _PORTS: Final = {"http": "80", "https": "443"}
 
 
 def is_foreign(origin: str, host: str, endpoints: Sequence[str]) -> bool:
-    """Whether a page of another site asks. One of ours comes from where it sends to, or from a
-    declared endpoint, where a proxy rewrites the Host.
+    """Return True if a page of another site sent the request. The node's own page has the Host as
+    its origin, or a declared endpoint where a proxy rewrites the Host.
 
-    :param origin: the Origin of a request, `null` for a page that has none
+    :param origin: the Origin of a request, `null` for a page without one
     :param host: its Host
     """
     found = _ORIGIN.fullmatch(origin.lower())
@@ -78,7 +78,7 @@ def _is_address(host: str) -> bool:
 
 
 def _host_of(endpoint: str) -> str:
-    """The host of `host:port`, `[v6]:port` or `scheme://host:port/…`."""
+    """Return the host of `host:port`, `[v6]:port` or `scheme://host:port/…`."""
     _, _, rest = endpoint.rpartition("://")
     authority = rest.partition("/")[0].lower()
     if authority.startswith("["):

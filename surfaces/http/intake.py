@@ -1,5 +1,4 @@
-"""What becomes of a request: admitted by its head, begun when its turn has come, counted when it is
-answered."""
+"""Intake: admits a request by its head, starts it in its turn, counts it when it is answered."""
 
 from __future__ import annotations
 
@@ -25,19 +24,19 @@ HEALTH: Final = "/health"
 
 
 class Intake:
-    """Of the requests of one surface."""
+    """Intake of one surface."""
 
     def __init__(self, surface: Http, routes: Sequence[Route]) -> None:
         self._surface = surface
         self._admission = surface.admission
         self.table = Router(routes)
         self._application = application(surface, routes)
-        """Answers those whose route has a handler of Tornado's."""
+        """Tornado application of the routes with a Tornado handler."""
         self.quiet = asyncio.Event()
-        """Set when one has ended while the surface stops, or a connection is gone."""
+        """Set when a request has ended while the surface stops, or a connection is gone."""
 
     def admit(self, exchange: Exchange, head: Head) -> Route:
-        """The route of a request, decided by its head.
+        """Return the route of a request, decided by its head.
 
         :raises MisdirectedRequest: its Host is not this node
         :raises Refusal: as `Router.find`; SignInRefused when the route needs a credential
@@ -62,9 +61,9 @@ class Intake:
         return route
 
     def begin(self, exchange: Exchange, *, judged: bool = False) -> None:
-        """Run a request whose turn has come.
+        """Run a request in its turn.
 
-        :param judged: it was put off already, for want of room
+        :param judged: True if it was deferred already, for lack of a free slot
         """
         route, head, refusal = exchange.route, exchange.head, exchange.refusal
         if refusal is not None and (route is None or not route.upgrades):
@@ -98,8 +97,8 @@ class Intake:
             exchange.fail(error)
 
     def _hand_over(self, exchange: Exchange, head: Head) -> None:
-        """Have one of Tornado's handlers answer. It asks of the exchange, and of its connection,
-        what it would of Tornado's own."""
+        """Answer through a Tornado handler. The exchange and its connection stand in for Tornado's
+        own."""
         delegate = self._application.start_request(
             exchange.connection, cast(HTTPConnection, exchange)
         )
@@ -110,14 +109,14 @@ class Intake:
         delegate.finish()
 
     def _judge(self, exchange: Exchange) -> None:
-        """Run a request that was put off, or refuse it."""
+        """Run a deferred request, or refuse it."""
         if exchange.connection.closed:
             exchange.finished()
         else:
             self.begin(exchange, judged=True)
 
     def _asker(self, exchange: Exchange) -> str:
-        """Who seems to ask; NOBODY where that can't be told at once."""
+        """Return the user by a cached credential; NOBODY if it has to be checked."""
         assert exchange.head is not None
         try:
             given = credential(exchange.head)
@@ -131,12 +130,12 @@ class Intake:
         return self._surface.user_of_password(given.user, given.password, address) or NOBODY
 
     def _lets_in(self, exchange: Exchange) -> bool:
-        """Whether a request that finds no room is let in all the same."""
+        """Return True if a request without a free slot is admitted nevertheless."""
         exchange.beside = self._admission.lets_in_beside and scripts.only_administers(exchange)
         return exchange.beside
 
     def finished(self, exchange: Exchange) -> None:
-        """A request is answered, or nobody waits for its answer any more."""
+        """Count a request that is answered, or whose client is gone."""
         exchange.release()
         surface, head, route = self._surface, exchange.head, exchange.route
         method = head.method if head is not None else "unreadable"

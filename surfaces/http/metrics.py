@@ -1,6 +1,6 @@
-"""GET /metrics: what the surface counted and what the node shows, as Prometheus text.
+"""GET /metrics: counters of the surface and figures of the node, as Prometheus text.
 
-The families are made when somebody scrapes.
+The metric families are made at each scrape.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 
 class SurfaceCollector(Collector):
-    """Families of one surface and its node, as one scrape sees them.
+    """Metric families of one surface and its node, at one scrape.
 
-    :param who: whose scrape it is; None: nobody's, so it names no topic, peer or certificate
+    :param who: caller of the scrape; None: anonymous, so that it names no topic, peer or
+        certificate
     """
 
     def __init__(self, surface: Http, who: Caller | None) -> None:
@@ -43,7 +44,7 @@ class SurfaceCollector(Collector):
         self._who = who
 
     def collect(self) -> Iterator[Metric]:
-        """The families."""
+        """Yield the families."""
         yield from self._node()
         yield from self._http()
         if self._surface.wire is not None:
@@ -142,10 +143,10 @@ class SurfaceCollector(Collector):
 
 
 class MetricsHandler(Handler):
-    """GET /metrics. A credential is optional; one that is refused is refused here too."""
+    """Handler of GET /metrics. A credential is optional; an invalid one is refused here too."""
 
     async def get(self) -> None:
-        """Answer."""
+        """Answer the metrics."""
         who, of_topics = None, b""
         if b"authorization" in self.asked.fields:
             who = await caller(self.exchange)
@@ -157,7 +158,8 @@ class MetricsHandler(Handler):
         self.finish(generate_latest(registry) + of_topics)
 
     async def _of_topics(self, who: Caller) -> bytes:
-        """Nothing while the disk stalls: what topics show may not be on it yet."""
+        """Return the metrics of topics. Empty while the disk stalls: their figures may not be
+        durable yet."""
         node = self.surface.node
         topics, ticket = await self.surface.long_work.run(
             who.user, partial(node.topics.figures, who)
@@ -173,7 +175,10 @@ class MetricsHandler(Handler):
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A series about topics. :ivar label: what its samples of one topic are told apart by"""
+    """A series about topics.
+
+    :ivar label: label that distinguishes the samples of one topic
+    """
 
     name: str
     kind: str
@@ -232,10 +237,9 @@ _SERIES: Final = (
 
 
 def topic_text(topics: Sequence[TopicFigures]) -> bytes:
-    """The series of topics, their readers and groups. Written here: the library takes ten times as
-    long, and there are up to ten times `limits.METRICS_NAMED`. The pattern of names leaves nothing
-    to escape.
-    """
+    """Return the series of topics, their readers and groups. Formatted here: the library takes ten
+    times as long, and there are up to ten times `limits.METRICS_NAMED`. The pattern of names leaves
+    nothing to escape."""
     parts = []
     for series in _SERIES:
         parts.append(f"# HELP {series.name} {series.text}\n# TYPE {series.name} {series.kind}\n")

@@ -1,5 +1,4 @@
-"""GET /openapi.json: every route of the table as OpenAPI 3.1. `tests/surfaces/http/test_openapi.py`
-holds it against the table and against what the routes really answer."""
+"""GET /openapi.json: every route of the table as OpenAPI 3.1."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ INTEGER: Final[Json] = {"type": "integer"}
 NULL_OR_STRING: Final[Json] = {"type": ["string", "null"]}
 
 EVERYWHERE: Final = (400, 404, 405, 408, 413, 421, 431, 500, 501, 503, 505)
-"""Statuses that any route may answer with: the request is refused before the route sees it, or the
-node has no room or fails."""
+"""Statuses of any route: the request is refused before the route gets it, or the node has no room
+or fails."""
 
 
 def object_of(required: Json, optional: Json | None = None) -> Json:
-    """The schema of an object with just these fields."""
+    """Return the schema of an object with exactly these fields."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -38,7 +37,7 @@ def _ref(name: str) -> Json:
 
 
 def json_of(schema: Json) -> Json:
-    """A body of JSON."""
+    """Return the content of a JSON body."""
     return {"application/json": {"schema": schema}}
 
 
@@ -259,7 +258,7 @@ _IN_PATH: Final = [
 
 
 def in_query(name: str, text: str, *, required: bool = False, **schema: Any) -> Json:
-    """A parameter of a query."""
+    """Return a query parameter."""
     found = {"type": "string", **schema}
     return {
         "name": name, "in": "query", "required": required, "description": text, "schema": found,
@@ -395,7 +394,10 @@ _SECURITY: Final[dict[str, list[Json]]] = {
 
 
 def document(credentials: dict[tuple[str, str], str]) -> Json:
-    """The description. :param credentials: of each method and path: none, optional or required"""
+    """Return the OpenAPI document.
+
+    :param credentials: for each method and path: none, optional or required
+    """
     paths: Json = {}
     for (method, path), operation in OPERATIONS.items():
         paths.setdefault(path, {})[method.lower()] = _operation(
@@ -444,7 +446,7 @@ def _meaning(status: int) -> str:
 
 
 class OpenApiHandler(Handler):
-    """GET /openapi.json."""
+    """Handler of GET /openapi.json."""
 
     def get(self) -> None:
         """Answer the description, made once."""

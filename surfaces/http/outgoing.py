@@ -1,5 +1,5 @@
-"""Answers on their way to one client: gathered until the end of the loop's turn, and counted until
-the client has taken them."""
+"""Write buffer of one client: responses are collected until the end of the loop's iteration, and
+charged until the client has read them."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from surfaces.held_bytes import NOBODY, Account
 from surfaces.sockets import unsent
 
 BATCH_BYTES: Final = 256 * limits.KIB
-"""Of answers that wait for the end of the turn. Requests that a read brings take a hundredth of
-what their answers may."""
+"""Bytes of responses that wait for the end of the iteration. The requests of one read take a
+hundredth of the bytes of their responses."""
 
 SMALL_ANSWER: Final = 64 * limits.KIB
-"""Up to this an answer is sent wherever it is due; a longer one only where there is room for it."""
+"""Bytes up to which a response is always sent. A longer one needs room in the quota."""
 
 
 class Outgoing:
-    """:param account: what the client has not taken counts there"""
+    """:param account: account charged for unread bytes"""
 
     def __init__(self, account: Account) -> None:
         self.account = account
         self.transport: asyncio.Transport
         self.paused = False
-        """Whether the client reads more slowly than answers are made."""
+        """True if the client reads more slowly than responses are made."""
         self.over = False
-        """Whether what all clients of its user have not taken fills the room that there is."""
+        """True if unread responses of the user's connections fill the memory quota."""
         self._batch: list[bytes] = []
         self._batch_bytes = 0
         self._drained: list[asyncio.Future[None]] = []
         self._written = 0
-        """So many bytes are said."""
+        """Bytes queued so far."""
         self._taken = 0
         self._stalled_since = 0.0
         self._sending = False
 
     @property
     def choked(self) -> bool:
-        """Whether no more answers should be made."""
+        """True if no more responses should be made (backpressure)."""
         return self.paused or self.over
 
     @property
@@ -48,7 +48,8 @@ class Outgoing:
         return self._batch_bytes + unsent(self.transport)
 
     def send(self, data: bytes) -> bool:
-        """Send bytes of the current answer. Whether they are the first that wait for `flush`."""
+        """Queue bytes of the current response. Return True if they are the first that wait for
+        `flush`."""
         first = not self._batch
         self._batch.append(data)
         self._written += len(data)
@@ -59,19 +60,18 @@ class Outgoing:
         return first
 
     def flush(self) -> None:
-        """Hand over what waits."""
+        """Write the queued bytes."""
         batch, self._batch = self._batch, []
         self._batch_bytes = 0
         if batch:
             self._write(batch[0] if len(batch) == 1 else b"".join(batch))
 
     def takes(self, size: int) -> bool:
-        """Whether there is room for a large answer; it counts from now on."""
+        """Return True if there is room for a large response, which is then charged."""
         return self.account.hold(self.unsent + size)
 
     def count(self) -> None:
-        """Count what the client has not taken; of who is nobody it is taken away where there is no
-        room for it."""
+        """Charge the unread bytes. An anonymous connection is aborted if the quota is exceeded."""
         unsent = self.unsent
         if not unsent and not self.account.counted:
             self.over = False
@@ -81,7 +81,7 @@ class Outgoing:
             self.transport.abort()
 
     def still_sending(self, now: float) -> bool:
-        """Whether answers wait for the client; notes since when it has taken nothing."""
+        """Return True if responses are unread. Note since when the client has read nothing."""
         unsent = self.unsent
         taken = self._written - unsent
         # A peer may take less than is sent to it, so that ever more waits, and yet not be stalled.
@@ -92,18 +92,18 @@ class Outgoing:
         return self._sending
 
     def stalled(self, now: float) -> float:
-        """For how long the client has taken nothing."""
+        """Return the seconds since the client last read something."""
         return now - self._stalled_since
 
     def written(self, waiter: asyncio.Future[None]) -> None:
-        """Set `waiter` when the client keeps up with what was sent."""
+        """Set `waiter` when the client keeps up with the sent bytes."""
         if self.paused:
             self._drained.append(waiter)
         else:
             waiter.set_result(None)
 
     def resume(self) -> None:
-        """The client has caught up, or is gone."""
+        """Continue: the client has caught up, or is gone."""
         self.paused = False
         for waiter in self._drained:
             if not waiter.done():
@@ -111,7 +111,7 @@ class Outgoing:
         self._drained.clear()
 
     def close(self) -> None:
-        """Nobody takes any of it any more."""
+        """Release the charge: the connection is closed."""
         self.resume()
         self.account.hold(0)
 
