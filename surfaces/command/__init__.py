@@ -1,1 +1,1 @@
-"""The command line: `storenode`. Reads flags, starts what they ask for, says how it ended."""
+"""Command line `storenode`: parses flags, runs the command, returns the exit code."""

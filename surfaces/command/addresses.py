@@ -1,4 +1,4 @@
-"""Addresses as they are written on the command line: `host:port`, `:port`, `[::1]:port`."""
+"""Addresses of the command line: `host:port`, `:port`, `[::1]:port`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63})*\.?")
 
 
 class AddressRefused(ValueError):
-    """The text is no address, or the address can't be listened on; the message says why."""
+    """The text is not an address, or the address can't be listened on; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a surface listens. Port 0 asks the system for a free one."""
+    """Address on which a surface listens. Port 0 asks the system for a free one."""
 
     host: str
     port: int
@@ -35,14 +35,14 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         return addresses.is_loopback(self.host)
 
 
 def parse(text: str) -> Address:
-    """The address that `text` writes. No host means loopback: reaching further is asked for.
+    """Parse an address. No host means loopback: a wider one has to be given explicitly.
 
-    :raises AddressRefused: when it is none; a port is always needed
+    :raises AddressRefused: it is not an address; a port is always needed
     """
     match = _WRITTEN.fullmatch(text)
     if match is None:
@@ -63,15 +63,18 @@ def parse(text: str) -> Address:
 
 
 class Reservation:
-    """An address bound, not yet listened on: all that its name stands for, as `Listener` has it.
+    """Address bound but not listened on yet, for every address of its name, like `Listener`.
 
-    It is taken before the store is opened, so that a taken port is found out while nothing has
-    been changed on disk, and given up once the surface listens: two sockets may be bound to one
-    address as long as only one of them listens.
+    It is bound before the store is opened, so that a taken port is found before anything on disk is
+    changed. It is released once the surface listens: two sockets may be bound to one address as
+    long as only one of them listens.
     """
 
     def __init__(self, address: Address) -> None:
-        """:raises AddressRefused: when the address is taken, or not this machine's"""
+        """Bind the address.
+
+        :raises AddressRefused: the address is taken, or not local
+        """
         try:
             found = socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -89,18 +92,18 @@ class Reservation:
         self.address = Address(address.host, port)
 
     def overlaps(self, other: Reservation) -> bool:
-        """Whether both can't be listened on: binding alone does not tell. Only before either is
-        given up."""
+        """Return True if the two can't both be listened on; binding alone does not show that. Call
+        it before either is released."""
         return any(_overlap(mine, its) for mine in self._sockets for its in other._sockets)
 
     def release(self) -> None:
-        """Give the address up; harmless when done twice."""
+        """Release the address. Idempotent."""
         for bound in self._sockets:
             bound.close()
 
 
 _ALL = frozenset({"0.0.0.0", "::"})
-"""Hosts that stand for every one of their family."""
+"""Wildcard hosts: each stands for every address of its family."""
 
 
 def _overlap(one: socket.socket, other: socket.socket) -> bool:
@@ -113,7 +116,7 @@ def _overlap(one: socket.socket, other: socket.socket) -> bool:
 
 
 def reason(error: OSError) -> str:
-    """Why an address can't be listened on, in a few words."""
+    """Return a short reason why an address can't be listened on."""
     if error.errno == errno.EADDRINUSE:
         return "the port is taken"
     if error.errno == errno.EADDRNOTAVAIL:

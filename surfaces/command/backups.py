@@ -1,4 +1,4 @@
-"""`--backup <file> [--from <n>]`: a store that nobody serves, as a snapshot or as its log."""
+"""`--backup <file> [--from <n>]`: back up a store that no node serves, as a snapshot or as its log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from surfaces.command.progress import shown
 
 
 async def back_up(command: BackUp, console: Console) -> bool:
-    """Write it, read it back, give it its name. It takes no other file's place.
+    """Write the backup, read it back, and rename it to its name. It replaces no other file.
 
     :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, its
-        log does not go back so far, or what was written does not read back; no file is left
+        log does not go back so far, or the written file does not read back; no file is left
     """
     doors = system_doors()
     with made(doors.fs, command.file, command.directory) as file:

@@ -1,4 +1,4 @@
-"""Who a script of the command line runs as: whoever may open the directory may do everything."""
+"""Caller of command line scripts: a process that may open the directory has every privilege."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The certificate that both surfaces present: read from its files, and judged, as a whole.
+"""TLS certificate of both surfaces: read from its files, and validated as a whole.
 
-What `load` answers is ready to be presented; until it has answered nothing has changed. So a start
-is refused before anything is opened, and a renewal goes wrong without touching what is in use.
+The result of `load` is ready for use; until it returns, nothing has changed. So a start is refused
+before anything is opened, and a failed renewal leaves the current certificate in use.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 CIPHERS_TLS12: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""AEAD only, and keys that are of use for one connection only. All suites of TLS 1.3 are so."""
+"""AEAD suites with forward secrecy only. All suites of TLS 1.3 are such."""
 
 BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 
 _MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""What OpenSSL calls a key of another certificate; the last: of another kind too."""
+"""OpenSSL's reasons for a key of another certificate; the last: also of another type."""
 _WEAK: Final = ("TOO_SMALL", "TOO_WEAK")
 
 
 class CertificateRefused(Exception):
-    """The files hold no certificate and key that can be presented now; the message says which of
-    them, and why."""
+    """The files hold no certificate and key that can be used at present; the message names the file
+    and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate ready to be presented."""
+    """A certificate ready for use."""
 
     context: ssl.SSLContext
     expires: datetime
-    """When the first certificate of the chain, the node's own, runs out."""
+    """Expiry of the chain's first certificate, the node's own."""
     fingerprint: str
     """SHA-256 of that certificate, in hexadecimal."""
 
@@ -47,9 +47,9 @@ class Certificate:
 def load(chain: str, key: str, now: datetime) -> Certificate:
     """Read a certificate chain and its private key, both PEM, into a context of its own.
 
-    :param now: with a zone; the first certificate must be valid then. Those after it are the
-        clients' to judge, which may know another way to an authority that they trust.
-    :raises CertificateRefused: a file can't be read, or holds something else; they don't fit; the
+    :param now: with a time zone; the first certificate must be valid at that time. The later ones
+        are checked by the clients, which may know another path to a trusted authority.
+    :raises CertificateRefused: a file can't be read, or holds something else; they don't match; the
         certificate is not valid yet, or has expired
     """
     check_file("--cert", chain)
@@ -80,10 +80,10 @@ def _context() -> ssl.SSLContext:
 
 
 def check_file(flag: str, path: str) -> None:
-    """That a file can be read to its end. A pipe may have nobody at its other
-    end, and a device no end at all: whoever read from it would never come back.
+    """Check that a path is a regular file. Reading a pipe without a writer, or an endless device,
+    would block for ever.
 
-    :raises CertificateRefused: it can't
+    :raises CertificateRefused: it can't be read to its end
     """
     try:
         mode = os.stat(path).st_mode
@@ -96,10 +96,10 @@ def check_file(flag: str, path: str) -> None:
 
 
 def check_private(flag: str, path: str) -> None:
-    """That a file which holds a secret is nobody's but its owner's and its group's. One that can't
-    be looked at is for whoever reads it.
+    """Check that a file with a secret is accessible to its owner and group only. A file without
+    readable status is left to its reader.
 
-    :raises CertificateRefused: others may read it, or write it
+    :raises CertificateRefused: other users may read or write it
     """
     try:
         mode = os.stat(path).st_mode

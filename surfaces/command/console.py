@@ -1,4 +1,4 @@
-"""What the command says beside its logs: answers on standard output, the rest on standard error."""
+"""Console of the command: results on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from surfaces.logs import LineWriter
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """Where the command says what."""
+    """Output channels of the command."""
 
     tell: Callable[[str], None]
-    """Takes a line for standard error; the logs' own writer, so that lines keep their order and a
-    blocked standard error holds nothing up."""
+    """Writes a line to standard error through the logs' writer, so that lines keep their order and
+    a blocked standard error never blocks the caller."""
     terminal: bool
-    """Whether a person reads standard error."""
+    """True if standard error is a terminal."""
     complain_in: Callable[[str], None] | None = None
-    """Takes the line of a complaint, where these have a form of their own."""
+    """Writes the line of a complaint, if these have their own format."""
 
     def answer(self, text: str) -> None:
-        """What was asked for, on standard output."""
+        """Print a result on standard output."""
         print(text, flush=True)
 
     def complain(self, text: str) -> None:
-        """Why it was not done: one line, whatever the text holds."""
+        """Report a failure: one line, whatever the text contains."""
         (self.complain_in or self.tell)("storenode: " + " ".join(text.split()))
 
 
 def say_json(writer: LineWriter, level: str, event: str) -> None:
-    """A line of the command's own, in the form that the logs have off a terminal."""
+    """Write a line of the command's own, in the JSON format of the logs."""
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     writer.write(json.dumps({"event": event, "level": level, "timestamp": now}))

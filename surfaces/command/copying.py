@@ -1,8 +1,8 @@
-"""What a node answers that copies the store of others and serves nothing yet: probes, at the
-address that its HTTP surface has then.
+"""Probes of a node that is copying a store and serves nothing yet, at the address of its HTTP
+surface.
 
-They stand in a thread with a loop of its own: the state is made of the copy in one go, and who asks
-whether the node lives is to hear it meanwhile.
+They run in a thread with its own event loop: building the state from the copy blocks the main
+thread, and a liveness probe must be answered meanwhile.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from surfaces.http.probes import NOT_READY
 
 HEAD_BYTES: Final = 16_384
 HEAD_SECONDS: Final = 5.0
-"""How long a request may take to come, and its answer to be taken; over TLS the greeting and the
-farewell may take as long each."""
+"""Time limit for receiving a request and for sending its response, seconds. With TLS, handshake and
+shutdown may each take as long."""
 CONNECTIONS: Final = 64
-"""At once; further ones are closed."""
+"""Concurrent connections; further ones are closed."""
 END_SECONDS: Final = 5.0
 COPYING: Final = "copying"
 Tick = Callable[[str, int, int], None]
-"""Told of a stage how much of it is done, and how much there is."""
+"""Progress callback: stage, amount done, total."""
 
 
 class AddressTaken(Exception):
@@ -42,9 +42,9 @@ class AddressTaken(Exception):
 
 @contextmanager
 def probed(address: Address | None, tls: ssl.SSLContext | None, clock: Clock) -> Iterator[Tick]:
-    """Answer probes while the block runs, which says how far it is.
+    """Answer probes while the block runs; the block reports its progress.
 
-    :param address: None, or one whose port the system chooses: nobody asks there
+    :param address: None, or port 0: no probes
     :raises AddressTaken: it can't be listened on
     """
     far = _Far(clock)
@@ -60,7 +60,7 @@ def probed(address: Address | None, tls: ssl.SSLContext | None, clock: Clock) ->
 
 
 class _Far:
-    """How far the copy is. Written by one thread, and read by another."""
+    """Progress of the copy. Written by one thread, and read by another."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,23 +68,23 @@ class _Far:
         self._now = ("", 0, 0)
 
     def tick(self, stage: str, done: int, total: int) -> None:
-        """So much of a stage is done."""
+        """Set the progress of a stage."""
         self._now = stage, done, total
 
     def health(self) -> dict[str, object]:
-        """What `GET /health` says: it lives, and there is no store yet."""
+        """Return the body of `GET /health`: the process is alive, without a store."""
         up_us = self._clock.monotonic_us() - self._began_us
         uptime = round(up_us / 1_000_000, 3)
         return {"status": COPYING, "version": VERSION, "sequence": 0, "uptime": uptime}
 
     def ready(self) -> dict[str, object]:
-        """What `GET /ready` says."""
+        """Return the body of `GET /ready`."""
         stage, done, total = self._now
         copied = {"stage": stage, "done": done, "of": total}
         return {"ready": False, "reason": COPYING, "roles": [], "held_up": None, "copied": copied}
 
     def busy(self) -> dict[str, object]:
-        """What everything else is refused with."""
+        """Return the body of the refusal for every other request."""
         stage, done, total = self._now
         far = f", {stage}: {done} of {total}" if stage else ""
         told = Busy(f"this node joins a cluster, and has no store yet{far}: it answers then")
@@ -92,7 +92,7 @@ class _Far:
 
 
 class _Probes:
-    """Who answers, in a thread."""
+    """Server of the probes, in a thread."""
 
     def __init__(self, address: Address, tls: ssl.SSLContext | None, far: _Far) -> None:
         self._address = address
@@ -104,7 +104,10 @@ class _Probes:
         self._thread = Thread(target=self._run, name="copying", daemon=True)
 
     def start(self) -> None:
-        """Listen. :raises AddressTaken:"""
+        """Listen.
+
+        :raises AddressTaken: the address can't be listened on
+        """
         self._thread.start()
         try:
             self._stands.result()
@@ -113,7 +116,7 @@ class _Probes:
             raise AddressTaken(f"{self._address}: {addresses.reason(error)}") from error
 
     def end(self) -> None:
-        """Listen no more: the address is free."""
+        """Stop listening: the address is free."""
         self._stands.result().call_soon_threadsafe(self._over.set)
         self._thread.join(END_SECONDS)
 
@@ -143,17 +146,17 @@ class _Probes:
                     writer.write(self._told(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return  # who asks so is told nothing
+            return  # a malformed or late request gets no response
         finally:
             self._count -= 1
             writer.close()
-            # It ends with the loop at the latest: of one that was cancelled by that asyncio asks
-            # what it failed with, and throws what it hears.
+            # It ends with the loop at the latest. asyncio asks a cancelled task for its exception
+            # here, and raises the cancellation.
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     def _told(self, head: bytes) -> bytes:
-        """The answer to a request, of which nothing but its first line counts."""
+        """Return the response to a request; only its first line matters."""
         method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         far = self._far

@@ -1,4 +1,4 @@
-"""Open files: how many the process may have, and the three it is born with."""
+"""File descriptors: the limit of the process, and the three standard streams."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 from protocol import limits
 
 NEEDED = 2 * limits.CONNECTIONS + 4096
-"""Every connection both surfaces may hold, and room for the state engine's files."""
+"""Descriptors for every connection of both surfaces, and for the state engine's files."""
 
 
 class OutputLost(OSError):
-    """Standard output takes nothing more: its device is full, or nobody reads it."""
+    """Standard output can't be written: its device is full, or its reader is gone."""
 
 
 class _Output(io.FileIO):
-    """:raises OutputLost: where a write fails"""
+    """:raises OutputLost: a write failed"""
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            # What was not taken is offered once more at the end of the interpreter.
+            # The interpreter offers unwritten data once more at its end.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
@@ -33,11 +33,10 @@ class _Output(io.FileIO):
 
 
 def tell_of_lost_output() -> None:
-    """From now on who writes to standard output where that takes nothing more hears `OutputLost`,
-    which no other file raises."""
+    """Make writes to a broken standard output raise `OutputLost`, which no other file raises."""
     before = sys.stdout
     if before is not sys.__stdout__ or not isinstance(before, io.TextIOWrapper):
-        return  # somebody has put something else in its place
+        return  # standard output has been replaced
     raw = _Output(before.fileno(), "wb", closefd=False)
     sys.stdout = io.TextIOWrapper(
         raw if before.write_through else io.BufferedWriter(raw),
@@ -49,16 +48,16 @@ def tell_of_lost_output() -> None:
 
 
 def for_connections(limit: int) -> int:
-    """The number below which the descriptors of connections are to stay, of a process that may have
-    `limit` open files: log and state get what they need whoever connects."""
+    """Return the number below which connections' descriptors must stay, given the limit on open
+    files: log and state get the rest, whatever number of clients connects."""
     return limit - min(limits.DESCRIPTORS_KEPT, limit // 2)
 
 
 def keep_standard_streams() -> None:
     """Open /dev/null in the place of each standard stream that is closed.
 
-    Otherwise the next file opened, a log segment perhaps, gets the number of standard error, and
-    whatever any library prints there is written into it.
+    Otherwise the next opened file, perhaps a log segment, gets the number of standard error, and
+    the output of any library is written into it.
     """
     for number in (0, 1, 2):
         try:
@@ -71,7 +70,7 @@ def keep_standard_streams() -> None:
 
 
 def raise_limit() -> int:
-    """Raise the limit on open files as far as this process may, up to what it can use. Answers
+    """Raise the limit on open files as far as this process may, up to the number it can use. Return
     the limit in force; below `NEEDED` the connection ceilings can't be reached."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(soft, NEEDED)

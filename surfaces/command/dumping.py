@@ -1,4 +1,4 @@
-"""`--dump <file>`: a store that nobody serves, as a script."""
+"""`--dump <file>`: write a store that no node serves as a script."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from surfaces.command.progress import shown
 
 
 async def dump(command: Dump, console: Console) -> bool:
-    """Write it. The file has its name once all of it is on the disk, and takes no other's place.
+    """Write the script. The file gets its name once it is complete on disk, and replaces no other.
 
     :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, its
-        log is damaged, something in it can't be written as a script, or what was written does not
+        log is damaged, something in it can't be written as a script, or the written file does not
         read back; no file is left
     """
     doors = system_doors()

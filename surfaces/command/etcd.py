@@ -1,4 +1,4 @@
-"""How etcd lets this node in: files, and two variables, read and judged."""
+"""etcd credentials of this node: files and two variables, read and validated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ LOGIN_BYTES: Final = 4096
 
 
 def access(told: Etcd) -> Access:
-    """:raises NotOpened: a file can't be used: the message says which, and nothing of it"""
+    """Return the access to etcd.
+
+    :raises NotOpened: a file can't be used: the message names it, without its contents
+    """
     try:
         return _read(told)
     except CertificateRefused as refused:
@@ -25,7 +28,7 @@ def access(told: Etcd) -> Access:
 
 
 def renew(used: Access, told: Etcd) -> None:
-    """Read the files again. What can't be used changes nothing, and the log says why."""
+    """Read the files again. If they can't be used, nothing changes, and the reason is logged."""
     if told == Etcd():
         return
     log = structlog.get_logger()

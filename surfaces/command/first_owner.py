@@ -1,7 +1,8 @@
-"""The password that the node makes up for the first owner of a store: shown once, or in a file.
+"""Generated password of a store's first owner: shown once, or written to a file.
 
-What is printed off a terminal is kept in journals that many may read, so there it goes to a file of
-its own. Either is done before the store has the owner: no crash leaves one whose password is lost.
+Output off a terminal is kept in journals that many users may read, so there it goes to a file of
+its own. Both happen before the store has the owner: no crash leaves an owner whose password is
+lost.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from surfaces.command.opening import NotOpened
 
 
 def tell_owner(fs: Fs, directory: str, console: Console, sealed: bool, owner: FirstOwner) -> None:
-    """Tell somebody the password before it is the store's.
+    """Deliver the password before the store has the owner.
 
-    :raises NotOpened: the file can't be written, or the store is sealed, and nothing in its
-        directory may be in clear; the store has no users then
+    :raises NotOpened: the file can't be written, or the store is encrypted, so that nothing in its
+        directory may be plaintext; the store has no users then
     """
     if console.terminal:
         console.tell(f"first owner: {owner.name}, password: {owner.password} (shown this once)")

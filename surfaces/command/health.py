@@ -1,4 +1,4 @@
-"""`--health`: open a store that nobody serves, read its log through, hash its state."""
+"""`--health`: open a store that no node serves, read its log through, hash its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from surfaces.command.opening import NotOpened, looking, opened
 
 
 async def check(command: CheckHealth, console: Console) -> bool:
-    """Say `well` with the committed sequence, or why not. Makes no store, prunes nothing.
+    """Print `well` with the committed sequence, or report the fault. Makes no store, prunes
+    nothing.
 
     :raises NotOpened: the store can't be opened, or is damaged
     """

@@ -1,4 +1,4 @@
-"""What the process keeps of memory it no longer uses, and how it looks for it."""
+"""Heap settings: memory that the process keeps after freeing it, and garbage collection."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Final
 
 MIB: Final = 1 << 20
 LARGE_BYTES: Final = MIB
-"""From this size on a block is the system's own and goes back to it when it is freed."""
+"""Bytes from which on a block is mapped by itself, and returned to the system when it is freed."""
 COLLECT_AFTER: Final = (5_000, 10, 1_000)
-"""New containers before a collection of the young, young ones before one of the middle, and so on.
-A bulk insert makes 10 000 containers that no cycle holds; with the interpreter's 700 a quarter of
-its time was spent on finding that out. A collection holds the loop for as long as it looks: with
-these, 2 ms for the young and the middle. With 20 000 it was 20 to 60 ms beside a statement that
-answers 200 000 rows, and with a whole one each 20, which looks through all of them, 300 ms. A whole
-one now comes after 50 million new containers: hardly anything here is part of a cycle."""
+"""Thresholds of the garbage collector: new containers before a collection of the youngest
+generation, young collections before one of the middle generation, middle ones before a full one.
+
+A bulk insert makes 10 000 containers that no cycle holds. With the interpreter's default of 700 it
+spent a quarter of its time in the collector. A collection blocks the loop: with these values, 2 ms
+for the young and the middle generation. With 20 000 it took 20 to 60 ms beside a statement that
+answers 200 000 rows. A full collection after every 20 took 300 ms, since it visits everything. A
+full one comes after 50 million new containers: hardly anything here is part of a cycle.
+"""
 
 ARENAS: Final = 2
-"""Places that threads take memory from: one for the loop, one for all beside it. glibc would give
-each thread its own, up to eight for each core, and what one has freed no other uses."""
+"""Arenas of glibc: one for the loop, one for all other threads. By default glibc gives each thread
+its own, up to eight per core, and memory freed in one is not reused by others."""
 
 _MMAP_THRESHOLD: Final = -3
 _TRIM_THRESHOLD: Final = -1
@@ -27,11 +30,11 @@ _ARENA_MAX: Final = -8
 
 
 def keep_little() -> bool:
-    """Have the C library return large blocks when they are freed, and threads share what the others
-    have freed. False where it can't be told.
+    """Make the C library return large blocks when they are freed, and share arenas among threads.
+    Return False if it can't be configured.
 
-    Left to itself, glibc raises its threshold to the largest block it has seen freed, and keeps
-    blocks below that for each thread that used one: 19 MiB for each thread that ever hashed a
+    By default glibc raises its mmap threshold to the largest block it has seen freed, and keeps
+    smaller blocks for each thread that used one: 19 MiB for each thread that ever hashed a
     password, 16 MiB for a long frame.
     """
     try:
@@ -44,12 +47,13 @@ def keep_little() -> bool:
 
 
 def collect_less_often() -> None:
-    """From the first import on: the start alone would be looked through a hundred times."""
+    """Set the collector's thresholds. Called before the first import: the start alone would be
+    visited a hundred times."""
     gc.set_threshold(*COLLECT_AFTER)
 
 
 def leave_the_start_alone() -> None:
-    """Take all that exists now, code and tables above all, out of every later collection. Called
-    once the node is ready."""
+    """Exclude all present objects, mostly code and tables, from later collections. Called once the
+    node is ready."""
     gc.collect()
     gc.freeze()

@@ -1,5 +1,5 @@
-"""`--join <file>`: a new directory that becomes a copy of the store that other nodes have. The flag
-stands by itself, or beside what serves the store then."""
+"""`--join <file>`: a new directory becomes a copy of the cluster's store. The flag stands alone, or
+beside those that serve the store afterwards."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from surfaces.peers.tls import context
 
 
 async def join(command: Join, console: Console) -> bool:
-    """Copy the store, and say what is there.
+    """Copy the store, and print the result.
 
-    :raises NotOpened: the token can't be read or opens nothing, or the directory is not fit for it:
-        nothing was changed; or the copy did not come to its end: what is there is no store, and the
-        same command goes on with it
+    :raises NotOpened: the token can't be read or is not accepted, or the directory is unsuitable:
+        nothing was changed. Or the copy is incomplete: the directory is not a store, and the same
+        command resumes the copy.
     """
     doors = system_doors()
     copied = await _joined(command, doors, console)
@@ -48,11 +48,10 @@ async def join(command: Join, console: Console) -> bool:
 async def join_first(
     command: Serve, doors: Doors, console: Console, tls: SSLContext | None
 ) -> None:
-    """What a node that is to serve does before it opens its store: it joins, where it was told to
-    and has not, and goes on with a copy that did not come to its end. Probes are answered
-    meanwhile.
+    """Join before a serving node opens its store, if it was asked to and has not joined. An
+    incomplete copy is resumed. Probes are answered meanwhile.
 
-    :param tls: what HTTP is spoken over
+    :param tls: TLS context of the HTTP surface
     :raises NotOpened: as `join`; or the address of HTTP is taken
     """
     directory, invitation = command.directory, command.invitation
@@ -79,9 +78,9 @@ async def _joined(
     given: Identity | None = None,
     far: Tick | None = None,
 ) -> Copied | None:
-    """None: the directory holds a store already, and that is fine.
+    """Copy the store. Return None if the directory holds a store already.
 
-    :param far: told how far it is, as the console is
+    :param far: progress callback, beside the console
     """
     directory, invitation = command.directory, command.invitation
     place = place_of(doors.fs, directory)
@@ -118,7 +117,10 @@ async def _joined(
 
 
 def _token(invitation: Invitation, doors: Doors) -> str | None:
-    """The token that was given, if one was. :raises OSError: its file can't be read"""
+    """Return the given token, if there is one.
+
+    :raises OSError: its file can't be read
+    """
     if invitation.file is None:
         return invitation.token
     file = doors.fs.open_read(invitation.file)
@@ -129,21 +131,21 @@ def _token(invitation: Invitation, doors: Doors) -> str | None:
 
 
 class _Nobody:
-    """Whom a node trusts that has no rows yet: nobody but who stands in its token."""
+    """Trust of a node without rows: it trusts only the certificate in its join token."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     @property
     def now(self) -> datetime:
-        """By which it is judged whether a certificate is valid."""
+        """Wall clock for the validity of certificates."""
         return instant(self._clock.wall_us())
 
     def of(self, fingerprint: str) -> None:
-        """Nobody."""
+        """Return None: no peer is known."""
 
     def is_revoked(self, fingerprint: str) -> bool:
-        """Nothing is known of that."""
+        """Return False: no revocation is known."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""`--make-key <file>`: a new key in a new file."""
+"""`--make-key <file>`: write a new key to a new file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from surfaces.command.opening import NotOpened
 
 
 async def make(command: MakeKey, console: Console) -> bool:
-    """Make it. :raises NotOpened: there is such a file, or it can't be written"""
+    """Make the key.
+
+    :raises NotOpened: there is such a file, or it can't be written
+    """
     doors = system_doors()
     try:
         made = keys.make(doors.fs, doors.rng, command.file)

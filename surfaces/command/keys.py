@@ -1,4 +1,4 @@
-"""The keys of a command line: which files hold them. What is in these: `opening.keys_in`."""
+"""Key files of a command line. `opening.keys_in` reads them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ VARIABLE: Final = "STORE_KEY_FILE"
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """The paths of key files."""
+    """Paths of key files."""
 
     own: str | None = None
-    """What is written is sealed with it; None: nothing is."""
+    """Key file that encrypts everything written; None: nothing is encrypted."""
     backups: str | None = None
-    """Opens backups that were sealed with another one."""
+    """Key file for backups that were encrypted with another key."""
 
 
 NO_KEYS: Final = KeyFiles()
 
 
 def with_variable(given: Given, environment: Mapping[str, str]) -> Given:
-    """A command line that names the key file of the environment, where it names none itself.
+    """Return the command line with the key file of the environment, unless it names one itself.
 
-    :raises UsageRefused: the environment names one, and says nothing
+    :raises UsageRefused: the variable is set but empty
     """
     path = None if FLAG in given else variable(environment, VARIABLE)
     if path is None:
@@ -38,5 +38,5 @@ def with_variable(given: Given, environment: Mapping[str, str]) -> Given:
 
 
 def files(given: Given) -> KeyFiles:
-    """The key files that a command line names."""
+    """Return the key files that a command line names."""
     return KeyFiles(given.get(FLAG), given.get(OF_BACKUPS))

@@ -1,4 +1,4 @@
-"""`storenode`: what it is asked, done, and its exit code."""
+"""Program `storenode`: parses the command line, runs the command, returns the exit code."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ REFUSED: Final = 1
 USAGE: Final = 2
 
 PRIVATE: Final = 0o077
-"""What the process creates is its user's alone."""
+"""File mode mask: files of the process are accessible to its user only."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line. Answers the exit code: 0 well, 1 refused or not well, 2 usage.
+    """Run the command line. Return the exit code: 0 well, 1 refused or not well, 2 usage.
 
     :param words: without the program's name; those of the process when not given
     """
@@ -63,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         code = _main(words, writer)
     except OutputLost as lost:
-        if lost.errno != EPIPE:  # or whoever asked no longer reads the answer
+        if lost.errno != EPIPE:  # EPIPE: the reader of the result is gone
             _console(words, writer).complain(f"standard output: {lost.strerror}")
         return REFUSED
     except Exception as error:
@@ -77,14 +77,14 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _again() -> int:
-    """Become the same command anew: nothing of this process is left but its number."""
+    """Replace this process by the same command; only its process id stays."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)  # what is ignored would be so there too
+        signal.signal(number, signal.SIG_DFL)  # an ignored signal would stay ignored there
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _main(words: Sequence[str], writer: logs.LineWriter) -> int | None:
-    """The exit code; None: the same is to be begun anew."""
+    """Run the command. Return the exit code; None: start the same command again."""
     console = _console(words, writer)
     try:
         command = understand(words, os.environ)
@@ -97,15 +97,15 @@ def _main(words: Sequence[str], writer: logs.LineWriter) -> int | None:
     if isinstance(command, ShowVersion):
         console.answer(f"storenode {VERSION} ({BUILD})")
         return WELL
-    # A command that serves nothing says what it has to say itself.
+    # A command that does not serve reports by itself.
     level = logs.LEVELS[command.log_level] if isinstance(command, Serve) else logging.WARNING
     logs.configure(writer, level)
     return _run(command, console)
 
 
 def _for_programs(words: Sequence[str], writer: logs.LineWriter) -> bool:
-    """Whether all that is said is one JSON object a line: what a node that serves says off a
-    terminal is read by programs, why it did not start too, and what ended it by surprise."""
+    """True if every line of output is a JSON object. Output of a serving node off a terminal is
+    read by programs, including start failures and crashes."""
     serves = any(word.partition("=")[0] in ("--http", "--serve") for word in words)
     return serves and not writer.on_terminal
 
@@ -121,9 +121,9 @@ def _run(command: Command, console: Console) -> int | None:
     from surfaces.command.opening import NotOpened  # here: --help needs none of the node
     from surfaces.command.serving import BeginsAnew
 
-    # Also a command that serves nothing closes the store when it is told to end, and at once: what
-    # it does may be one long piece of work, so the loop's own handler would hear of it too late.
-    # One that serves replaces both with handlers of its own.
+    # A command that does not serve also closes the store when it is told to end, and at once: its
+    # work may be one long call, so the loop's own handler would run too late. A serving node
+    # replaces both with its own handlers.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
@@ -142,7 +142,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _work(command: Command, console: Console) -> Coroutine[Any, Any, bool]:
-    """What is to be done. Its result says whether all was well."""
+    """Return the coroutine of a command. Its result is True if all was well."""
     from surfaces.command import (
         backups,
         dumping,

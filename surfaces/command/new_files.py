@@ -1,8 +1,8 @@
-"""Files that a command makes: there with all that they hold, or not there.
+"""Files that a command makes: complete under their name, or absent.
 
-A file is `name.partial` until all of it is on the disk, and that is held by whoever makes it: two
-commands never write the same one. What another one has left that was killed is removed; it is told
-by how it begins, so that nobody's own file is taken for it.
+A file is `name.partial` until all of it is on disk. Its writer holds a lock on it, so that two
+commands never write the same file. A partial of a killed command is removed. It is recognized by
+its first bytes, so that no user's own file is taken for one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.doors import File, Folder, Fs
 from surfaces.command.opening import NotOpened
 
 PARTIAL: Final = ".partial"
-"""Ends the name of what is not all there yet."""
+"""Suffix of an incomplete file's name."""
 
 
 class NewFile:
@@ -25,36 +25,41 @@ class NewFile:
 
     def __init__(self, file: File) -> None:
         self.file = file
-        """To be read; what is written goes through here."""
+        """The file, for reading; writes go through this class."""
         self.size = 0
         """Bytes written."""
 
     def write(self, data: bytes) -> None:
-        """Write on. :raises OSError: as the disk says"""
+        """Append bytes.
+
+        :raises OSError: the write failed
+        """
         self.file.append(data)
         self.size += len(data)
 
     def sync(self) -> None:
-        """All that was written is on the disk, and is read from there. :raises OSError:"""
+        """Sync the file to disk, and drop its page cache, so that reads come from the disk.
+
+        :raises OSError: the sync failed
+        """
         self.file.sync()
         self.file.forget_cache()
 
 
 def is_within(path: str, directory: str) -> bool:
-    """Whether a path leads into a directory, links followed."""
+    """Return True if a path leads into a directory, after resolving symbolic links."""
     store, at = (os.path.realpath(one) for one in (directory, path))
     return os.path.commonpath((store, at)) == store
 
 
 @contextmanager
 def made(fs: Fs, path: str, store: str) -> Iterator[NewFile]:
-    """Make a file in the block: it has its name, and is on the disk, once the block has ended. It
-    takes no other's place, and a block that fails leaves nothing.
+    """Make a file in the block. It has its name, and is on disk, once the block has ended. It
+    replaces no other file, and a block that fails leaves none.
 
-    :param store: the data directory that it is made of, and is not in: what the store removes of
-        its own at each start must never be somebody's backup
-    :raises NotOpened: it is, something has the name, or the name until then, or the disk does not
-        take it
+    :param store: data directory that it is made of. The file must not be inside it, where the store
+        removes files at each start.
+    :raises NotOpened: it is inside, a file has the name or the temporary name, or the write failed
     """
     above, name = os.path.split(path)
     if is_within(above or ".", store):
@@ -73,7 +78,10 @@ def made(fs: Fs, path: str, store: str) -> Iterator[NewFile]:
 
 
 def _remove_stale(folder: Folder, partial: str, path: str) -> None:
-    """:raises NotOpened: what has that name is not left by a command that was killed"""
+    """Remove the partial file of a killed command.
+
+    :raises NotOpened: the file with that name is not such a partial
+    """
     entry = folder.entry(partial)
     if entry is None:
         return
@@ -97,7 +105,7 @@ def _made(folder: Folder, name: str, file: File) -> Iterator[NewFile]:
             raise NotOpened(f"somebody has replaced {name}{PARTIAL}")
         folder.sync()
     except BaseException:
-        # What the disk says here it has said before, and a partial is no backup.
+        # A disk error here repeats an earlier one, and a partial is not a backup.
         with suppress(OSError):
             for left in (name + PARTIAL, name):
                 if folder.is_at(file, left):

@@ -1,4 +1,4 @@
-"""Tells a service manager how the node stands: the `NOTIFY_SOCKET` protocol of systemd."""
+"""Notification of a service manager: the `NOTIFY_SOCKET` protocol of systemd."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ STOPPING = "STOPPING=1"
 
 
 def notify(environment: Mapping[str, str], state: str) -> bool:
-    """Send `state` to the socket that `NOTIFY_SOCKET` names. False when there is none, or nobody
-    listens on it: a manager that went away is no reason for the node to fail."""
+    """Send `state` to the socket that `NOTIFY_SOCKET` names. Return False if there is none or it
+    has no listener: a manager that went away must not stop the node."""
     path = environment.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):
         return False

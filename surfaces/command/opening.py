@@ -23,12 +23,12 @@ from surfaces.command.progress import shown
 
 
 class NotOpened(Exception):
-    """What was asked can't be done here; the message is one line. Exit code 1."""
+    """The command can't be done; the message is one line. Exit code 1."""
 
 
 @asynccontextmanager
 async def opened(settings: NodeSettings, doors: Doors, console: Console) -> AsyncIterator[Node]:
-    """A node inside the block; whatever happens there, its store is closed after it.
+    """Run a node inside the block; its store is closed after the block in any case.
 
     :raises NotOpened: the directory, the log or the state can't be opened
     """
@@ -47,11 +47,11 @@ async def opened(settings: NodeSettings, doors: Doors, console: Console) -> Asyn
 async def to_copy(
     settings: NodeSettings, doors: Doors, console: Console, what: str, despite_damage: bool
 ) -> AsyncIterator[Node]:
-    """A node inside the block whose store is to be written into a file, all of its log read.
+    """Run a node inside the block, to write its store into a file. All of its log is checked.
 
-    :param what: is written
-    :param despite_damage: name the damage of its log, and go on
-    :raises NotOpened: the store can't be opened, or its log is damaged, and that is not accepted
+    :param what: name of the output, for messages
+    :param despite_damage: report damage of the log, and go on
+    :raises NotOpened: the store can't be opened, or its log is damaged and that is not accepted
     """
     async with opened(replace(settings, check_log=True), doors, console) as node:
         if (damage := node.store.log_damage) is not None:
@@ -65,7 +65,8 @@ async def to_copy(
 
 
 def looking(directory: str, opening: Opening, fs: Fs, *, check: bool = False) -> NodeSettings:
-    """How a command opens a store that it only looks at: it makes none, and changes nothing.
+    """Return the settings for a command that only reads a store: it makes none, and changes
+    nothing.
 
     :param check: read all of it
     :raises NotOpened: a key file holds no key
@@ -82,15 +83,21 @@ def looking(directory: str, opening: Opening, fs: Fs, *, check: bool = False) ->
 
 
 def opened_backup(fs: Fs, path: str) -> File:
-    """The file of a backup. :raises NotOpened: a directory has the name
-    :raises OSError: as the disk says"""
+    """Open the file of a backup.
+
+    :raises NotOpened: it is a directory
+    :raises OSError: it can't be opened
+    """
     if fs.is_directory(path):
         raise NotOpened(f"{path} is a directory, and no backup: {TO_COPY}")
     return fs.open_read(path)
 
 
 def keys_in(fs: Fs, files: KeyFiles) -> Keys:
-    """The keys that a command was given. :raises NotOpened: a file holds none"""
+    """Read the keys of a command line.
+
+    :raises NotOpened: a file holds none
+    """
     return Keys(_key(fs, FLAG, files.own), _key(fs, OF_BACKUPS, files.backups))
 
 
@@ -107,7 +114,7 @@ def _key(fs: Fs, flag: str, path: str | None) -> keys.Key | None:
 
 
 def reason(directory: str, fault: BaseException) -> str:
-    """Why a store does not open, in one line that names the directory."""
+    """Return the reason why a store does not open, in one line with the directory."""
     if isinstance(fault, Refusal):
         return f"{directory}: {fault.code}: {fault.message}"
     if isinstance(fault, OSError) and fault.errno is not None:

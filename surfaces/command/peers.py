@@ -1,4 +1,4 @@
-"""What a node that serves shows to other nodes, where that was given: files, read and judged."""
+"""Configured certificate of a serving node for links to other nodes: read and validated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from surfaces.command.opening import NotOpened
 
 
 def given_identity(peers: Peers | None, clock: Clock) -> Identity | None:
-    """What a node shows that was given a certificate. :raises NotOpened: it can't be shown"""
+    """Return the configured identity, or None.
+
+    :raises NotOpened: it can't be used
+    """
     if peers is None:
         return None
     try:
@@ -27,9 +30,9 @@ def given_identity(peers: Peers | None, clock: Clock) -> Identity | None:
 
 
 def identity(peers: Peers, now: datetime) -> Identity | None:
-    """The certificate that was given, with its key; None: the node makes its own.
+    """Return the configured certificate with its key; None: the node makes its own.
 
-    :raises CertificateRefused: it can't be shown; the message says which file, and why
+    :raises CertificateRefused: it can't be used; the message names the file and the reason
     """
     if peers.cert is None or peers.key is None:
         return None
@@ -45,8 +48,8 @@ def identity(peers: Peers, now: datetime) -> Identity | None:
 
 
 def renew(peering: Peering, peers: Peers, now: datetime) -> None:
-    """Read the files again. What they hold is shown once this node's row has it; what can't be
-    shown changes nothing, and the log says why."""
+    """Read the files again. Their certificate is used once this node's row lists it. If it can't be
+    used, nothing changes, and the reason is logged."""
     log = structlog.get_logger()
     try:
         found = identity(peers, now)

@@ -1,7 +1,7 @@
-"""Keeps the memory of a process from being written down: keys of vaults stand in it in the clear.
+"""Memory protection: vault keys are in the process memory as plaintext, and must not reach a disk.
 
-No core file is written, by whatever signal it ends, and nobody else of the same user may attach to
-it or read its memory. Linux only; elsewhere the limit of core files is all there is.
+No core file is written, whatever signal ends the process. No other process of the same user may
+attach to it or read its memory. Linux only; elsewhere only the core file limit applies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _PR_SET_DUMPABLE: Final = 4
 
 
 def keep_memory_private() -> None:
-    """Once, at the start. :raises OSError: the system refuses"""
+    """Protect the process memory. Call once, at the start.
+
+    :raises OSError: the system refuses
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)

@@ -13,18 +13,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from surfaces.command.console import Console
 
 Report = Callable[[int, int | None], None]
-"""Told how much is done, and how much there is in all; None: that is not known yet."""
+"""Progress callback: amount done, and total (None: unknown)."""
 
 STEPS: Final = 10
 FIRST: Final = 1 << 20
-"""So much of what has no known end is done when a plain line says so; then twice as much."""
+"""Amount after which work of unknown length prints its first plain line; each further line at twice
+the amount."""
 
 
 @contextmanager
 def shown(title: str, console: Console) -> Iterator[Report]:
-    """Show the progress of what runs inside the block, once there is any.
+    """Show the progress of the work inside the block, once there is any.
 
-    :param title: what is being done, `replaying the log`
+    :param title: name of the work, such as `replaying the log`
     """
     if not console.terminal:
         yield _lines(title, console)
@@ -51,8 +52,7 @@ def shown(title: str, console: Console) -> Iterator[Report]:
 
 @contextmanager
 def stages(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Show the progress of what goes through several stages inside the block: each call names the
-    stage that it tells of."""
+    """Show the progress of work in several stages inside the block: each call names its stage."""
     with ExitStack() as current:
         reports: dict[str, Report] = {}
 

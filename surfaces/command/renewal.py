@@ -1,4 +1,4 @@
-"""SIGHUP: the certificate is read again, and presented to whoever connects from then on."""
+"""SIGHUP: reads the certificate again, and uses it for new connections."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from surfaces.logs import STANDARD_ERROR
 
 
 class HangUps:
-    """SIGHUP, as long as the block lasts; after it the signal does nothing, as the others.
+    """Handler of SIGHUP while the block lasts; after it the signal is ignored, like the others.
 
-    A terminal that is closed sends it too. A node that was started there stops then as if it had
-    been told to: nobody would find it again.
+    A terminal that is closed sends SIGHUP too. A node started there then stops as if by SIGTERM:
+    otherwise it would run on unnoticed.
 
-    :param asked: set when it is to stop
-    :param on_terminal: whether it was started on one
+    :param asked: set to stop the node
+    :param on_terminal: True if the node was started on a terminal
     """
 
     def __init__(self, asked: asyncio.Event, on_terminal: bool) -> None:
         self.came = asyncio.Event()
-        """Set by each; cleared by who acts on it."""
+        """Set by each SIGHUP; cleared by its consumer."""
         self._asked = asked
         self._on_terminal = on_terminal
 
@@ -55,19 +55,19 @@ class HangUps:
 
 
 class Presents(Protocol):
-    """A surface that speaks TLS."""
+    """A surface with TLS."""
 
     def present(self, tls: ssl.SSLContext) -> None:
-        """Present what this context holds to whoever connects from now on."""
+        """Use this context for new connections."""
 
 
 class Renewal:
-    """The certificate in use, and how another takes its place.
+    """Certificate in use, and its renewal.
 
-    :param files: chain and key, as the command line names them; None: the node has no certificate
+    :param files: chain and key of the command line; None: the node has no certificate
     :param now: the wall clock
-    :param renewed: called with each new one, once the surfaces present it
-    :param beside: reads what else is read again
+    :param renewed: called with each new one, once the surfaces use it
+    :param beside: reads other files again
     """
 
     def __init__(
@@ -86,20 +86,19 @@ class Renewal:
         self._log = structlog.get_logger()
 
     async def at_each(self, hang_ups: HangUps) -> NoReturn:
-        """Renew at each SIGHUP, one after the other; never ends. Those that come while one is acted
-        on are one more."""
+        """Renew at each SIGHUP; never ends. Signals during a renewal cause one more."""
         while True:
             await hang_ups.came.wait()
             hang_ups.came.clear()
             try:
                 self._beside()
                 await self.renew()
-            except Exception:  # a bug; what is in use stays so
+            except Exception:  # a bug; the current certificate stays in use
                 self._log.exception("the certificate was not renewed")
 
     async def renew(self) -> None:
-        """Read the files. What they hold is presented from now on, if it can be; if not, what was
-        presented before goes on, and the log says why."""
+        """Read the files, and use their certificate if it is valid. Otherwise the current one stays
+        in use, and the reason is logged."""
         if self._files is None:
             self._log.info("SIGHUP: there is no certificate to be read again")
             return

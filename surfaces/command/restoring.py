@@ -1,4 +1,4 @@
-"""`--restore <file>`: a store made of a backup, or a log put on top of one that was restored."""
+"""`--restore <file>`: make a store from a backup, or apply a log backup to a restored one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from surfaces.command.progress import stages
 
 
 async def restore(command: Restore, console: Console) -> bool:
-    """Make it, and say what is there and what the node will do with it first. Which kind of backup
-    it is is told from how it begins.
+    """Restore the backup, and print the result and the node's next steps. The kind of the backup is
+    detected from its first bytes.
 
-    :raises NotOpened: the file can't be read or is not whole, or the directory is not fit for it:
-        nothing was changed; or the disk does not take it: what is there is no store then
+    :raises NotOpened: the file can't be read or is incomplete, or the directory is unsuitable:
+        nothing was changed. Or a write failed: the directory is not a store then.
     """
     doors = system_doors()
     directory, opening = command.directory, command.opening

@@ -1,4 +1,4 @@
-"""`-f <script>`: run a script file on a store that nobody serves."""
+"""`-f <script>`: run a script file on a store that no node serves."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from surfaces.command.progress import Report, shown
 
 
 async def run_file(command: RunFile, console: Console) -> bool:
-    """Run the file. What RETURN and INFO answer is printed, a line of JSON each; at the end, how
-    much ran.
+    """Run the file. Results of RETURN and INFO are printed as JSON, one per line, followed by the
+    number of executed statements.
 
-    :raises NotOpened: the file can't be read or does not parse (then the directory was not
-        touched), the store can't be opened or has users, or a statement was refused: what ran
-        before it stays
+    :raises NotOpened: the file can't be read or does not parse (the directory is untouched then),
+        the store can't be opened or has users, or a statement was refused: statements before it
+        stay
     """
     keys = keys_in(system_doors().fs, command.opening.keys)
     if _is_backup(command.script):
@@ -65,7 +65,8 @@ def _settings(command: RunFile, keys: Keys, anew: bool = False) -> NodeSettings:
 
 
 def _check_no_users(node: Node, command: RunFile) -> None:
-    """A script runs as an owner without a password: it would be a way around them."""
+    """Refuse a store with users: the script runs as an owner without a password, which would bypass
+    them."""
     if node.has_users():
         raise NotOpened(
             f"{command.directory} has users: -f fills a new store; serve this one and sign in"
@@ -84,11 +85,11 @@ def _is_backup(path: str) -> bool:
 
 
 async def restore(command: RunFile, keys: Keys, console: Console, anew: bool) -> bool:
-    """Run a script of any length, statement by statement, once it is known that all of it is there.
+    """Run a script of any length, statement by statement, after checking that it is complete.
 
-    :param anew: make a store of it, which is none until it was run to its end, or up to what is
-        refused
-    :raises NotOpened: it is not (then the directory was not touched), or as `run_file`
+    :param anew: make a new store of it. The directory is no valid store until the script has run to
+        its end, or to a refused statement.
+    :raises NotOpened: it is incomplete (the directory is untouched then), or as `run_file`
     """
     path = command.script
     with _opened(path) as file:
@@ -137,7 +138,10 @@ def _reporting(file: ScriptText, report: Report) -> Read:
 
 
 def read(path: str) -> str:
-    """The script in a file. :raises NotOpened: it can't be read, or is no script"""
+    """Return the script in a file.
+
+    :raises NotOpened: it can't be read, or is not a script
+    """
     try:
         if os.path.getsize(path) > limits.SCRIPT_BYTES:
             raise NotOpened(f"{path}: a script has at most {limits.SCRIPT_BYTES} bytes")
@@ -154,6 +158,6 @@ def read(path: str) -> str:
 
 
 def where(path: str, refusal: Refusal) -> str:
-    """A refusal with its place in a file, in one line as compilers show it."""
+    """Return a refusal with its position in a file, in one line like a compiler error."""
     at = [str(refusal.detail[part]) for part in ("line", "column") if part in refusal.detail]
     return f"{':'.join([path, *at])}: {refusal.code}: {refusal.without_place}"

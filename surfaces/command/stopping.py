@@ -1,4 +1,4 @@
-"""The end of a serving node: who asks for it, and its four stages in their order."""
+"""Graceful shutdown of a serving node: stop signals, and four stages in order."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ import structlog
 from protocol import limits
 
 STAGES: Final = ("not ready", "not accepting", "finishing", "closing the store")
-"""What a log line says at the beginning of each stage."""
+"""Names of the stages in the log."""
 SEEN_SECONDS: Final = 0.2
-"""Time in which new connections see that the node is not ready, before it refuses them: where
-`/ready` was ever asked, so that a balancer can notice."""
+"""Seconds in which new connections see that the node is not ready, before it refuses them. Only if
+`/ready` was ever requested, so that a load balancer can notice."""
 
 SAID_SECONDS: Final = 5
-"""Time in which clients take the answers of requests that were ended."""
+"""Seconds in which clients read the responses of cancelled requests."""
 
 
 class Drainable(Protocol):
-    """What says that it is not ready, and finishes what runs."""
+    """A node that can report itself not ready, and finish running requests."""
 
     def not_ready(self) -> None:
-        """Say from now on that no traffic should come."""
+        """Report from now on that the node should get no traffic."""
 
     async def drain(self) -> None:
-        """Wait for what runs."""
+        """Wait for running requests."""
 
     async def end_requests(self) -> None:
-        """End what still runs, and wait a moment for that."""
+        """Cancel running requests, and wait a moment for their end."""
 
 
 class Surface(Protocol):
-    """What ends in stages."""
+    """A surface that is shut down in stages."""
 
     was_probed: bool
-    """True if `/ready` was asked of it."""
+    """True if `/ready` was requested."""
 
     def stop_accepting(self) -> None:
         """Take no new connections."""
 
     def drain(self) -> Coroutine[Any, Any, object]:
-        """Begin nothing new, and wait for what runs."""
+        """Admit no new requests, and wait for running ones."""
 
     async def close(self) -> None:
         """End every connection now."""
 
 
 class StopSignals:
-    """SIGTERM and SIGINT, as long as the block lasts. The first one sets `asked`; those after it
-    are logged and change nothing, so that the close is never skipped. Once the block is left the
-    process only says its last words: neither ends it before them, nor takes its exit code."""
+    """Handler of SIGTERM and SIGINT while the block lasts. The first signal sets `asked`; later
+    ones are only logged, so that the close is never skipped. After the block both are ignored:
+    neither ends the process before its last messages, nor changes its exit code."""
 
     NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -89,8 +89,7 @@ class StopSignals:
 
 
 async def drain(node: Drainable, surfaces: Sequence[Surface]) -> None:
-    """The first three stages, and the beginning of the fourth: closing the store is for whoever
-    opened it."""
+    """Run the first three stages, and announce the fourth: the owner of the store closes it."""
     log = structlog.get_logger()
     log.info("stopping", stage=1, does=STAGES[0])
     node.not_ready()

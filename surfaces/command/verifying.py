@@ -1,4 +1,4 @@
-"""`--verify <file>`: what a backup holds, and whether all of it is there. Needs no store."""
+"""`--verify <file>`: contents and completeness of a backup. Needs no store."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from surfaces.command.progress import shown
 
 
 async def verify_file(command: Verify, console: Console) -> bool:
-    """Say in one line what it holds; whether it is whole.
+    """Print the contents of a backup in one line. Return True if it is complete.
 
-    :raises NotOpened: it can't be read, is no backup, or is sealed with another key
+    :raises NotOpened: it can't be read, is not a backup, or is sealed with another key
     """
     path, fs = command.file, system_doors().fs
     keys = keys_in(fs, command.keys).opening

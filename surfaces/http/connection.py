@@ -426,7 +426,7 @@ class Connection(asyncio.Protocol):
             self._has_room()
 
     def end_with(self, refusal: Refusal) -> None:
-        """Queue an error as the last response of this connection, after those of earlier requests."""
+        """Queue an error as the last response of this connection, after earlier ones."""
         reading = self.reading
         reading.ended = True
         head = None if reading.receiving is None else reading.receiving.head

@@ -73,7 +73,7 @@ def ready(body: bytes, kind: bytes) -> File:
 
 
 def files(folder: Path) -> dict[str, File]:
-    """Return the static files of a folder, by relative path; `index.html` at its top is the page."""
+    """Return a folder's static files, by relative path; `index.html` at its top is the page."""
     return {
         path.relative_to(folder).as_posix(): ready(path.read_bytes(), KINDS[path.suffix])
         for path in sorted(folder.rglob("*"))

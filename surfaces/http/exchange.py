@@ -212,7 +212,7 @@ class Exchange:
         self.finished()
 
     def detach(self) -> Stream:
-        """Return the stream of the connection after a response that switches protocols (upgrade)."""
+        """Return the connection's stream after a response that switches protocols (upgrade)."""
         return self.connection.detach()
 
     # --- the lean side --------------------------------------------------------------------------

@@ -24,8 +24,7 @@ TOO_BIG: Final = 1009
 NODE_FAILED: Final = 1011
 TRY_LATER: Final = 1013
 REFUSED: Final = 4000
-"""Base of the close codes of refusals, plus the HTTP status minus 400: 4401 is SignInRefused or
-SessionEnded."""
+"""Base of a refusal's close code, plus its HTTP status: 4401 is SignInRefused or SessionEnded."""
 
 REASON_BYTES: Final = 123
 """Maximum bytes of a close reason: a control frame carries 125, of which the code takes two."""

@@ -1,5 +1,8 @@
-"""GET /health and GET /ready: answered from what the node shows, without asking an actor, so that
-they answer when mailboxes are full and while the node drains."""
+"""Health probes: GET /health and GET /ready.
+
+They are answered from the node's status, without asking an actor. So they answer when mailboxes are
+full and while the node drains.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,15 @@ NOT_READY: Final = b"Retry-After: 1\r\n"
 
 
 class Health(HTTPMessageDelegate):
-    """Whether the node is alive and its store open. A node that is stopping is alive."""
+    """Delegate of GET /health: 200 if the node is alive and its store open. A stopping node is
+    alive."""
 
     def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
         self._exchange = exchange
 
     def finish(self) -> None:
-        """Answer."""
+        """Answer the probe."""
         status = self._surface.node.status()
         body = {
             "status": status.health,
@@ -34,14 +38,14 @@ class Health(HTTPMessageDelegate):
 
 
 class Ready(HTTPMessageDelegate):
-    """Whether the node should be sent traffic, and if not, why."""
+    """Delegate of GET /ready: 200 if the node should get traffic, else 503 with the reason."""
 
     def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
         self._exchange = exchange
 
     def finish(self) -> None:
-        """Answer."""
+        """Answer the probe."""
         self._surface.was_probed = True
         status = self._surface.node.status()
         reason = status.reason or self._surface.unready()

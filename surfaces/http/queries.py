@@ -1,4 +1,4 @@
-"""What the target of a request says: its path and its query, decoded."""
+"""Target of a request: decoding of its path and its query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
 
 
 def decoded(part: str, plus: bool = False) -> str:
-    """A part of a target, percent-decoded once. :raises BadRequest: it is no UTF-8 then"""
+    """Return a part of a target, percent-decoded once.
+
+    :raises BadRequest: malformed, or not UTF-8
+    """
     if plus:
         part = part.replace("+", " ")
     if "%" not in part and part.isascii():
@@ -28,7 +31,10 @@ def decoded(part: str, plus: bool = False) -> str:
 
 
 def parameters(query: str, known: tuple[str, ...]) -> dict[str, str]:
-    """The parameters of a query. :raises BadRequest: one is not known here, or stands twice"""
+    """Return the parameters of a query.
+
+    :raises BadRequest: a parameter is unknown or repeated
+    """
     found: dict[str, str] = {}
     for part in query.split("&") if query else ():
         name, _, value = part.partition("=")
@@ -43,7 +49,10 @@ def parameters(query: str, known: tuple[str, ...]) -> dict[str, str]:
 
 
 def integer(text: str, name: str) -> int:
-    """The value of a parameter. :raises BadRequest: it is no integer of 64 bits"""
+    """Return the integer value of a parameter.
+
+    :raises BadRequest: it is not an integer of 64 bits
+    """
     number = int(text) if _INTEGER.match(text) else None
     if number is None or not limits.INT_MIN <= number <= limits.INT_MAX:
         raise BadRequest(f"{name} is an integer of 64 bits, not {text[:40]!r}")
@@ -51,14 +60,20 @@ def integer(text: str, name: str) -> int:
 
 
 def needed(query: dict[str, str], name: str) -> str:
-    """The value of a parameter that has to be there. :raises BadRequest: it is not"""
+    """Return the value of a required parameter.
+
+    :raises BadRequest: it is missing
+    """
     if name not in query:
         raise BadRequest(f"this route needs the parameter {name}")
     return query[name]
 
 
 def sequence(text: str, name: str) -> int:
-    """The value of a parameter that names a commit. :raises BadRequest: there is none such"""
+    """Return the sequence number in a parameter.
+
+    :raises BadRequest: it is none
+    """
     number = natural(text, name)
     if number > limits.SEQUENCE_MAX:
         raise BadRequest(f"{name} is a sequence, 0 to {limits.SEQUENCE_MAX}, not {number}")
@@ -66,7 +81,10 @@ def sequence(text: str, name: str) -> int:
 
 
 def natural(text: str, name: str) -> int:
-    """The value of a parameter that counts. :raises BadRequest: it is no integer, or below 0"""
+    """Return the non-negative integer in a parameter.
+
+    :raises BadRequest: it is not an integer, or below 0
+    """
     number = integer(text, name)
     if number < 0:
         raise BadRequest(f"{name} is 0 or more, not {number}")

@@ -1,8 +1,8 @@
-"""What one connection receives: bytes to exchanges, no more of them than may wait.
+"""Request parser of a connection: bytes to exchanges, up to the pipelining limit.
 
-llhttp parses what a read brought, save requests whose head is known (head_cache.py). It is fed in
-steps: a read of tiny requests could make a hundred times its bytes of them, so what comes behind as
-many as may wait is kept as it came, and parsed when some of those have been answered.
+llhttp parses the bytes of a read, except requests whose header block is cached (head_cache.py). It
+is fed in steps: a read of tiny requests could become a hundred times its bytes. Bytes beyond the
+queue's limit are kept unparsed until some requests have been answered.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ from surfaces.http.shortcuts import Asking, Shortcuts
 _METHODS: Final = {name.encode(): name for name in METHODS}
 
 CHUNK_OVERHEAD: Final = 16
-"""Bytes of framing that one byte of a chunked body may cost, beside SMALL_BODY_BYTES: one-byte
-chunks cost 5, so only extensions and trailers sent for their own sake reach it."""
+"""Bytes of framing allowed per byte of a chunked body, beyond SMALL_BODY_BYTES. One-byte chunks
+cost 5, so only an abuse of extensions and trailers reaches it."""
 
 STEP_BYTES: Final = 4 * limits.KIB
-"""Fed to llhttp before it is asked whether more requests may wait: a hundred of the shortest."""
+"""Bytes fed to llhttp before the queue's limit is checked again: a hundred of the shortest
+requests."""
 
 REQUEST_BYTES: Final = 2 * limits.KIB
-"""What a request that waits takes in memory beside its head and its body."""
+"""Memory of a queued request besides its head and its body, bytes."""
 
 
 class _Upgrade(Exception):
-    """Behind a request comes another protocol."""
+    """A request is followed by bytes of another protocol."""
 
     def __init__(self, rest: bytes) -> None:
         self.rest = rest
@@ -58,29 +59,29 @@ class Reader(Asking, Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether no more requests may wait."""
+        """True if no more requests may be queued."""
 
     @property
     def free(self) -> bool:
-        """Whether a request may be answered as it is read."""
+        """True if a request may be answered while it is read (fast path)."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be answered."""
+        """True if no request is running or queued."""
 
     def arrived(self, exchange: Exchange) -> None:
-        """A request is whole: it waits for its turn."""
+        """Queue a complete request."""
 
     def end_with(self, refusal: Refusal) -> None:
-        """The last answer of this connection, after those of the requests before it."""
+        """Queue an error as the last response of this connection, after earlier ones."""
 
     def go_on(self) -> None:
-        """Something that was waited for has come."""
+        """Continue after an awaited event."""
 
 
 class Reading:
     """:param link: the connection
-    :param admit: the route of a request, decided by its head
+    :param admit: returns the route of a request, decided by its head
     """
 
     def __init__(
@@ -94,26 +95,26 @@ class Reading:
         """None: nothing is parsed any more."""
         self.receiving: Exchange | None = None
         self.ended = False
-        """Whether nothing more is read."""
+        """True if nothing more is read."""
         self.judging = False
-        """Whether a credential is being judged before more of a body is read."""
+        """True while a credential is checked before more of a body is read."""
         self.served = False
-        """Whether a request has come."""
+        """True if a request has been received."""
         self.kept = b""
-        """Came behind as many requests as may wait."""
+        """Unparsed bytes beyond the queue's limit."""
         self.behind: bytes | None = None
-        """Came behind a request for an upgrade; None: there is no such request."""
+        """Bytes behind an upgrade request; None: there is no such request."""
         self.in_head = False
         # Times on the loop's clock; 0 where the phase does not last.
         self.head_since = 0.0
         self.body_since = 0.0
-        self._raw = (
-            -1
-        )  # bytes read of the head or body that is under way; -1: it began in this read
+        # Bytes read of the head or body under way; -1: it began in this read.
+        self._raw = -1
         self._head_read = 0
-        """Of these, and those of the read in which the head began."""
+        """Bytes of the current head, including the whole read in which it began."""
         self._unknown: tuple[bytes, bytes, bytes] | None = None
-        """Name and bytes of a block of fields, and the target before it, that llhttp is to read."""
+        """Cache key and bytes of an unknown header block that llhttp is to parse, and the target
+        before it."""
         self._misses = 0
         self._target = b""
         self._fields: dict[bytes, bytes] = {}
@@ -122,7 +123,7 @@ class Reading:
 
     @property
     def held(self) -> int:
-        """Bytes of what is coming that are nobody's yet."""
+        """Incoming bytes that are charged to no user yet."""
         held = len(self.kept) + len(self.behind or b"")
         if self.in_head:
             held += self._head_read
@@ -132,12 +133,12 @@ class Reading:
 
     @property
     def uninvited(self) -> bool:
-        """Whether the client waits to be asked for a body, and has sent none of it."""
+        """True if the client waits for 100 Continue, and has sent none of its body."""
         exchange = self.receiving
         return exchange is not None and exchange.wants_continue and not exchange.bytes_in
 
     def take(self, data: bytes) -> None:
-        """Parse what came, as far as requests may wait."""
+        """Parse received bytes, up to the queue's limit."""
         if self.kept:
             data = self.kept + data
         try:
@@ -172,18 +173,19 @@ class Reading:
         return data
 
     def _stops(self) -> bool:
-        """Whether nothing more may be parsed now."""
+        """True if nothing more may be parsed at present."""
         return self.ended or self._link.full
 
     def _step(self) -> int:
-        """A body brings no requests: all that is left of it is fed at once."""
+        """Return the bytes to feed next. A body contains no requests: all that is left of it is fed
+        at once."""
         exchange = self.receiving
         if exchange is None or exchange.head is None:
             return STEP_BYTES
         return max(STEP_BYTES, exchange.head.length - exchange.bytes_in)
 
     def forget(self) -> None:
-        """Let go of what is coming."""
+        """Drop the incomplete request."""
         if self.receiving is not None:
             self.receiving.release()
             self.receiving = None
@@ -192,7 +194,7 @@ class Reading:
         self.in_head = False
 
     def retire(self) -> None:
-        """Nothing more comes that is a request."""
+        """End parsing: no further request follows."""
         self.ended = True
         self.parser = None  # a few KiB, which a socket would keep for as long as it stands
         self._fields = {}
@@ -200,7 +202,7 @@ class Reading:
     # --- llhttp's side: an exception raised here ends the parsing -------------------------------
 
     def on_message_begin(self) -> None:
-        """A request line begins."""
+        """Start a head (llhttp callback)."""
         self.in_head = True
         self._target = b""
         self._fields = {}
@@ -208,14 +210,14 @@ class Reading:
         self._raw = -1
 
     def on_url(self, part: bytes) -> None:
-        """The target, in one or more parts."""
+        """Add a part of the target (llhttp callback)."""
         self._target += part
         if len(self._target) > limits.HEAD_BYTES:
             raise HeadTooLarge(f"a head is at most {limits.HEAD_BYTES} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field, or a trailer once the body began: trailers are counted and dropped, so that
-        none can pass for a field."""
+        """Add a header field (llhttp callback). A trailer, behind the body, is counted and dropped,
+        so that none can pass for a header field."""
         self._field_count += 1
         self._head_bytes += len(name) + len(value) + 4
         if self._field_count > limits.HEAD_FIELDS:
@@ -225,7 +227,7 @@ class Reading:
         if not self.in_head:
             return
         name = name.lower()
-        value = value.strip(b" \t")  # llhttp leaves what stands before the line end
+        value = value.strip(b" \t")  # llhttp keeps blanks before the line end
         fields = self._fields
         if name not in fields:
             fields[name] = value
@@ -235,7 +237,7 @@ class Reading:
             fields[name] += b", " + value
 
     def on_headers_complete(self) -> None:
-        """The head is whole: judge it before any of the body is read."""
+        """Validate the complete head, before any of the body is read (llhttp callback)."""
         self.in_head = False
         self._raw = -1
         self.head_since = 0.0
@@ -256,7 +258,10 @@ class Reading:
             self._surface.known.learn(unknown[0], unknown[1], head)
 
     def _take_head(self, head: Head) -> None:
-        """A request begins. :raises Refusal: one that ends the connection"""
+        """Start a request.
+
+        :raises Refusal: it ends the connection
+        """
         self.served = True
         surface = self._surface
         self.receiving = exchange = Exchange(self._link, head, surface.next_request())
@@ -281,7 +286,7 @@ class Reading:
             self._expect_body(exchange, head)
 
     def on_body(self, chunk: bytes) -> None:
-        """Some of the body."""
+        """Add a part of the body (llhttp callback)."""
         exchange = self.receiving
         assert exchange is not None
         exchange.bytes_in += len(chunk)
@@ -291,7 +296,7 @@ class Reading:
             )
         if exchange.discard:
             return
-        # Pieces on their own would take many times what is counted: a client cuts them as it likes.
+        # Separate pieces would take many times the charged memory: the client chooses their size.
         if exchange.parts is not None:
             exchange.parts += chunk
         elif exchange.body:
@@ -303,7 +308,7 @@ class Reading:
         exchange.hold(len(chunk))
 
     def on_message_complete(self) -> None:
-        """The request is whole: it waits for its turn."""
+        """Queue the complete request (llhttp callback)."""
         exchange, self.receiving = self.receiving, None
         assert exchange is not None
         self.body_since = 0.0
@@ -319,8 +324,8 @@ class Reading:
     # --- heads that are known -------------------------------------------------------------------
 
     def _take_known(self, data: bytes) -> bytes:
-        """Take the requests with a known head off the front of a read that begins with a request.
-        Answers the rest, which is llhttp's."""
+        """Take requests with a cached header block off the front of a read that begins with a
+        request. Return the rest, for llhttp."""
         at, size = 0, len(data)
         known_heads = self._surface.known
         while at < size and not self._link.full:
@@ -352,7 +357,7 @@ class Reading:
     def _take_request(
         self, known: KnownHead, method: bytes, target: bytes, block: bytes, body: bytes
     ) -> None:
-        """A whole request with a known head."""
+        """Handle a complete request with a cached header block."""
         self.head_since = 0.0
         link = self._link
         if link.free:
@@ -391,7 +396,7 @@ class Reading:
             exchange.wants_continue = head.version != "HTTP/1.0"
 
     def _note_head(self, read: int) -> None:
-        """A head is incomplete at the end of a read of so many bytes."""
+        """Note an incomplete head after a read of `read` bytes."""
         if not self.head_since:
             self.head_since = self._surface.loop.time()
         self._head_read = read if self._raw < 0 else self._head_read + read
@@ -400,7 +405,7 @@ class Reading:
             self._link.end_with(HeadTooLarge(f"a head is at most {limits.HEAD_BYTES} bytes"))
 
     def _note_body(self, read: int) -> None:
-        """A body is incomplete at the end of a read of so many bytes."""
+        """Note an incomplete body after a read of `read` bytes."""
         exchange = self.receiving
         assert exchange is not None
         if not self.body_since:
@@ -412,8 +417,8 @@ class Reading:
             self.judge(exchange)
 
     def judge(self, exchange: Exchange) -> None:
-        """Ask who sends a body before more of it is read: who is nobody can fill no memory, and
-        what a user fills counts as that user's."""
+        """Authenticate the sender before more of a body is read: an anonymous client can fill no
+        memory, and a user's body is charged to that user."""
         self.judging = True
         self._surface.spawn(self._judged(exchange))
 
@@ -435,8 +440,8 @@ class Reading:
             self._link.go_on()
 
     def invite(self) -> None:
-        """Ask for the body of a client that waits to be asked, once its turn to be answered has
-        come: before that the line would stand among other answers."""
+        """Send 100 Continue if the client waits for it, once the request's turn has come. Before
+        that the line would stand among other responses."""
         exchange = self.receiving
         if exchange is None or not exchange.wants_continue or not self._link.idle:
             return
@@ -449,7 +454,8 @@ class Reading:
             self._link.send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _unreadable(self, error: HttpParserError) -> None:
-        """What came is no request. Bytes after one that closes the connection are nobody's."""
+        """End the connection with an error: the bytes are no request. Bytes after a closing request
+        are ignored."""
         if self.ended:
             return
         cause = error.__context__

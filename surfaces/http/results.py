@@ -1,8 +1,6 @@
-"""Results of a script, and single values, as bytes, JSON or msgpack: long ones without holding the
-loop.
+"""Encoding of script results and single values, JSON or msgpack, without blocking the loop.
 
-A long answer is encoded in turns with everybody else's work. What a script of a few rows answers
-takes the short way.
+A large response is encoded in slices. A response of a few rows takes the fast path.
 """
 
 from __future__ import annotations
@@ -20,18 +18,18 @@ from surfaces.http import answers
 from surfaces.turns import LongWork
 
 SMALL: Final = 256
-"""Parts of the values of an answer up to which it takes the short way."""
+"""Number of parts up to which a response takes the fast path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One of the two forms that answers have.
+    """Encoding of responses: JSON or msgpack.
 
-    :ivar plain: a value of the language as what `whole` takes
-    :ivar whole: the bytes of an answer, values in it already plain
-    :ivar steps: the bytes of a value of the language, in parts
-    :ivar list_begin, object_begin: what stands before so many items or fields
-    :ivar field: a field's name, before its value
+    :ivar plain: converts a value of the language for `whole`
+    :ivar whole: encodes a response whose values are converted
+    :ivar steps: encodes a value of the language, in parts
+    :ivar list_begin, object_begin: start of a list or an object of so many items
+    :ivar field: name of a field, before its value
     """
 
     kind: bytes
@@ -81,12 +79,13 @@ MSGPACK: Final = Form(
 async def in_turns(
     form: Form, results: Sequence[Result], others: dict[str, Any], work: LongWork, user: str
 ) -> bytes:
-    """A large answer: `results`, and the fields beside them, whose values are plain already."""
+    """Encode a large response in slices: `results`, and further fields whose values are converted
+    already."""
     return await work.run(user, lambda tick: _in_steps(form, results, others, tick))
 
 
 async def encode_value(value: Value, work: LongWork, user: str) -> bytes:
-    """A value as JSON text; a large one in turns with everybody else's work."""
+    """Encode a value as JSON text; a large one in slices."""
     if not is_large(value, SMALL):
         return jsonvalues.dump(value)
     parts: list[bytes] = []
@@ -95,7 +94,7 @@ async def encode_value(value: Value, work: LongWork, user: str) -> bytes:
 
 
 def whole(form: Form, results: Sequence[Result], others: dict[str, Any]) -> bytes:
-    """An answer of small values, encoded in one go."""
+    """Encode a response of small values at once."""
     return form.whole({"results": [_shown(form, result) for result in results], **others})
 
 
@@ -115,7 +114,7 @@ def _in_steps(form: Form, results: Sequence[Result], others: dict[str, Any], tic
 
 
 def took(microseconds: int) -> str:
-    """A measured time for people: `85us`, `1.4ms`, `2.31s`."""
+    """Format a measured time for people: `85us`, `1.4ms`, `2.31s`."""
     if microseconds < 1_000:
         return f"{microseconds}us"
     if microseconds < 1_000_000:
@@ -135,7 +134,7 @@ def _about(result: Result) -> dict[str, Any]:
 
 
 def _fields(form: Form, fields: dict[str, Any]) -> list[bytes]:
-    """The last fields of an object, and its end."""
+    """Return the last fields of an object, and its end."""
     parts = []
     for name, value in fields.items():
         parts += [form.between, form.field(name), form.whole(value)]

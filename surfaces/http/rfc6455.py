@@ -1,10 +1,10 @@
-"""Tornado's side of RFC 6455, held to the letter.
+"""RFC 6455 enforced strictly on top of Tornado's WebSocket protocol.
 
-Tornado's class shakes hands, reads frames and puts messages together. It cuts the connection
-without a word, though, where the peer breaks the rules, takes frames without a mask, and answers
-close codes that nobody may send with the same. So the head of each frame is judged before Tornado
-reads it, and what text and close frames say before Tornado acts on them; what is wrong is answered
-with a close frame that says what. Pings, and how long a goodbye may take, are the stream's.
+Tornado's class does the handshake, reads frames and assembles messages. But it aborts the
+connection without a close frame on a protocol error, accepts frames without a mask, and echoes
+invalid close codes. So the header of each frame is checked before Tornado reads it, and text and
+close payloads before Tornado handles them. A violation is answered with a close frame that names
+it. Pings and the closing timeout are the stream's task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from surfaces.http.stream import Stream
 
 
 class Conversation(WebSocketProtocol13):
-    """One socket's, on the server's side."""
+    """Server side of one WebSocket."""
 
     def __init__(self, handler: WebSocketHandler) -> None:
         # Judged here before Tornado counts; it would count a ping to the message around it.
@@ -30,18 +30,18 @@ class Conversation(WebSocketProtocol13):
         params = _WebSocketParams(ping_interval=0, max_message_size=most)
         super().__init__(handler, mask_outgoing=False, params=params)
         self.last_word = frames.CUT
-        """What the peer said goodbye with."""
+        """Close code received from the peer."""
 
     @property
     def over(self) -> Stream | None:
-        """What it goes over, once the request is upgraded."""
+        """Stream of the connection, once the request is upgraded."""
         return cast("Stream | None", self.stream)
 
     def start_pinging(self) -> None:
-        """The stream does, for all of them in one go."""
+        """Do nothing: the surface's timer sends the pings of all streams."""
 
     def close(self, code: int | None = None, reason: str | None = None) -> None:
-        """Say goodbye, once. The connection ends when the peer has said it too."""
+        """Send a close frame, once. The connection ends when the peer has sent its own."""
         stream = self.over
         assert stream is not None
         if not self.server_terminated:
@@ -55,7 +55,7 @@ class Conversation(WebSocketProtocol13):
             stream.hang_up(linger=False)
 
     def fail(self, code: int, why: str) -> None:
-        """The conversation can't go on: say why, and end it without waiting for an answer."""
+        """Send a close frame with the reason, and end without waiting for the peer's."""
         stream = self.over
         assert stream is not None
         self.close(code, why)
@@ -63,7 +63,7 @@ class Conversation(WebSocketProtocol13):
         stream.hang_up(linger=True)
 
     def _abort(self) -> None:
-        """What Tornado does where a callback failed, or the peer is gone."""
+        """Handle a failed callback or a lost peer (called by Tornado)."""
         if self.over is None:
             self.client_terminated = self.server_terminated = True
         elif self.is_closing():

@@ -1,4 +1,4 @@
-"""The router: finds the route of a request, whichever rows the table has (`routes.py`)."""
+"""Router: finds the route of a request in the table of `routes.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from surfaces.http.shared import Http
 
 
 class Router:
-    """Finds the route of a request, and answers OPTIONS and wrong methods from the same rows."""
+    """Finds the route of a request, and answers OPTIONS and wrong methods from the same table."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._paths: dict[str, dict[str, Route]] = {}
@@ -32,11 +32,11 @@ class Router:
         return Options(exchange, self.allowed)
 
     def route(self, method: str, path: str) -> Route:
-        """The row of a method and a path that are in the table."""
+        """Return the route of a method and a path of the table."""
         return self._paths[path][method]
 
     def find(self, head: Head) -> Route:
-        """The route of a request.
+        """Return the route of a request.
 
         :raises NoSuchRoute: no such path
         :raises WrongMethod: the path has other methods
@@ -62,18 +62,17 @@ class Router:
 
 
 class Options:
-    """OPTIONS: which methods the path has, and a browser's question whether a page of a declared
-    origin may ask."""
+    """Delegate of OPTIONS: the methods of a path, and CORS preflights of declared origins."""
 
     def __init__(self, exchange: Exchange, allowed: dict[str, list[str]]) -> None:
         self._exchange = exchange
         self._allowed = allowed
 
     def on_connection_close(self) -> None:
-        """It is answered already."""
+        """Do nothing: the response was sent at once."""
 
     def finish(self) -> None:
-        """Answer."""
+        """Answer the methods."""
         route = self._exchange.route
         assert route is not None
         allow = ", ".join(self._allowed[route.path])
@@ -85,7 +84,8 @@ class Options:
 
 
 def media_type(head: Head) -> str:
-    """The body's type without parameters, lower case; empty when the client named none.
+    """Return the media type of the body without parameters, lower case; empty if the client sent
+    none.
 
     :raises BadRequest: a charset other than UTF-8
     """

@@ -1,4 +1,4 @@
-"""The one table of routes. `/openapi.json` describes it and a test holds the two together."""
+"""Table of all routes. `/openapi.json` describes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from surfaces.http.shared import Http
 
 
 def _keys(method: str, path: str, value_max: int = 0) -> Route:
-    """A route of the cache. :param value_max: bytes of the value in its body; 0: it takes none"""
+    """Return a route of the cache.
+
+    :param value_max: maximum bytes of the value in its body; 0: it takes none
+    """
     return Route(
         method, path, lean=spaces.KeyDelegate, credential="required",
         accepts=("text/plain", "application/json", "application/msgpack") if value_max else (),
@@ -36,7 +39,7 @@ def _keys(method: str, path: str, value_max: int = 0) -> Route:
 
 
 def _of_vault(method: str, path: str, body_max: int = limits.SMALL_BODY_BYTES) -> Route:
-    """A route of vaults."""
+    """Return a route of vaults."""
     return Route(
         method, path, lean=vaults.VaultDelegate, credential="required",
         accepts=("application/json",) if method == "POST" and not path.endswith("/seal") else (),
@@ -84,11 +87,11 @@ ROUTES: Final = (
 
 
 def application(surface: Http, routes: Sequence[Route]) -> Application:
-    """Tornado's application over the rows that have a handler."""
+    """Return Tornado's application for the routes with a Tornado handler."""
     paths = {route.path: route.handler for route in routes if route.handler is not None}
     rules: list[Any] = [(re.escape(path), handler) for path, handler in paths.items()]
     return Application(rules, surface=surface, log_function=_log_nothing)
 
 
 def _log_nothing(_handler: RequestHandler) -> None:
-    """Requests are counted, not logged; what fails is logged where it is known."""
+    """Do nothing: requests are counted, not logged, and errors are logged where they occur."""

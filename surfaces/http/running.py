@@ -1,5 +1,4 @@
-"""A request for which the node runs a script: it ends with its client, and is answered whatever
-comes of it."""
+"""Base class of requests that run a script: cancelled with its client, and always answered."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ _OF_TEXTS: Final = frozenset({"statement", "line", "column", "near"})
 
 
 class RunningDelegate(ABC):
-    """Answers one request.
+    """Delegate of one request.
 
-    :ivar _running: whether the node runs the script at present
+    :ivar _running: True while the node runs the script
     """
 
     def __init__(self, surface: Http, exchange: Exchange) -> None:
@@ -29,7 +28,7 @@ class RunningDelegate(ABC):
         self._running = False
 
     def finish(self) -> None:
-        """The request is there: do it, at once where it may (`Connection.may_begin`)."""
+        """Start the request; eagerly where `Connection.may_begin` allows it."""
         if self._exchange.connection.may_begin:
             # A change that comes alone goes to the log before there is a task, which would look
             # like more to come.
@@ -38,12 +37,12 @@ class RunningDelegate(ABC):
             self._surface.spawn(self._run())
 
     def on_connection_close(self) -> None:
-        """The client is gone: nobody reads the answer, so the script stops at its next slice."""
+        """Cancel the script at its next slice: the client is gone."""
         if not self._running:
             return
         try:
             tell(self._surface.node.scripts, CancelScript(self._exchange.request))
-        except Busy as busy:  # it then runs to its own end, and nobody reads its answer
+        except Busy as busy:  # it then runs to its end, and its response is dropped
             self._exchange.report(busy)
 
     async def _run(self) -> None:
@@ -62,13 +61,13 @@ class RunningDelegate(ABC):
 
     @abstractmethod
     async def _answer(self) -> None:
-        """Do what is asked, and answer. What it raises is answered too."""
+        """Execute the request, and answer. Exceptions are answered too."""
 
 
 def without_place(refusal: Refusal, *more: str) -> Refusal:
-    """The refusal of a text that nobody has written here: it says nothing of where.
+    """Return a refusal without a position in the statement text, since that text is internal.
 
-    :param more: other details that it does not say
+    :param more: other details to leave out
     """
     told = copy(refusal)
     told.detail = {

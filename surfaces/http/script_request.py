@@ -1,4 +1,4 @@
-"""The request of a POST /script, from its head and its body."""
+"""Decoding of POST /script, from its head and its body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from surfaces.http.head import Head
 
 @dataclass(slots=True)
 class ScriptRequest:
-    """What the body and the head of a request ask to be run."""
+    """Decoded POST /script request."""
 
     script: str
     parameters: dict[str, Value] = field(default_factory=dict)
@@ -33,13 +33,13 @@ class ScriptRequest:
 
 
 def read(head: Head, body: bytes, tick: Tick | None = None) -> ScriptRequest:
-    """What a request asks to be run. A text takes its place from the head; so does an object that
-    names none.
+    """Decode a request. Namespace and database come from the head if the body is text, or an object
+    without them.
 
-    :param tick: called now and then while a long body is read
+    :param tick: called now and then while a long body is decoded
     :raises BadRequest: the body has another form
-    :raises NameRefused: the place is not named by a name
-    :raises TypeRefused: a string of it is not Unicode, or a parameter is no value
+    :raises NameRefused: namespace or database is not a valid name
+    :raises TypeRefused: a string is not valid Unicode, or a parameter is not a value
     """
     kind = head.fields.get(b"content-type", b"text/plain").lower()
     if kind.startswith(b"application/json"):
@@ -70,7 +70,7 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> ScriptRequest:
 _DIGITS: Final = re.compile("[0-9]{1,16}")
 _SEQUENCE: Final = f"a sequence, 0 to {limits.SEQUENCE_MAX}"
 _SHOWN: Final = 40
-"""Characters shown of what is none."""
+"""Characters of an invalid value shown in its error."""
 _FIELDS: Final = frozenset(
     {
         "script", "params", "ns", "db", "timeout", "reason", "moment", "keep", "record", "after",
@@ -166,8 +166,8 @@ def _string(found: dict[str, Any], name: str) -> str | None:
 
 
 def _unicode(text: str) -> str:
-    """The text itself. JSON can bring half of a surrogate pair: what no answer, log or state could
-    carry is refused before anything runs."""
+    """Return the text if it is valid Unicode. JSON can contain half of a surrogate pair, which no
+    response, log or state could store, so it is refused before anything runs."""
     if not text.isascii():
         check_unicode(text)
     return text

@@ -1,4 +1,4 @@
-"""POST /script: a script in, its results out. The hot route, so a lean delegate."""
+"""POST /script: a script in, its results out. A hot route, so a lean delegate."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from surfaces.http.script_request import ScriptRequest, read
 
 
 class ScriptDelegate(RunningDelegate):
-    """Runs one script for one request."""
+    """Delegate of one script request."""
 
     _held: list[Value] | None = None
-    """What a large answer was made of: it is to go piece by piece."""
+    """Values of a large response, to be freed in slices."""
 
     async def _run(self) -> None:
         await super()._run()
         if self._held:
-            # Outside of what answers: the next request of this connection may be running by now,
-            # and what fails here must not be taken for its failure.
+            # Not inside `_answer`: the next request of this connection may be running already, and
+            # an error here must not be answered as its failure.
             held, self._held = self._held, None
             await self._surface.long_work.run(self._exchange.user, partial(let_go, held))
 
@@ -68,7 +68,7 @@ class ScriptDelegate(RunningDelegate):
             self._held = [result.value for result in answer.results]
 
     def _beside(self, form: results.Form, answer: ScriptAnswer) -> dict[str, Any]:
-        """What stands in the answer beside the results."""
+        """Return the response fields besides the results."""
         if answer.refusal is not None:
             said = answers.error(answer.refusal, self._exchange.request)
             self._exchange.log_refusal(said)
@@ -94,12 +94,12 @@ class ScriptDelegate(RunningDelegate):
 
 
 def _held(asked: ScriptRequest) -> list[Value]:
-    """What of it may be many times what came."""
+    """Return the parts of a request that may be many times its received size."""
     return [asked.script, asked.parameters]
 
 
 def only_administers(exchange: Exchange) -> bool:
-    """Whether a request does nothing but ask what runs, or end some of it. Its body stays."""
+    """True if a request only lists or ends running work. Its body is kept."""
     head, route, body = exchange.head, exchange.route, exchange.body
     if head is None or route is None or route.lean is not ScriptDelegate:
         return False

@@ -1,4 +1,4 @@
-"""The surface as its connections see it."""
+"""Interface of the surface for its connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Connection = TypeVar("Connection", bound=Says)
 
 
 class Serving(Http, Generic[Connection]):
-    """What a connection asks for and tells; `surface.py` does it."""
+    """Operations that a connection calls; `surface.py` implements them."""
 
     intake: Intake
     shortcuts: Shortcuts
@@ -22,12 +22,12 @@ class Serving(Http, Generic[Connection]):
 
     @abstractmethod
     def opened(self, connection: Connection) -> bool:
-        """Take a connection in. False: there is no room, it is to be refused."""
+        """Register a connection. Return False if it exceeds the ceiling and is to be refused."""
 
     @abstractmethod
     def lost(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
 
     @abstractmethod
     def broken(self, connection: Connection, error: BaseException) -> None:
-        """A bug that is no request's: the connection is cut."""
+        """Log a bug outside of any request, and abort the connection."""

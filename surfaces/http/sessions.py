@@ -1,4 +1,4 @@
-"""POST and DELETE /session, POST /password."""
+"""POST and DELETE /session, POST /password: sign-in, sign-out, change of a password."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from surfaces.http.handler import Handler
 
 
 class SessionHandler(Handler):
-    """A password becomes a token; a token is given up."""
+    """Exchanges a password for a session token; ends a session."""
 
     async def post(self) -> None:
         """Sign in with a Basic credential or a JSON body, not with both.
 
-        A page of any site can make a browser send a request without a credential to this machine,
-        and so try passwords from an address that is trusted here; but none with the Content-Type of
-        JSON, nor with a credential in its head, without asking first what is never granted.
+        A page of any site can make a browser send a request without a credential to this machine.
+        It could thus try passwords from an address that is trusted here. But neither Content-Type
+        JSON nor a credential in the head can be sent without a preflight, which is never granted.
         """
         self._refuse_other_sites()
         given = credential(self.asked)
@@ -39,7 +39,7 @@ class SessionHandler(Handler):
             given.user, given.password, "http", connection.address, lambda: connection.closed
         )
         session = await answered(self.exchange, ask(sessions, sign_in))
-        if connection.closed:  # nobody has heard of it, so nobody would ever end it
+        if connection.closed:  # the token was not delivered, so no client could end the session
             await ask(sessions, SignOut(session.token))
             return
         self.answer(_shown(session))
@@ -59,7 +59,7 @@ class SessionHandler(Handler):
 
 
 class PasswordHandler(Handler):
-    """A user changes its own password."""
+    """Changes the caller's own password."""
 
     async def post(self) -> None:
         """Change it; the user's other sessions end."""

@@ -1,4 +1,4 @@
-"""What all behind one HTTP surface share: the node, the counts and ceilings, the known heads."""
+"""Shared state of one HTTP surface: the node, counters and ceilings, the header cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds that a client has for each part. Tests shorten them; nothing else does."""
+    """Time limits of a client, seconds."""
 
     tls_s: float = limits.TLS_SECONDS
     head_s: float = limits.HEAD_SECONDS
@@ -43,11 +43,11 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where and how the surface listens.
+    """Address and options of the surface.
 
-    :ivar tls: HTTPS exactly when given
-    :ivar connections, running: the ceilings; tests lower them
-    :ivar descriptors: every connection's is below this number: `surfaces/listener.py`
+    :ivar tls: HTTPS if given, else plain HTTP
+    :ivar connections, running: the ceilings
+    :ivar descriptors: every connection's descriptor is below this number: `surfaces/listener.py`
     """
 
     host: str
@@ -60,12 +60,12 @@ class HttpSettings:
 
 
 class Http(ABC):
-    """The surface, for those behind it. `surface.py` makes it listen."""
+    """Shared part of the surface. `surface.py` makes it listen."""
 
     loop: asyncio.AbstractEventLoop
     long_work: LongWork
     description: bytes
-    """What `GET /openapi.json` answers."""
+    """Response body of `GET /openapi.json`."""
 
     def __init__(self, node: Node, settings: HttpSettings) -> None:
         self.node = node
@@ -73,65 +73,65 @@ class Http(ABC):
         self.clock = node.doors.clock
         self.deadlines = settings.deadlines
         self.long_values = 0
-        """Values of keys that are encoded in turns just now."""
+        """Values of keys being encoded in slices."""
         self.counters = HttpCounters()
         self.wire: CountedWire | None = None
-        """The other surface of the node; None: it has none."""
+        """The wire surface of the node; None: it has none."""
         self.admission = Admission(
             settings.running,
             lambda: node.running.waiting("http"),
             lambda user: node.running.waiting_of("http", user),
         )
         self.bodies_bytes = 0
-        """Held in all. Of one that nobody signed in for it is at most a small body."""
+        """Bytes of all buffered bodies. An anonymous client holds at most a small body."""
         self.requests = HeldBytes(limits.REQUESTS_BYTES)
-        """What requests hold, by user; of what is not judged yet, nobody's."""
+        """Memory quota of requests, by user; unauthenticated ones are charged as anonymous."""
         self.answers = HeldBytes(limits.ANSWERS_BYTES)
-        """What was answered and not taken, by user."""
+        """Memory quota of unread responses, by user."""
         self.limited_log = RateLimitedLog("surfaces.http")
         self.refusals = RefusalLog("http")
         self.background = BackgroundTasks(self.limited_log)
         self.known = HeadCache(node.doors.rng.bytes(32))
         self.hosts = Hosts(settings.host)
         self.was_probed = False
-        """True if `/ready` was asked of it."""
+        """True if `/ready` was requested."""
         self.date_field = b""
         self._after_request = b""
-        """Of an answer with a body of JSON: the head between its request's name and its length."""
+        """Header of a JSON response between the request id and the length."""
         self._prefix = node.doors.rng.bytes(3).hex()
         self._requests = 0
 
     @property
     @abstractmethod
     def address(self) -> tuple[str, int]:
-        """Host and port that it listens on."""
+        """Host and port listened on."""
 
     @property
     @abstractmethod
     def held(self) -> int:
-        """Connections that stand."""
+        """Number of open connections."""
 
     @property
     @abstractmethod
     def sockets(self) -> int:
-        """Of these, the ones that are WebSockets."""
+        """Number of these that are WebSockets."""
 
     @abstractmethod
     def unready(self) -> Literal["draining", "full"] | None:
-        """Why the surface itself should get no traffic."""
+        """Return the reason why the surface itself should get no traffic."""
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing new is begun."""
+        """True while draining: no new request is admitted."""
         return self.admission.draining
 
     @property
     def running(self) -> int:
-        """Requests running."""
+        """Number of running requests."""
         return self.admission.running
 
     def takes_more(self, host: str) -> bool:
-        """Whether a request for a host may run now without being told otherwise."""
+        """True if a request for a host may run at once, without a refusal."""
         admission = self.admission
         return (
             self.hosts.known(host, self.node.status)
@@ -140,12 +140,12 @@ class Http(ABC):
         )
 
     def next_request(self) -> str:
-        """A name for a request, unique in this process and unlikely to be met in another."""
+        """Return a new request id: unique in this process, and unlikely to occur in another."""
         self._requests += 1
         return f"r-{self._prefix}{self._requests:x}"
 
     def dated(self, field: bytes) -> None:
-        """The Date of answers from now on, as a line of their heads."""
+        """Set the Date line of responses."""
         self.date_field = field
         self._after_request = (
             b"\r\n%s%sCache-Control: no-store\r\nContent-Type: %s\r\nContent-Length: "
@@ -153,7 +153,7 @@ class Http(ABC):
         )
 
     def plain(self, status: int, request: str, body: bytes) -> bytes:
-        """A whole answer with a body of JSON, on a connection that goes on."""
+        """Return a complete response with a JSON body, on a connection that is kept alive."""
         return b"%sStore-Request: %s%s%d\r\n\r\n%s" % (
             answers.status_line(status),
             request.encode("ascii"),
@@ -163,16 +163,16 @@ class Http(ABC):
         )
 
     def user_of_token(self, digest: bytes) -> str | None:
-        """Whose a token is, when that can be told at once."""
+        """Return the user of a session token if it is cached."""
         found = self.node.spaces.sessions.glance(digest, self.node.committer.ledger.users_version)
         return None if found is None else found.user
 
     def user_of_password(self, user: str, password: str, address: str) -> str | None:
-        """The user, when it can be told at once that the password is right."""
+        """Return the user if the password is cached as correct."""
         version = self.node.committer.ledger.users_version
         found = self.node.spaces.sessions.still_right(user, password, "http", address, version)
         return None if found is None else found.user
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the work of a request; it answers its own errors."""
+        """Run the work of a request, which answers its own errors."""
         self.background.spawn(work)

@@ -1,8 +1,8 @@
-"""Operations on a cache key for requests with a known head, asked as they are read: without a
-delegate, and a GET that waits for nothing without an exchange.
+"""Fast path for operations on a cache key with a cached header block, executed while they are read.
+They need no delegate, and a GET that waits for nothing needs no exchange.
 
-What is odd in a request takes the way of every other one, which reads it anew and refuses it. From
-there on nothing differs: the engine is the same, and so is what is answered, refusals included.
+An unusual request falls back to the ordinary path, which parses it again and may refuse it. The
+engine and the responses are the same, refusals included.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from surfaces.http.spaces import (
 )
 
 PLACES: Final = 1024
-"""Paths of spaces that are remembered."""
+"""Maximum number of cached paths of spaces."""
 _PATH: Final = PATHS["key"]
 _KEY: Final = b"/key/"
 
 
 class Asking(Link, Protocol):
-    """A connection on which one request is answered at a time."""
+    """A connection that answers one request at a time."""
 
     current: Exchange | None
 
 
 class Shortcuts:
-    """For the requests of one surface.
+    """Fast path of one surface.
 
-    :param route: the row of a method and a path
+    :param route: returns the route of a method and a path
     """
 
     def __init__(self, surface: Http, route: Callable[[str, str], Route]) -> None:
@@ -59,7 +59,7 @@ class Shortcuts:
         }
 
     def get(self, connection: Asking, known: KnownHead, target: bytes) -> bool:
-        """Answer a GET, or see to it that it is answered. False: it is for the other way."""
+        """Answer a GET, or start it. Return False to fall back to the ordinary path."""
         surface = self._surface
         if known.token is None or known.msgpack or not surface.takes_more(known.like.host):
             return False
@@ -102,7 +102,7 @@ class Shortcuts:
     def write(
         self, connection: Asking, known: KnownHead, method: bytes, target: bytes, body: bytes
     ) -> bool:
-        """Have done what writes; its answer follows. False: it is for the other way."""
+        """Start a write; its response follows. Return False to fall back to the ordinary path."""
         surface = self._surface
         counts = len(body) > limits.UNCOUNTED_BYTES
         if known.token is None or known.msgpack or not known.reads_value or counts:
@@ -131,7 +131,7 @@ class Shortcuts:
     def _exchange(
         self, asked: KeyRequest, connection: Asking, known: KnownHead, route: Route
     ) -> None:
-        """The exchange that somebody will be answered by: it runs from now on."""
+        """Attach an exchange to the operation, which counts as running from here on."""
         surface, like = self._surface, known.like
         head = Head(route.method, "", "", like.version, like.fields, like.host, True, like.length)
         asked.exchange = exchange = Exchange(connection, head, surface.next_request())
@@ -142,8 +142,8 @@ class Shortcuts:
         exchange.runs(connection.user)
 
     def _split(self, target: bytes) -> tuple[tuple[str, str, str] | None, bytes]:
-        """The names in the target of a key, None when it is none or not written plainly; and the
-        key, with the query."""
+        """Split the target of a key: names (None if it is none, or percent-encoded), and the key
+        with the query."""
         at = target.find(_KEY)
         if at < 0 or b"%" in target:
             return None, b""
@@ -151,7 +151,8 @@ class Shortcuts:
         return self._names.get(space) or self._learn(space), target[at + len(_KEY) :]
 
     def _learn(self, path: bytes) -> tuple[str, str, str] | None:
-        """The names in the path of a space; None when it is not one, or not written plainly."""
+        """Return the names in the path of a space, and cache them. None if it is none, or
+        percent-encoded."""
         parts = path.split(b"/")
         if len(parts) != 5 or parts[1] != b"kv" or b"?" in path or b"%" in path:
             return None

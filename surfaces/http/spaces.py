@@ -1,8 +1,8 @@
-"""The routes under /kv: one operation on a key of a cache space, or a listing of keys.
+"""Routes under /kv: operations on a key of a cache space, and listings of keys.
 
-Each is one call of the engine (`actors/spaces`), which also looks up who a token stands for. Hot,
-so a lean delegate, and without a task where the credential is a token; a request whose head is
-known comes here without a delegate, from `shortcuts.py`.
+Each request is one call of the engine (`actors/spaces`), which also looks up the session token. A
+hot route, so a lean delegate, and without a task if the credential is a token. A request with a
+cached header block comes here without a delegate, from `shortcuts.py`.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ OPERATIONS: Final[tuple[str, ...]] = ("key", "swap", "incr", "expire", "persist"
 PATHS: Final[dict[str, str]] = {word: f"{LIST}/{word}/{{key}}" for word in OPERATIONS}
 
 LONG_VALUES: Final = 4
-"""So many are encoded in turns at a time. Each is there until then, in many times its bytes: one
-more is encoded where it was read, and let go."""
+"""Number of values encoded in slices at a time. Each takes many times its bytes until then; a
+further one is encoded and freed at once."""
 LONG_BODY: Final = 16 * limits.KIB
-"""Bytes from which on a body is read in turns with others' work."""
+"""Bytes from which on a body is decoded in slices."""
 
 Given = Callable[[], Any]
-"""Gives the value of a request's body; of a long one what keys get of it is packed already."""
+"""Returns the value of a request's body, in a long body packed already."""
 Show = Callable[[Any, bool], tuple[bytes, bytes]]
-"""Of an answer, and whether it leaves as msgpack: the body, and more field lines of the head."""
+"""Encodes an answer (flag: as msgpack): the body, and further header lines."""
 
 
 def template(path: str) -> str | None:
-    """The path of the route that a path under /kv takes; None when there is none. What is in the
-    place of {key} may hold slashes."""
+    """Return the route template for a path under /kv, or None. The part for {key} may contain
+    slashes."""
     parts = path.split("/", 6)
     if len(parts) == 5:
         return LIST
@@ -80,7 +80,7 @@ def template(path: str) -> str | None:
 
 
 class KeyDelegate(HTTPMessageDelegate):
-    """Runs one operation for one request."""
+    """Delegate of one key operation."""
 
     def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
@@ -88,11 +88,11 @@ class KeyDelegate(HTTPMessageDelegate):
         assert exchange.head is not None
         self._head = exchange.head
         self._beginning = False
-        """Whether it is being found out who asks, and for what. Until then the request runs and its
-        body counts, whoever went away: what that takes is not over."""
+        """True while the request is authenticated and decoded. Until then it counts as running and
+        its body is charged, even if the client has gone: the work goes on."""
 
     def finish(self) -> None:
-        """The body is there: ask."""
+        """Start the operation: the body is complete."""
         exchange, head = self._exchange, self._head
         exchange.msgpack = head.wants_msgpack
         try:
@@ -109,7 +109,7 @@ class KeyDelegate(HTTPMessageDelegate):
             self._begin(self._refuse_signed_in(refusal))
 
     def on_connection_close(self) -> None:
-        """The client is gone. What was asked is done all the same, and told to nobody."""
+        """Finish the exchange: the client is gone. A submitted operation is still executed."""
         if not self._beginning:
             self._exchange.finished()
 
@@ -126,8 +126,7 @@ class KeyDelegate(HTTPMessageDelegate):
                 self._exchange.finished()
 
     async def _sign_in(self) -> None:
-        """The way of a password, and of a body that counts: who the credential stands for is asked
-        first."""
+        """Authenticate first: for passwords, and for bodies that are charged."""
         exchange = self._exchange
         try:
             who = await caller(exchange)
@@ -145,8 +144,7 @@ class KeyDelegate(HTTPMessageDelegate):
             exchange.fail(error)
 
     async def _read_counted(self, who: Caller) -> tuple[Any, Caller]:
-        """The value of the body, and who brought it. A long one is read in turns with others' work,
-        and what keys get of it is packed so too."""
+        """Return the decoded value and the caller. A long body is decoded and packed in slices."""
         exchange, pack = self._exchange, self._way.pack
         assert pack is not None
         is_long = len(exchange.body) > LONG_BODY
@@ -165,8 +163,8 @@ class KeyDelegate(HTTPMessageDelegate):
         return WAYS["GET" if method == "HEAD" else method, parts[5] if len(parts) == 7 else ""]
 
     async def _refuse_signed_in(self, refusal: Refusal) -> None:
-        """Nobody hears what is wrong with a request, or what there is not, without a credential
-        that stands for somebody."""
+        """Refuse a request only after authentication: an anonymous client learns neither errors of
+        a request nor if something exists."""
         exchange = self._exchange
         try:
             await caller(exchange)
@@ -184,10 +182,10 @@ class KeyDelegate(HTTPMessageDelegate):
             self._exchange.refuse(refusal)
 
     def _ask(self, who: Who, given: Given | None = None) -> None:
-        """Read the request and have it done.
+        """Decode the request and execute it.
 
-        :param given: gives the value of the body, when that has been read already
-        :raises Refusal:
+        :param given: returns the value of the body, if that is decoded already
+        :raises Refusal: malformed request
         """
         exchange, head = self._exchange, self._head
         parts = head.path.split("/", 6)
@@ -200,9 +198,9 @@ class KeyDelegate(HTTPMessageDelegate):
 
 
 class KeyRequest:
-    """An operation that a request asks for: hears how it went, and answers.
+    """Operation of a request: receives the outcome, and answers.
 
-    :param exchange: the request; None: it has come so far without one, and gets it when it has to
+    :param exchange: the request; None: on the fast path, which attaches one if the operation has to
         wait
     """
 
@@ -220,7 +218,7 @@ class KeyRequest:
         return Origin(self.exchange.request, self.surface, self.exchange.connection.address)
 
     def ask(self, who: Who, names: Names, operation: KeyOperation) -> None:
-        """Have it done, and answer when that is known."""
+        """Execute the operation, and answer when its outcome is known."""
         assert self.exchange is not None
         spaces = self.exchange.connection.surface.node.spaces
         try:
@@ -259,7 +257,7 @@ class KeyRequest:
             exchange.fail(error)
 
     async def _tell_long(self, found: Any) -> None:
-        """Answer with a value that is encoded, and let go, in turns with others' work."""
+        """Answer with a value that is encoded, and freed, in slices."""
         exchange = self.exchange
         assert exchange is not None
         surface, msgpack = exchange.connection.surface, exchange.msgpack
@@ -279,7 +277,7 @@ class KeyRequest:
 
 
 def _say_who(exchange: Exchange) -> None:
-    """Tell the connection whose the token is: what it does not take counts for its user."""
+    """Set the connection's user from the session token, to charge its unread responses."""
     assert exchange.head is not None
     given = credential(exchange.head)
     if isinstance(given, Token):
@@ -287,7 +285,7 @@ def _say_who(exchange: Exchange) -> None:
         connection.knows(connection.surface.user_of_token(token_digest(given.token)))
 
 
-# --- what a request asks --------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------
 
 
 def _key(raw: str) -> str:
@@ -312,8 +310,11 @@ def _holder(query: dict[str, str]) -> str:
 
 
 def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
-    """The value of a body, or its pair of values: text of the language, JSON or msgpack. How deep
-    each may nest is seen where it is packed. :raises Refusal:"""
+    """Decode the value of a body, or its pair of values: text of the language, JSON or msgpack. The
+    nesting depth is checked when it is packed.
+
+    :raises Refusal: malformed
+    """
     kind = head.fields.get(b"content-type", b"text/plain").lower()
     if kind.startswith(b"application/json"):
         return jsonvalues.from_json(jsonvalues.parse(body, tick), tick, check_parts)
@@ -327,14 +328,20 @@ def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
 
 
 def _pack(held: list[Any], tick: Tick) -> Packed:
-    """The value that is held, packed and let go. :raises Refusal: as `packed`"""
+    """Pack the value in a list, and free it.
+
+    :raises Refusal: as `packed`
+    """
     found = packed(held[0], tick)
     let_go(held, tick)
     return found
 
 
 def _pack_pair(held: list[Any], tick: Tick) -> Any:
-    """The body of a swap, with what is in it packed. :raises Refusal: as `packed`"""
+    """Pack the values in the body of a swap, and free them.
+
+    :raises Refusal: as `packed`
+    """
     pair = held[0]
     if not _is_pair(pair):
         return pair
@@ -401,7 +408,7 @@ def _list(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return ListKeys(prefix, check_prefix(query.get("after", ""), "after"), limit)
 
 
-# --- what is answered -----------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------
 
 
 def _as_is(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
@@ -411,7 +418,7 @@ def _as_is(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
 
 
 def _shown_count(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
-    """Answer an INCR; in JSON an int above 2^53 has its mark, as a GET shows it."""
+    """Encode the answer of an INCR. In JSON an int above 2^53 is tagged, as in a GET."""
     if msgpack:
         return _as_is(answer, msgpack)
     value = jsonvalues.dump(answer["value"])
@@ -420,12 +427,15 @@ def _shown_count(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
 
 
 def no_key() -> NoKey:
-    """The refusal of a GET."""
+    """Return the refusal of a GET without a key."""
     return NoKey("there is no such key")
 
 
 def shown_value(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
-    """What a GET is answered. :raises NoKey: there is none"""
+    """Encode the answer of a GET.
+
+    :raises NoKey: the key does not exist
+    """
     if not isinstance(answer, dict):
         raise no_key()
     value, ttl = answer["value"], answer["ttl"]
@@ -435,15 +445,15 @@ def shown_value(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
 
 
 def is_long(answer: Any) -> bool:
-    """Whether an answer has a value that is encoded in turns with others' work: one of many parts,
-    however long a string is, for that is encoded in one call."""
+    """True if a value is encoded in slices: one of many parts. A string of any length is encoded in
+    one call."""
     if type(answer) is not dict:
         return False
     return is_large(answer.get("value"), results.SMALL, limits.CACHE_VALUE_BYTES)
 
 
 def _long_value(answer: dict[str, Any], msgpack: bool, tick: Tick) -> bytes:
-    """As `shown_value`, for a large value."""
+    """Encode the answer of a GET with a large value."""
     value, lasts = answer["value"], _lasts(answer["ttl"])
     parts: list[bytes] = []
     if msgpack:
@@ -470,13 +480,13 @@ def _shown_lock(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One method of one path: how its request is read, and its answer shown."""
+    """Method and path of a key operation: decoder of its request, encoder of its answer."""
 
     read: Callable[[Given, str, dict[str, str]], KeyOperation]
     query: tuple[str, ...] = ()
     show: Show = _as_is
     pack: Callable[[list[Any], Tick], Any] | None = None
-    """Packs, of the one value in a list, what keys get; None: the body is ignored."""
+    """Packs the value in a one-element list for storage; None: the body is ignored."""
 
 
 WAYS: Final[dict[tuple[str, str], Way]] = {

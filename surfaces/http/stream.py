@@ -1,9 +1,9 @@
-"""A connection after its upgrade: what Tornado's WebSocket asks of a stream, over our transport.
+"""Stream: a connection after its upgrade, with the interface that Tornado's WebSocket expects.
 
-What came is read from a buffer, and no more is taken in while a message's worth of it waits. What
-is sent goes the way of answers, and counts as they do. The deadlines of requests are over. These go
-on instead, looked at by `check`: what is sent has to be taken (connection.py), a ping is answered,
-and a peer that is told goodbye says so too. Idleness is never punished.
+Received bytes are buffered, and reading pauses while a message's worth of them waits
+(backpressure). Sent bytes are queued and charged like responses. Request deadlines no longer apply.
+Instead `check` enforces others: the peer has to read sent bytes (connection.py), to answer a ping,
+and to answer a close frame. An idle connection is kept.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from surfaces.http.frames import PING_FRAME
 from surfaces.http.shared import Http
 
 READ_AHEAD: Final = 2 * limits.SOCKET_MESSAGE_BYTES
-"""Waits to be read before the surface stops reading: more than the longest frame, whose reader
-waits for all of it."""
+"""Buffered bytes above which reading pauses: more than the longest frame, whose reader waits for
+all of it."""
 
 
 class Carrier(Protocol):
@@ -32,11 +32,11 @@ class Carrier(Protocol):
 
     @property
     def surface(self) -> Http:
-        """What it shares with the others."""
+        """State shared with the other connections."""
 
     @property
     def closing(self) -> bool:
-        """Whether nothing that is sent now would leave."""
+        """True if bytes sent now would not leave."""
 
     @property
     def unsent(self) -> int:
@@ -44,51 +44,54 @@ class Carrier(Protocol):
 
     @property
     def choked(self) -> bool:
-        """Whether nothing more should be sent."""
+        """True if nothing more should be sent (backpressure)."""
 
     def send(self, data: bytes) -> None:
-        """Send bytes."""
+        """Queue bytes."""
 
     def flush(self) -> None:
-        """Hand over what there is to say."""
+        """Write the queued bytes."""
 
     def written(self) -> asyncio.Future[None]:
-        """Done when the peer keeps up with what was sent."""
+        """Return a future that is done when the peer keeps up with the sent bytes."""
 
     def hold(self, size: int) -> bool:
-        """So many bytes that came are held now. False: there is no room for them."""
+        """Charge the received bytes that are buffered. Return False if the quota is exceeded."""
 
     def pause_reading(self) -> None:
-        """Take in no more."""
+        """Pause reading."""
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Resume reading."""
 
     def hang_up(self, *, linger: bool) -> None:
-        """Send what is left, and end. :param linger: more may be on its way here"""
+        """Send the buffered bytes, and close.
+
+        :param linger: read on for a moment, since more bytes may be under way
+        """
 
     def abort(self) -> None:
-        """Cut the connection."""
+        """Abort the connection."""
 
     def set_nodelay(self, value: bool) -> None:
-        """Whether small writes leave at once."""
+        """Set TCP_NODELAY: small writes leave at once."""
 
 
 class Watcher(Protocol):
-    """Who is told."""
+    """Receiver of a stream's events."""
 
     def has_room(self) -> None:
-        """The peer has caught up."""
+        """Continue sending: the peer has caught up."""
 
     def told_to_leave(self) -> None:
-        """The surface is stopping."""
+        """Close: the surface is stopping."""
 
 
 class Stream:
-    """:param early: came behind the request, before it was answered
+    """:param early: bytes behind the request, received before it was answered
 
-    :ivar watcher: is told of room and of leaving; None until the socket is open
-    :ivar assembled: bytes of a message whose last part has not come
+    :ivar watcher: notified of room and of the surface's stop; None until the socket is open
+    :ivar assembled: bytes of an incomplete message
     """
 
     def __init__(self, carrier: Carrier, early: bytes) -> None:
@@ -101,7 +104,7 @@ class Stream:
         self.watcher: Watcher | None = None
         self.assembled = 0
         self.parting = False
-        """Whether our close frame is sent."""
+        """True if our close frame is sent."""
         # Times on the loop's clock; 0 where the phase does not last.
         self._heard = False
         self._pinged_at = self._took_at = carrier.surface.loop.time()
@@ -109,48 +112,55 @@ class Stream:
         self._parting_since = 0.0
         self._pace()
 
-    # --- what Tornado asks of a stream ----------------------------------------------------------
+    # --- interface for Tornado ------------------------------------------------------------------
 
     async def read_bytes(self, num_bytes: int) -> bytes:
-        """The next so many bytes. :raises StreamClosedError: they will not come; `Busy` as peek"""
+        """Return the next `num_bytes` bytes, and remove them.
+
+        :raises StreamClosedError: the connection ended first
+        :raises Busy: as `peek`
+        """
         data = await self.peek(num_bytes)
         del self._received[:num_bytes]
         self._pace()
         return data
 
     def write(self, data: bytes) -> asyncio.Future[None]:
-        """Send. Done when the peer keeps up. :raises StreamClosedError: nobody is there"""
+        """Send bytes. The future is done when the peer keeps up.
+
+        :raises StreamClosedError: the connection is closed
+        """
         if self.closed():
             raise StreamClosedError
         self._carrier.send(data)
-        # Who sends by this stops as long as the peer takes nothing, as with pongs: whether it does
-        # has to be known before the next one.
+        # Tornado sends pongs by this, and waits while the peer reads nothing. So the state of the
+        # write buffer must be known before the next one.
         self._carrier.flush()
         return self._carrier.written()
 
     def close(self) -> None:
-        """Nothing more is read; what was sent still leaves."""
+        """Stop reading; sent bytes still leave."""
         self.hang_up(linger=True)
 
     def closed(self) -> bool:
-        """Whether nothing more is read or sent."""
+        """Return True if nothing more is read or sent."""
         return self._ended or self._carrier.closing
 
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
-        """Called when the peer is gone."""
+        """Set the callback for a closed connection."""
         self._gone = callback
 
     def set_nodelay(self, value: bool) -> None:
-        """Whether small frames leave at once. asyncio has it so from the start."""
+        """Set TCP_NODELAY: small frames leave at once. asyncio sets it from the start."""
         self._carrier.set_nodelay(value)
 
     # --- beyond that ----------------------------------------------------------------------------
 
     async def peek(self, size: int) -> bytes:
-        """The next so many bytes, which stay.
+        """Return the next `size` bytes without removing them.
 
-        :raises StreamClosedError: they will not come
-        :raises Busy: there is no room for what has come so far
+        :raises StreamClosedError: the connection ended first
+        :raises Busy: the received bytes exceed the memory quota
         """
         while len(self._received) < size:
             if self._ended:
@@ -159,7 +169,7 @@ class Stream:
         return bytes(self._received[:size])
 
     def send(self, data: bytes) -> None:
-        """Send, without a word about when it is taken."""
+        """Queue bytes, without a future for their delivery."""
         self._carrier.send(data)
 
     @property
@@ -169,25 +179,27 @@ class Stream:
 
     @property
     def choked(self) -> bool:
-        """Whether nothing more should be sent: the peer reads more slowly, or its user's peers
-        together do."""
+        """True if nothing more should be sent: this peer, or the user's peers together, read too
+        slowly."""
         return self._carrier.choked
 
     def part(self) -> None:
-        """Our close frame is sent: the peer has a moment to answer with its own."""
+        """Start the time limit for the peer's close frame: ours is sent."""
         self.parting = True
 
     def hang_up(self, *, linger: bool) -> None:
-        """Nothing more is read; what was sent still leaves. :param linger: the peer may be
-        sending still"""
+        """Stop reading; sent bytes still leave.
+
+        :param linger: the peer may be sending still
+        """
         if not self._ended:
             self._end()
             self._carrier.hang_up(linger=linger)
 
-    # --- what the connection tells --------------------------------------------------------------
+    # --- events of the connection ---------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Buffer received bytes."""
         if self._ended:
             return
         self._heard = True
@@ -196,24 +208,24 @@ class Stream:
         self._pace()
 
     def lost(self) -> None:
-        """The peer is gone."""
+        """End the stream: the connection is closed."""
         self._end()
         if self._gone is not None:
             callback, self._gone = self._gone, None
             callback()
 
     def room(self) -> None:
-        """The peer has caught up."""
+        """Notify the watcher: the peer has caught up."""
         if self.watcher is not None and not self.parting:
             self.watcher.has_room()
 
     def leave(self) -> None:
-        """The surface is stopping."""
+        """Notify the watcher: the surface is stopping."""
         if self.watcher is not None and not self.parting and not self.closed():
             self.watcher.told_to_leave()
 
     def check(self, now: float) -> None:
-        """Enforce the deadlines, where all that was sent has been taken."""
+        """Enforce the deadlines while no sent bytes are unread."""
         deadlines = self._carrier.surface.deadlines
         if self._heard:
             self._heard = self._awaits_pong = False  # any sign of life will do
@@ -230,7 +242,7 @@ class Stream:
             self._carrier.send(PING_FRAME)
 
     def still_taking(self, now: float) -> None:
-        """What was sent is being taken: an answer to a ping among it can't be due."""
+        """Postpone the pong deadline: the peer is still reading earlier bytes."""
         self._took_at = now
 
     # --- inside ---------------------------------------------------------------------------------
@@ -262,7 +274,7 @@ class Stream:
     def _end(self) -> None:
         self._ended = True
         self._received.clear()
-        if self._paused:  # what comes now is thrown away
+        if self._paused:  # incoming bytes are discarded from here on
             self._paused = False
             self._carrier.resume_reading()
         self._carrier.hold(0)

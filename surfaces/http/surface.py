@@ -1,4 +1,4 @@
-"""The HTTP surface: its start, its counts and ceilings, its stages of stopping."""
+"""HTTP surface: start, counters and ceilings, stages of the shutdown."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ log = structlog.get_logger("surfaces.http")
 
 CHECKS_A_SECOND: Final = 2
 REFUSALS_HELD: Final = 256
-"""Connections over the ceiling that are kept for the moment their refusal takes; further ones are
-cut."""
+"""Connections above the ceiling kept until their refusal is sent; further ones are aborted."""
 
 
 class HttpSurface(Serving[Connection]):
-    """One listener and everything behind it.
+    """Listener of the HTTP surface, and its connections.
 
-    Stopping has stages: `stop_accepting`, then `drain`, then `close`; each may be called without
-    the ones before it.
+    Shutdown in stages: `stop_accepting`, then `drain`, then `close`; each may be called without the
+    ones before it.
     """
 
     def __init__(self, node: Node, settings: HttpSettings) -> None:
@@ -60,7 +59,10 @@ class HttpSurface(Serving[Connection]):
     # --- stages ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen. Raises OSError when the address is taken or not ours."""
+        """Listen.
+
+        :raises OSError: the address is taken or not local
+        """
         self.loop = asyncio.get_running_loop()
         self.long_work = LongWork(self.loop)
         self._listener = Listener(
@@ -83,33 +85,33 @@ class HttpSurface(Serving[Connection]):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that it listens on."""
+        """Host and port listened on."""
         return self.addresses[0]
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """All that it listens on: a name may stand for several."""
+        """All addresses listened on: a name may have several."""
         assert self._listener is not None, "not started"
         return self._listener.addresses
 
     def present(self, tls: ssl.SSLContext) -> None:
-        """Present another certificate to whoever connects from now on; connections that stand are
-        not touched. Only for a surface that was started with one."""
+        """Use another certificate for new connections; established ones keep theirs. Only for a
+        surface that was started with TLS."""
         assert self._listener is not None, "not started"
         self._listener.present(tls)
 
     def stop_accepting(self) -> None:
-        """No new connections from here on; requests that come on the open ones, probes apart, hear
-        `Draining`. What runs, runs on."""
+        """Accept no new connections. New requests on open ones, except probes, are answered
+        `Draining`. Running requests go on."""
         self.admission.draining = True
         if self._listener is not None:
             self._listener.close()
 
     async def drain(self, seconds: float = math.inf) -> int:
-        """Wait until every request in flight is answered and its answer sent. Answers how many
-        connections are still busy.
+        """Wait until every running request is answered and its response sent. Return the number of
+        connections still busy.
 
-        :param seconds: at most; the caller decides, as of the wire
+        :param seconds: time limit, set by the caller as for the wire
         """
         self.admission.draining = True
         for connection in list(self.connections):
@@ -125,7 +127,7 @@ class HttpSurface(Serving[Connection]):
         return busy
 
     async def close(self) -> None:
-        """Cut what is left and be gone."""
+        """Abort all connections, and end."""
         self.admission.draining = True
         if self._listener is not None:
             await self._listener.end()
@@ -142,7 +144,7 @@ class HttpSurface(Serving[Connection]):
         self.refusals.close()
 
     def unready(self) -> Literal["draining", "full"] | None:
-        """Why the surface itself should get no traffic."""
+        """Return the reason why the surface itself should get no traffic."""
         if self.stopping:
             return "draining"
         if self.admission.full or self.held >= self.settings.connections:
@@ -152,7 +154,7 @@ class HttpSurface(Serving[Connection]):
     # --- connections ----------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        """Take a connection in. False: there is no room, it is to be refused."""
+        """Register a connection. Return False if it exceeds the ceiling and is to be refused."""
         self.counters.connections += 1
         held = self.held
         self.connections.add(connection)
@@ -164,37 +166,37 @@ class HttpSurface(Serving[Connection]):
         return False
 
     def lost(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self.connections.discard(connection)
         self.intake.quiet.set()
 
     @property
     def held(self) -> int:
-        """Connections that stand."""
+        """Number of open connections."""
         return len(self.connections)
 
     def load(self) -> Load:
-        """What it holds, and its ceilings."""
+        """Return the number of connections and requests, and their ceilings."""
         most = min(self.settings.connections, self.settings.descriptors)
         return Load(self.held, most, self.admission.running, self.settings.running)
 
     @property
     def sockets(self) -> int:
-        """Of these, the ones that are WebSockets."""
+        """Number of these that are WebSockets."""
         return sum(connection.stream is not None for connection in self.connections)
 
     def _refused(self) -> None:
         self.counters.refused_connections += 1
 
     def broken(self, connection: Connection, error: BaseException) -> None:
-        """A bug that is no request's: the connection is cut."""
+        """Log a bug outside of any request, and abort the connection."""
         self.limited_log.error("a connection failed", exc_info=error)
         connection.abort()
 
     # --- inside ---------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """A few times a second: the Date of answers, and every connection's deadlines."""
+        """Update the Date line, and enforce every connection's deadlines, a few times a second."""
         self._timer = self.loop.call_later(1 / CHECKS_A_SECOND, self._tick)
         seconds = self.clock.wall_us() // 1_000_000
         self.dated(b"Date: %s\r\n" % formatdate(seconds, usegmt=True).encode("ascii"))
@@ -213,7 +215,7 @@ class HttpSurface(Serving[Connection]):
 
 
 def _last_word(refusal: Refusal) -> bytes:
-    """An answer to a connection of which nothing is read."""
+    """Return the response for a connection that is refused before anything is read."""
     body = answers.error_json(refusal, "r-0")
     return b"%sStore-Request: r-0\r\n%s%sCache-Control: no-store\r\nContent-Type: %s\r\n" % (
         answers.status_line(refusal.status),

@@ -1,7 +1,8 @@
-"""The routes under /vault: seals and passphrases, and what statements do with records.
+"""Routes under /vault: seals and passphrases, and operations on records.
 
-What a statement does is done by that statement, with all of the body bound: so it is judged,
-recorded and ended as any script is, and nothing of it is text. Passphrases go to the vaults actor.
+An operation on records runs a statement with the whole body bound as parameters. So it is
+authorized, audited and cancelled like any script, and no part of the body becomes statement text.
+Passphrases go to the vaults actor.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ RECORDS: Final = ("reveal", "write", "erase")
 STORE_PATHS: Final[dict[str, str]] = {word: f"{ALL}/{word}" for word in SEALS}
 VAULT_PATHS: Final[dict[str, str]] = {word: f"{ONE}/{word}" for word in (*SEALS, *RECORDS)}
 BODY_MAX: Final[int] = 2 * limits.VAULT_VALUE_BYTES
-"""A value as JSON takes more than as msgpack."""
+"""Maximum bytes of a body: a value takes more bytes as JSON than as msgpack."""
 
 
 def template(path: str) -> str | None:
-    """The path of the route that a path under /vault takes; None when there is none."""
+    """Return the route template for a path under /vault, or None."""
     parts = path.split("/")
     if len(parts) == 3:
         return STORE_PATHS.get(parts[2])
@@ -55,14 +56,14 @@ def template(path: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A statement of a route."""
+    """Statement of a route."""
 
     fields: frozenset[str]
-    """That its body may have."""
+    """Allowed fields of its body."""
     needed: frozenset[str]
-    """That it must have."""
+    """Required fields of its body."""
     text: Callable[[str, Mapping[str, Any]], str]
-    """Of the quoted name of the vault, and the body."""
+    """Returns the statement, given the quoted name of the vault, and the body."""
 
 
 def _written(vault: str, body: Mapping[str, Any]) -> str:
@@ -94,7 +95,7 @@ _WAYS: Final = {
 
 
 class VaultDelegate(RunningDelegate):
-    """Does one thing for one request."""
+    """Delegate of one vault request."""
 
     async def _answer(self) -> None:
         exchange = self._exchange
@@ -139,13 +140,13 @@ class VaultDelegate(RunningDelegate):
         return await self._script(who, names, text, bound, reason)
 
     async def _read(self, who: Caller) -> tuple[Any, Caller]:
-        """The body, tags not yet resolved, and who brought it."""
+        """Return the parsed body, with unresolved tags, and the caller."""
         if not self._exchange.body:
             return {}, who
         return await read_counted(self._exchange, who, jsonvalues.parse, LONG, whole)
 
     async def _bound(self, given: dict[str, Any], size: int) -> dict[str, Value]:
-        """What the statement's text names, of a body of so many bytes."""
+        """Return the statement's parameters from a body of `size` bytes."""
         bind = partial(_values, given)
         if size <= LONG:
             return bind(None)
@@ -211,12 +212,15 @@ def _values(given: dict[str, Any], tick: Tick | None) -> dict[str, Value]:
 
 
 def _quoted(name: str) -> str:
-    """As a statement writes it: what `check_name` lets through has nothing to escape."""
+    """Return the name in backquotes. Names that `check_name` accepts have nothing to escape."""
     return f"`{name}`"
 
 
 def _object(found: Any, fields: frozenset[str], needed: frozenset[str]) -> dict[str, Any]:
-    """:raises BadRequest: the body is no JSON object of these fields"""
+    """Return the body if it is a valid object.
+
+    :raises BadRequest: the body is not a JSON object of these fields
+    """
     if not isinstance(found, dict) or not needed <= found.keys() <= fields:
         raise BadRequest(
             f"the body is a JSON object of {', '.join(sorted(fields)) or 'nothing'}",

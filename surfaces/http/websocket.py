@@ -1,9 +1,9 @@
-"""A WebSocket of a route: who may open it, what is sent on it, how it ends.
+"""WebSocket of a route: authorization, sending, end.
 
-What is judged before the upgrade is refused as any request is. A browser hides that answer from the
-page, though, so one that brought its token as a subprotocol is told on the open socket instead: a
-frame of the form of errors, then a close code made of its status. Only a request that is not
-well-formed, and a page of a foreign site, get no socket at all.
+A refusal before the upgrade is an ordinary error response. But a browser hides that response from
+the page. So a page that sent its token as a subprotocol gets the error on the open socket: a
+message with the error, then a close code derived from its status. Only a malformed request, or a
+page of a foreign site, gets no socket at all.
 """
 
 from __future__ import annotations
@@ -30,38 +30,46 @@ __all__ = ["Socket", "text_frame"]
 
 
 class Socket(Handler, WebSocketHandler):
-    """A handler whose route `upgrades`. What a route makes of it overrides what stands first.
+    """Handler of a route that `upgrades`. A route overrides the first methods.
 
-    :cvar subprotocol: what is spoken; a client that offers any offers this one
+    :cvar subprotocol: the supported subprotocol; a client that offers any must offer this one
     """
 
     subprotocol: ClassVar[str]
 
     async def admit(self, who: Caller) -> None:
-        """Judge what is asked for, before anything is promised. :raises Refusal: it is refused"""
+        """Authorize the request before the upgrade.
+
+        :raises Refusal: it is refused
+        """
 
     def opened(self) -> None:
-        """The socket stands: from here to `parted`, which follows exactly once, also where this
-        fails."""
+        """Start: the socket is established. `parted` follows exactly once, even if this fails."""
 
     async def received(self, message: str | bytes) -> None:
-        """A message came; the next one is not read before this returns.
-        :raises Refusal: told as `refuse` does"""
+        """Handle a message; the next one is not read before this returns.
+
+        :raises Refusal: sent as by `refuse`
+        """
 
     def has_room(self) -> None:
-        """The peer has taken what made `choked` true."""
+        """Continue sending: the peer has caught up, so `choked` is False again."""
 
     def leaving(self) -> None:
-        """The surface is stopping: whoever waits for its end waits for this socket's."""
+        """Close: the surface is stopping, and waits for this socket."""
         self.end(frames.GOING_AWAY, "the node is stopping")
 
     def parted(self, code: int) -> None:
-        """It is over. :param code: of the peer's close frame; 1005: it had none, 1006: none came"""
+        """Clean up: the socket is over.
 
-    # --- what is sent ---------------------------------------------------------------------------
+        :param code: code of the peer's close frame; 1005: it had none, 1006: there was no close
+            frame
+        """
+
+    # --- sending --------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> bool:
-        """Send a frame, made by `text_frame`. False: nobody will hear it any more."""
+        """Send a frame made by `text_frame`. Return False if the socket is closing."""
         conversation = self._conversation
         if conversation is None or conversation.is_closing():
             return False
@@ -72,30 +80,30 @@ class Socket(Handler, WebSocketHandler):
 
     @property
     def buffered(self) -> int:
-        """Bytes sent that the system has not taken: the peer reads more slowly than they come."""
+        """Bytes sent that the system has not taken, because the peer reads slowly."""
         stream = self._stream
         return 0 if stream is None else stream.unsent
 
     @property
     def choked(self) -> bool:
-        """Whether nothing more should be sent until `has_room`: too much waits for this peer, or
-        for all of its user's."""
+        """True if nothing more should be sent until `has_room`: too much is unread by this peer, or
+        by all of its user's."""
         stream = self._stream
         return stream is not None and stream.choked
 
     @property
     def open_still(self) -> bool:
-        """Whether what is sent may still be heard."""
+        """True if frames can still be sent."""
         return self._conversation is not None and not self._conversation.is_closing()
 
     def end(self, code: int, reason: str = "") -> None:
-        """Say goodbye behind what is buffered. The peer has a moment to say it too, and is cut
-        then. Harmless when done twice."""
+        """Send a close frame behind the buffered bytes. The peer has a moment to answer it, then
+        the connection is aborted. Idempotent."""
         if self._conversation is not None:
             self._conversation.close(code, reason)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Tell why it can't go on, and end with the close code of the refusal's status."""
+        """Send the error, and close with the code of its status."""
         said = answers.error(refusal, self.exchange.request)
         self.exchange.log_refusal(said)
         told = encode_plain({"type": "error", "error": to_json(said)})
@@ -110,7 +118,7 @@ class Socket(Handler, WebSocketHandler):
     _stands = False
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Judge the request, and open the socket."""
+        """Validate the request, and upgrade."""
         self._offer = offer = handshake.judge(self.asked)
         handshake.check_page(self.asked, self.surface.node.status())
         if offer.names_some and self.subprotocol not in offer.subprotocols:
@@ -137,20 +145,20 @@ class Socket(Handler, WebSocketHandler):
         return None if self._conversation is None else self._conversation.over
 
     def check_origin(self, origin: str) -> bool:
-        """It has been judged."""
+        """Accept: the origin has been checked."""
         return True
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
-        """The only one; a token is never echoed."""
+        """Return the only subprotocol; a token is never echoed."""
         return self.subprotocol if subprotocols else None
 
     def get_websocket_protocol(self) -> WebSocketProtocol:
-        """How the frames are read."""
+        """Return the protocol that reads the frames."""
         self._conversation = Conversation(self)
         return self._conversation
 
     def open(self, *_args: str, **_kwargs: str) -> None:
-        """The request is upgraded."""
+        """Start the socket: the request is upgraded."""
         conversation = self._conversation
         assert conversation is not None
         assert conversation.over is not None
@@ -164,14 +172,14 @@ class Socket(Handler, WebSocketHandler):
         self.guarded(self.opened)
 
     async def on_message(self, message: str | bytes) -> None:
-        """Tornado has read a message."""
+        """Handle a message read by Tornado."""
         try:
             await self.received(message)
         except Refusal as refusal:
             self.refuse(refusal)
 
     def on_close(self) -> None:
-        """The conversation is over."""
+        """Report the end of the socket."""
         if self._stands:
             self._stands = False
             conversation = self._conversation
@@ -179,8 +187,8 @@ class Socket(Handler, WebSocketHandler):
             self.guarded(partial(self.parted, conversation.last_word))
 
     def guarded(self, call: Callable[[], None]) -> None:
-        """Call what a route overrides: a refusal is told, and what else is raised is a bug that
-        ends this socket and no other."""
+        """Call an overridden method. A refusal is sent; any other exception is a bug, and ends this
+        socket and no other."""
         try:
             call()
         except Refusal as refusal:
@@ -191,7 +199,7 @@ class Socket(Handler, WebSocketHandler):
 
 
 class _Guarded:
-    """What the stream of a socket tells it."""
+    """Receiver of a socket's stream events."""
 
     def __init__(self, told: Socket) -> None:
         self._told = told
