@@ -1,4 +1,4 @@
-"""`--backup <file> [--from <n>]`: back up a store that no node serves, as a snapshot or as its log."""
+"""`--backup <file> [--from <n>]`: back up a store that no node serves, as snapshot or log."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ GONE: Final = 499
 
 
 class Connection(asyncio.Protocol):
-    """One client connection of the surface."""
+    """Client connection of the surface."""
 
     def __init__(self, surface: Serving[Connection]) -> None:
         self.surface: Serving[Connection] = surface

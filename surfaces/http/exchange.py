@@ -128,7 +128,7 @@ class Link(Protocol):
 
 
 class Exchange:
-    """One request and its response.
+    """HTTP request and its response.
 
     :ivar body: the complete body once it has arrived; before that a part received in one piece
     :ivar parts: buffer of a body received in several pieces

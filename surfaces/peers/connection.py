@@ -41,7 +41,7 @@ class Patience:
 
 
 class Connection(asyncio.Protocol):
-    """One end of a connection. It is a `protocol.links.Link` once `know` has been called.
+    """End of a connection. It is a `protocol.links.Link` once `know` has been called.
 
     :param made: called when the connection is established
     :param is_known: called after the handshake, before any message is read. True if the peer may

@@ -77,7 +77,7 @@ def _verify(connection: SSL.Connection, *told: Any) -> bool:
 
 
 class Channel:
-    """One end of a TLS connection.
+    """End of a TLS connection.
 
     :param serves: True on the accepting side
     :param judge: called with the other side's certificate, before it is trusted

@@ -1,5 +1,5 @@
-"""`storenode shell`, `import` and `export`: clients of a node that runs, over the wire.
+"""Shell: `storenode shell`, `import` and `export`, clients of a running node over the wire.
 
-They know the language, to see where a statement ends and what must not be remembered, and reach the
-node through `storeclient` alone: nothing here touches a store.
+They use the language package to see where a statement ends and which statements must not be kept in
+the history. They reach the node through `storeclient` alone: nothing here touches a store.
 """

@@ -1,4 +1,4 @@
-"""What the words behind `storenode shell` ask for, checked before anything is connected."""
+"""Command line of `storenode shell`, validated before any connection."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from surfaces.command.flags import Flag, UsageRefused
 from surfaces.shell.outcomes import EXIT_CODES
 
 ADDRESS: Final = "127.0.0.1:8001"
-"""Where a node serves the wire when nothing else is said, as with `make run`."""
+"""Default address of the node's wire surface, as with `make run`."""
 FIRST_USER: Final = "root"
-"""Who signs in when nothing else is said: the owner that a new store gets."""
+"""Default user: the owner that a new store gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which node, and as whom."""
+    """Address of the node, and the credential."""
 
     address: str = ADDRESS
     user: str | None = FIRST_USER
     password: str | None = field(default=None, repr=False)
-    """None with a user: it is asked for at the terminal."""
+    """None with a user: prompt for it at the terminal."""
     token: str | None = field(default=None, repr=False)
     tls: bool = False
     ca: str | None = None
-    """A file of certificates to trust in place of the system's."""
+    """File of certificates to trust in place of the system's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """Run statements: those of `command`, of the file `script`, or of a person."""
+    """Run statements: those of `command`, of the file `script`, or interactive ones."""
 
     access: Access
     namespace: str | None = None
@@ -45,7 +45,7 @@ class Shell:
     form: str = "table"
     timeout: timedelta | None = None
     leader: bool = False
-    """True if they run at the node that takes changes."""
+    """True to run them at the writable node (the leader)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,10 @@ STORE_TOKEN                  as --token, which wins
 
 
 def understand(words: Sequence[str], environment: Mapping[str, str]) -> Shell | Help:
-    """What `storenode shell` is to do.
+    """Parse the command line of `storenode shell`.
 
-    :param words: those behind `shell`
-    :raises UsageRefused: two things at once, or a bad value
+    :param words: those after `shell`
+    :raises UsageRefused: contradicting flags, or a bad value
     """
     given = flags.take_apart(words, SHELL_FLAGS, "shell")
     if "--help" in given:
@@ -112,7 +112,10 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Shell | 
 
 
 def access(given: flags.Given, address: str, environment: Mapping[str, str]) -> Access:
-    """Which node, and as whom. :raises UsageRefused: a token and a user"""
+    """Return the address and the credential.
+
+    :raises UsageRefused: both a token and a user are given
+    """
     token = given.get("--token")
     if token is not None and "--user" in given:
         raise UsageRefused("--token contradicts --user: a token is somebody's already")

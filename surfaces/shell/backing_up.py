@@ -1,4 +1,4 @@
-"""A snapshot of a node that runs, into a file of this machine."""
+"""Snapshot of a running node, written to a file of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from surfaces.shell.work import handling
 
 
 async def back_up(asked: BackUp) -> None:
-    """Take it; its progress is told on standard error, what was taken on standard output.
+    """Take the snapshot. Progress goes to standard error, the result to standard output.
 
     :raises Ended: it was refused, the file can't be written, or there was no connection
     """

@@ -1,4 +1,4 @@
-"""What `storenode --at host:port --backup <file>` asks for: a snapshot of a node that runs."""
+"""Command line of `storenode --at host:port --backup <file>`: a snapshot of a running node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_FLAGS: Final = (
     Flag("--help", None, "this text"),
 )
 REFUSED_FLAGS: Final = ("--from", "--dump")
-"""Of a backup that a process takes of a store it opens itself."""
+"""Flags of backups that a process takes of a store it opens itself."""
 USAGE: Final = "storenode --at <host:port> --backup <file>   a snapshot of a node that runs\n"
 
 
@@ -33,7 +33,10 @@ class BackUp:
 
 
 def understand(words: Sequence[str], environment: Mapping[str, str]) -> BackUp | Help:
-    """What is to be done. :raises UsageRefused: it can't be done"""
+    """Parse the command line.
+
+    :raises UsageRefused: contradicting or missing flags
+    """
     for refused in REFUSED_FLAGS:
         if any(word.partition("=")[0] == refused for word in words):
             raise UsageRefused(

@@ -1,4 +1,4 @@
-"""Values as the text of a cell, and text that a terminal takes for text."""
+"""Cells: values as text, and text made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from protocol.jsonvalues import dump, to_json
 from protocol.values import NONE
 
 _ORDERS: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What makes a terminal do something, or turns the direction of what follows. The escape sequences
-of a terminal all begin with one of these: a record must not be able to write over what is shown."""
+"""Control characters: terminal commands, and marks that change the direction of text. Every escape
+sequence begins with one of these. A record must not be able to overwrite other output."""
 
 
 def harmless(shown: str) -> str:
-    r"""A text with what would order a terminal about written out, as `\u{1b}`."""
+    r"""Return a text with its control characters escaped, as `\u{1b}`."""
     return _ORDERS.sub(_written_out, shown)
 
 
 def harmless_json(shown: str) -> str:
-    r"""JSON of the same value with the like written out, as `\u001b`."""
+    r"""Return JSON of the same value with its control characters escaped, as `\u001b`."""
     return _ORDERS.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 
 
 class Writer(Protocol):
-    """What text is written to."""
+    """Destination of text."""
 
     def write(self, text: str, /) -> object:
-        """Take some of it."""
+        """Write text."""
 
 
 class Harmless:
-    """A terminal to which values go as they are: what would order it about is written out."""
+    """Terminal output with control characters escaped."""
 
     def __init__(self, out: Writer) -> None:
         self._out = out
 
     def write(self, text: str) -> None:
-        """Take some text."""
+        """Write escaped text."""
         self._out.write(harmless(text))
 
 
 class CsvRows:
-    r"""Rows as lines of CSV, each with a `\n` behind it. What has an end of a line in it, a
-    lone `\r` too, stands in quotes: `csv` does so for those of its own `lineterminator`."""
+    r"""Rows as lines of CSV, each ended by `\n`. Cells with a line end in them, a lone `\r` too,
+    are quoted: `csv` does so for the characters of its `lineterminator`."""
 
     def __init__(self, out: Writer) -> None:
         self._out = out
@@ -60,7 +60,7 @@ class CsvRows:
         self._rows.writerow(cells)
 
     def write(self, line: str) -> None:
-        """What `csv` makes of a row."""
+        """Write a formatted row (called by `csv`)."""
         self._out.write(f"{line[:-2]}\n")
 
 
@@ -69,8 +69,8 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value in a table for people: a string as it is, everything else as the language writes it,
-    what is absent as nothing."""
+    """Return a value as a cell for people: a string as it is, NONE as the empty cell, everything
+    else as the language writes it."""
     if value is NONE:
         return ""
     if type(value) is str:
@@ -83,7 +83,8 @@ def cell(value: Any) -> str:
 
 
 def csv_cell(value: Any) -> str:
-    """A value as `--csv` writes it: arrays and objects as JSON, null and absence as nothing."""
+    """Return a value as `--csv` writes it: arrays and objects as JSON, null and NONE as the empty
+    cell."""
     if value is NONE or value is None:
         return ""
     if type(value) is str:
@@ -96,6 +97,6 @@ def csv_cell(value: Any) -> str:
 
 
 def columns(rows: list[dict[str, Any]]) -> list[str]:
-    """The names of all fields of some rows: `id` first, the rest as they first come."""
+    """Return the names of all fields of some rows: `id` first, others in order of appearance."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [name for name in names if name == "id"] + [name for name in names if name != "id"]

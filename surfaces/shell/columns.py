@@ -1,15 +1,16 @@
-r"""CSV with typed columns: what is written is read back as the same values.
+r"""CSV with typed columns: reading returns the same values that were written.
 
-The head says `name:type`. A cell that is empty is an absent field. In a cell of any type but `any`,
-`array` and `object`, whose cells are JSON, what begins with a backslash is told apart:
+A column is headed `name:type`. An empty cell is an absent field. Cells of the types `any`, `array`
+and `object` are JSON. In cells of all other types a leading backslash is an escape:
 
-| cell | is |
+| cell | value |
 |---|---|
 | `\N` | null |
 | `\E` | the empty string |
 | `\\…` | a string that begins with one backslash |
 
-A head without types, as others write it, says nothing of that: there a backslash is a backslash.
+A header without a type, as other programs write it, has no escapes: there a backslash is a
+backslash.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ _TYPE_OF: Final[dict[type, str]] = {
 
 
 class CellRefused(Exception):
-    """A cell does not hold what its column's type says; the message is for people."""
+    """A cell does not match its column's type; the message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `exact`: its head said the type, so that the escapes above hold."""
+    """A column. `exact`: its header contains the type, so that the escapes above apply."""
 
     name: str
     type: str
@@ -55,11 +56,11 @@ class Column:
 
     @property
     def head(self) -> str:
-        """What stands above it."""
+        """Header of the column."""
         return f"{self.name}:{self.type}"
 
     def write(self, value: Any) -> str:
-        """The cell of a value."""
+        """Return the cell of a value."""
         if value is NONE:
             return ""
         if self.type in _JSON:
@@ -71,7 +72,10 @@ class Column:
         return _WRITERS[type(value)](value)
 
     def read(self, cell: str) -> Any:
-        """The value of a cell, NONE of an empty one. :raises CellRefused: it has none"""
+        """Return the value of a cell; NONE if it is empty.
+
+        :raises CellRefused: the cell does not match the type
+        """
         if not cell:
             return NONE
         if self.exact and self.type not in _JSON and cell.startswith("\\"):
@@ -90,9 +94,9 @@ class Column:
 
 
 def from_head(head: str, known: Callable[[str], str | None]) -> Column:
-    """A column from what stands above it.
+    """Return a column from its header.
 
-    :param known: the type of a column whose head does not say it; None when nobody knows
+    :param known: returns the type of a column without one in its header; None if it is unknown
     """
     name, colon, kind = head.rpartition(":")
     if colon and kind in TYPES:
@@ -101,7 +105,7 @@ def from_head(head: str, known: Callable[[str], str | None]) -> Column:
 
 
 def type_of_field(written: str) -> str | None:
-    """The type of a column for a field that is defined so; None when that does not say it."""
+    """Return the column type for a field's defined type; None if that is ambiguous."""
     inner = re.fullmatch(r"option<(.*)>", written)
     parts = {part.strip() for part in (inner[1] if inner else written).split(" | ")} - {"NULL"}
     if parts and all(part.startswith("'") for part in parts):
@@ -111,7 +115,7 @@ def type_of_field(written: str) -> str | None:
 
 
 _PLAIN_INT: Final = re.compile(r"-?[1-9][0-9]*|0")
-"""An integer as it is written again: `007` and `+7` are text."""
+"""Canonical integer: `007` and `+7` are text."""
 _PLAIN_FLOAT: Final = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -151,17 +155,20 @@ _LOOKS: Final[dict[str, Callable[[str], bool]]] = {
     "uuid": _looks_uuid,
     "datetime": _looks_datetime,
 }
-"""What the cells of a column may look like; the first that all of them do."""
+"""Types that are guessed, with their checks; the first that fits all cells of a column is taken."""
 
 
 MISSING: Final = frozenset({
     "NA", "N/A", "n/a", "#N/A", "NULL", "null", "NaN", "nan", "None", "-", NULL,
 })  # fmt: skip
-"""What other programs write for a value that there is not."""
+"""Markers that other programs write for a missing value."""
 
 
 class Guess:
-    """The types that columns look like, each by all of its cells. :param names: of the columns"""
+    """Guesses column types from all cells.
+
+    :param names: of the columns
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._left = {name: list(_LOOKS) for name in names}
@@ -169,7 +176,7 @@ class Guess:
         self._missing: dict[str, set[str]] = {}
 
     def count(self, name: str, cell: str) -> None:
-        """Take in a cell; an empty one says nothing, and nor does one of another column."""
+        """Count a cell. Empty cells and cells of other columns are ignored."""
         left = self._left.get(name)
         if not cell or not left:
             return
@@ -180,12 +187,12 @@ class Guess:
         self._left[name] = [kind for kind in left if _LOOKS[kind](cell)]
 
     def types(self) -> dict[str, str]:
-        """The type of each column that looks like more than text."""
+        """Return the type of each column that looks like more than text."""
         return {name: kind for name, kind in self._looks().items() if not self._missing.get(name)}
 
     def types_without_missing(self) -> tuple[dict[str, str], list[str]]:
-        """The type of each column that looks like more than text but for cells of `MISSING`, and
-        these cells."""
+        """Return the type of each column that looks like more than text except for cells of
+        `MISSING`, and these cells."""
         found = {name: kind for name, kind in self._looks().items() if self._missing.get(name)}
         return found, sorted(set().union(*(self._missing[name] for name in found)))
 
@@ -194,20 +201,21 @@ class Guess:
 
 
 class Census:
-    """Which columns some rows have, and of which types."""
+    """Collects the columns of rows, and their types."""
 
     def __init__(self) -> None:
         self._types: dict[str, set[str]] = {}
 
     def count(self, row: dict[str, Any]) -> None:
-        """Take a row in."""
+        """Count a row."""
         for name, value in row.items():
             seen = self._types.setdefault(name, set())
             if value is not None and value is not NONE:
                 seen.add(_TYPE_OF[type(value)])
 
     def columns(self) -> list[Column]:
-        """A column for each field, `id` first. One with values of several types is `any`."""
+        """Return a column for each field, `id` first. A field with values of several types becomes
+        `any`."""
         names = sorted(self._types, key=lambda name: name != "id")
         return [Column(name, _common(self._types[name])) for name in names]
 
@@ -279,7 +287,7 @@ TYPES: Final[dict[str, Callable[[str], Any]]] = {
     "object": _read_json(dict),
     ANY: _read_json(None),
 }
-"""How a cell is read, by the type of its column."""
+"""Cell parsers by column type."""
 
 _WRITERS: Final[dict[type, Callable[[Any], str]]] = {
     bool: lambda value: "true" if value else "false",

@@ -1,4 +1,4 @@
-"""What a word may become that is being typed."""
+"""Completion of the word being typed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from surfaces.shell.shortcuts import SHORTCUTS
 from surfaces.shell.statements import is_inside_text
 
 PATIENCE_SECONDS: Final = 2.0
-"""How long Tab waits for names that are on their way. Typing goes on meanwhile."""
+"""Seconds that Tab waits for names that are being fetched. Typing goes on meanwhile."""
 
 _WORD: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*(?:::|\.)?)*\Z")
 
@@ -39,30 +39,30 @@ _AFTER: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("UPDATE", "CREATE", "UPSERT", "DELETE"), (_TABLES,)),
     **dict.fromkeys(("ACK", "NACK", "EXTEND", "UP", "TRIM"), (_TOPICS,)),
 }
-"""What is named behind a word. It is offered first; a guess, as a full parse of half a statement is
-no parse."""
+"""Kinds of names expected after a keyword, offered first. A heuristic, since half a statement can't
+be parsed."""
 _OF_SHORTCUT: Final = {"\\d": _TABLES, "\\t": _TOPICS, "\\s": _SPACES, "\\use": _PLACES}
 
 
 class StatementCompleter(Completer):
-    """Completes from the words of the language, its functions, and `names`."""
+    """Completes keywords, functions, and `names`."""
 
     def __init__(self) -> None:
         self.names = Names()
         self.learning: asyncio.Task[None] | None = None
-        """Who is asking for the names anew."""
+        """Task that is fetching the names."""
 
     async def get_completions_async(
         self, document: Document, event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """As `get_completions`, with names that have just been asked for, if they come soon."""
+        """Yield the completions, with names being fetched if they arrive soon."""
         if self.learning is not None:
             await asyncio.wait({self.learning}, timeout=PATIENCE_SECONDS)
         for completion in self.get_completions(document, event):
             yield completion
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
-        """What the word before the cursor may become, what fits best first."""
+        """Yield completions of the word before the cursor, the best first."""
         text = document.text_before_cursor
         if text.lstrip().startswith("\\"):
             yield from self._of_shortcuts(text.lstrip())
@@ -78,7 +78,7 @@ class StatementCompleter(Completer):
         )
 
     def _named(self, kinds: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-        """What the word before asks for."""
+        """Yield the names of the kinds expected after the previous keyword."""
         for kind in kinds:
             yield from ((quote(name) if kind != _PLACES else name, kind) for name in self._of(kind))
 
@@ -100,7 +100,7 @@ class StatementCompleter(Completer):
         }[kind]
 
     def _fields(self, text: str) -> list[str]:
-        """Those of the tables that the text names; of all of them while it names none."""
+        """Return the fields of the tables that the text names; of all tables if it names none."""
         tokens = all_tokens(text)
         words = {
             word for kind, word in zip(tokens.kinds, tokens.texts, strict=True) if kind == NAME
@@ -122,7 +122,7 @@ class StatementCompleter(Completer):
 
 
 def _completions(word: str, candidates: Iterable[tuple[str, str]]) -> list[Completion]:
-    """Those of some names, with what each is, that the word may become."""
+    """Return the names that complete a word, with their kinds."""
     fitting = {
         name: kind
         for name, kind in candidates
@@ -132,7 +132,7 @@ def _completions(word: str, candidates: Iterable[tuple[str, str]]) -> list[Compl
 
 
 def _word_before(text: str) -> str:
-    """The word that stands before what is being typed, in upper case; empty when it is none."""
+    """Return the word before the one being typed, in upper case; empty if that is not a word."""
     tokens = all_tokens(text)
     last = len(tokens.kinds) - 2  # the end is a token too
     return tokens.texts[last].upper() if last >= 0 and tokens.kinds[last] == NAME else ""

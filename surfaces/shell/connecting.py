@@ -1,4 +1,4 @@
-"""A client of the node that the command line names."""
+"""Client of the node that the command line names."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from surfaces.shell.arguments import Access
 from surfaces.shell.outcomes import USAGE, Ended
 
 CONNECT_SECONDS: Final = 10.0
-"""In which a connection must stand, after an outage too: about what a node takes to start."""
+"""Time limit of a connection attempt, after an outage too, seconds: about as long as a node takes
+to start."""
 TERMINAL: Final = "/dev/tty"
 
 
 def with_password(access: Access) -> Access:
-    """The same with a password, asked for where a user is named without one.
+    """Return the same access with a password, prompting for it if a user has none.
 
-    :raises Ended: there is nobody to ask
+    :raises Ended: there is no terminal
     """
     if access.user is None or access.password is not None:
         return access
@@ -34,12 +35,12 @@ def client_of(
     database: str | None = None,
     leader: Sequence[str] = (),
 ) -> AsyncClient:
-    """A client that connects when it is first used.
+    """Return a client that connects at its first use.
 
-    :param leader: addresses that are tried before that of the command line: with them the client
-        goes to the node that takes changes, and stays with whoever does
-    :raises Ended: an address is none, there is no password and nobody to ask, a token is to be
-        taken to the leader, or the file of certificates can't be used
+    :param leader: addresses tried before that of the command line. With them the client follows the
+        leader (the writable node), also when it changes.
+    :raises Ended: an address is invalid, there is no password and no terminal, a token is to be
+        sent to the leader, or the file of certificates can't be used
     """
     access = with_password(access)
     try:
@@ -58,7 +59,7 @@ def client_of(
 
 
 def ask_password(user: str, ask: Callable[[str], str] = getpass.getpass) -> str:
-    """The password, asked for at the terminal even where standard input is a script.
+    """Prompt for the password at the terminal, even if standard input is a script.
 
     :raises Ended: there is no terminal
     """

@@ -1,10 +1,10 @@
-"""`storenode export`: the records of a table into a file, page by page in the order of their ids.
+"""`storenode export`: writes the records of a table to a file, page by page in order of their ids.
 
-All pages are read in one moment of the store, so that the file is the table as it was at its
-sequence. Where the node keeps that no longer, for it was started anew or an hour has gone by,
-another one is taken: then it is known between which two sequences each record was read. No record
-comes twice, and none that is there all the while is missing: each page goes on behind the last id
-of the one before.
+All pages are read from one snapshot of the store, so the file is the table at its sequence. If the
+node no longer keeps that snapshot (it was restarted, or an hour has passed), a new one is taken.
+Then each record was read between two known sequences. No record is written twice, and none that
+exists during the whole export is missing: each page starts behind the last id of the one before
+(keyset pagination).
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ from surfaces.shell.transfers import STREAM, Export
 from surfaces.shell.values import from_client, to_client
 
 PAGE_ROWS: Final = 1000
-"""Of the first page; more of the next ones while they fit a frame of the wire, fewer when not."""
+"""Rows of the first page. Later pages grow while they fit a wire frame, and shrink if they don't.
+"""
 PAGE_ROWS_MOST: Final = 16_000
 
 KEEP_SECONDS: Final = 300
-"""How long the moment is kept behind a page: through an outage, and for who takes it up again."""
+"""Seconds that the snapshot is kept after a page: for outages, and for resuming the export."""
 
 Report = Callable[[int, int], None]
 
 
 @dataclass
 class Exporting(Progress):
-    """How far an export has come. `bytes` are those of the part file.
+    """Progress of an export. `bytes` are those of the part file.
 
     :ivar last: the last id, as JSON; None at the beginning
     :ivar first_sequence: that of the first page; 0 at the beginning
     :ivar last_sequence: that of the newest one
-    :ivar moment: the name of the moment that is read; None at the beginning
-    :ivar name: what the unfinished files are called by, which nobody else's are
+    :ivar moment: name of the snapshot; None at the beginning
+    :ivar name: unique part of the unfinished files' names
     """
 
     last: Any = None
@@ -66,10 +67,10 @@ class Exporting(Progress):
 
 
 async def run(asked: Export, patient: Patient, report: Report) -> str:
-    """Export a table. Answers what was done, for people.
+    """Export a table. Return a summary for people.
 
-    :param report: told how many records are done, and how many there were at the beginning
-    :raises Ended: refused, the file is there already or can't be written, or an outage lasted
+    :param report: called with the number of exported records, and their number at the beginning
+    :raises Ended: refused, the file exists or can't be written, or an outage lasted too long
     """
     try:
         if asked.path == STREAM:
@@ -121,12 +122,12 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
 async def _to_part(
     part: Path, goes_on: bool, pages: _Pages, resume: ResumeFile, report: Report
 ) -> None:
-    """All records into the part file, a line of JSON each. A new one is made, and no other opened:
-    "x" follows no link."""
+    """Write all records into the part file, a line of JSON each. A new file is created exclusively:
+    "x" follows no symbolic link."""
     with part.open("r+b" if goes_on else "x+b") as file:
         if os.fstat(file.fileno()).st_size < pages.state.bytes:
             raise Ended(f"{part}: cut; remove it and {resume.path} to begin anew", USAGE)
-        # What stands behind has been written without being noted: it is read again.
+        # Bytes behind this offset were written but not recorded: these rows are read again.
         file.truncate(pages.state.bytes)
         for line in file if pages.is_csv else ():
             pages.census.count(_object(line))
@@ -167,20 +168,20 @@ class _Bytes(Protocol):
 
 
 class _JsonTerminal:
-    """Lines of JSON for a person's terminal."""
+    """Lines of JSON for a terminal."""
 
     def write(self, data: bytes) -> None:
-        """Take whole lines."""
+        """Write whole lines."""
         sys.stdout.write(harmless_json(data.decode()))
 
 
 class _Pages:
-    """The pages of a table, and how far they are read."""
+    """The pages of a table, and the progress."""
 
     def __init__(self, asked: Export, patient: Patient) -> None:
         self.state = Exporting(f"export of {asked.table} as {asked.form}")
         self.census = Census()
-        """Of all that is written, for CSV."""
+        """Columns of everything written, for CSV."""
         self.is_csv = asked.form == "csv"
         self._asked = asked
         self._patient = patient
@@ -189,9 +190,9 @@ class _Pages:
         self._most = PAGE_ROWS_MOST
 
     async def write(self, out: _Bytes, keep: Callable[[], object], report: Report) -> None:
-        """Write all records that are left, a line of JSON each.
+        """Write all remaining records, a line of JSON each.
 
-        :param keep: called after each page: what is written must stay
+        :param keep: called after each page to make it durable
         """
         total = await self._total()
         while True:
@@ -211,14 +212,14 @@ class _Pages:
                 return
 
     async def _total(self) -> int:
-        """How many records there are; 0 where the user may not know."""
+        """Return the number of records; 0 if the user lacks the privilege."""
         try:
             return int((await self._patient.run(f"INFO FOR TABLE {self._table}")).value["records"])
         except NotAllowed:
             return 0
 
     async def _page(self) -> tuple[list[dict[str, Any]], int]:
-        """The records of the next page, and how many were asked for."""
+        """Return the records of the next page, and the requested number."""
         while True:
             rows = self._rows
             try:
@@ -254,7 +255,7 @@ class _Pages:
         return from_client(answer.value)  # type: ignore[no-any-return]
 
     def summary(self, path: str) -> str:
-        """What was done, and as of when."""
+        """Return the result with its sequence."""
         first, last = self.state.first_sequence, self.state.last_sequence
         when = (
             f"as of sequence {first}"
@@ -265,7 +266,7 @@ class _Pages:
 
 
 def write_csv(rows: IO[bytes], columns: list[Column], out: Writer) -> None:
-    """Lines of JSON as CSV with typed columns."""
+    """Convert lines of JSON to CSV with typed columns."""
     written = CsvRows(out)
     written.row(column.head for column in columns)
     for line in rows:

@@ -1,4 +1,4 @@
-"""Answers as they are shown: tables for people, JSON and CSV for programs."""
+"""Output formats: tables for people, JSON and CSV for programs."""
 
 from __future__ import annotations
 
@@ -22,39 +22,42 @@ from surfaces.shell.statements import CHANGED
 from surfaces.shell.values import from_client
 
 MOST_ROWS: Final = 1000
-"""Rows that are drawn on a terminal: nobody reads more, and drawing takes long."""
+"""Maximum rows drawn on a terminal: drawing is slow, and more rows are not readable."""
 NARROWEST: Final = 7
-"""Cells that a column must have for a table to be readable; with less, records are drawn one below
-the other."""
+"""Minimum width of a column, in terminal cells. Narrower tables are drawn as one record below the
+other."""
 GAP: Final = " " * 3
-"""Between two columns."""
+"""Gap between two columns."""
 UNBOUNDED: Final = 1_000_000
-"""The width of what is no terminal: nothing is folded where a program may read it."""
+"""Width of output that is not a terminal: nothing is folded, since a program may read it."""
 
 
 class Form(Protocol):
-    """One way to show what statements answered."""
+    """Output format of statement results."""
 
     def result(self, result: Result, done: str = CHANGED) -> None:
-        """What one statement answered. :param done: the participle of what it does to records"""
+        """Show the result of one statement.
+
+        :param done: participle of its effect on records
+        """
 
     def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
-        """A list of things that was asked for by a shortcut."""
+        """Show a list that a shortcut asked for."""
 
 
 class JsonLines:
-    """A line of JSON for each statement that answers something, with the tags of `/script`."""
+    """A line of JSON for each statement with a result, with the tags of `/script`."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out
 
     def result(self, result: Result, done: str = CHANGED) -> None:
-        """Its value; nothing for a statement that answers nothing."""
+        """Write the value; nothing for a statement without a result."""
         if result.kind != "none":
             self._write(from_client(result.value))
 
     def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
-        """An array; the title is for people."""
+        """Write an array; the title is for people."""
         self._write(list(rows))
 
     def _write(self, value: Any) -> None:
@@ -62,14 +65,14 @@ class JsonLines:
 
 
 class Csv:
-    """A head and its rows for each statement that answers something, an empty line between two."""
+    """A header and its rows for each statement with a result, separated by an empty line."""
 
     def __init__(self, out: Writer) -> None:
         self._out = out
         self._begun = False
 
     def result(self, result: Result, done: str = CHANGED) -> None:
-        """Its rows; of any other value one row of one column."""
+        """Write the rows; any other value as one row of one column."""
         if result.kind == "none":
             return
         value = from_client(result.value)
@@ -77,7 +80,7 @@ class Csv:
         self.rows("", [one if type(one) is dict else {"value": one} for one in found])
 
     def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
-        """The rows, with the names of all their fields as head."""
+        """Write the rows, with the names of all their fields as header."""
         if self._begun:
             self._out.write("\n")
         self._begun = True
@@ -90,13 +93,13 @@ class Csv:
 
 
 class Tables:
-    """Tables drawn by rich, and what was done in a line below."""
+    """Tables drawn by rich, with a status line below."""
 
     def __init__(self, out: IO[str], *, terminal: bool, width: int | None = None) -> None:
         self.timing = terminal
-        """Whether it is said how long the node took."""
+        """True if the node's execution time is shown."""
         self.expanded: bool | None = None
-        """Whether each record is drawn as a column; None: when a table would be too narrow."""
+        """True if each record is drawn vertically; None: if a table would be too narrow."""
         self._terminal = terminal
         self._out = out
         self._screen = Screen(
@@ -109,7 +112,7 @@ class Tables:
         )
 
     def result(self, result: Result, done: str = CHANGED) -> None:
-        """What a statement answered, as suits it, and how much it did."""
+        """Show the result of a statement in a suitable form, and its number of rows or records."""
         value = from_client(result.value)
         said = "done"
         if result.kind == "rows" and isinstance(value, list):
@@ -124,7 +127,7 @@ class Tables:
             self._say(f"{said}{self._took(result.took)}")
 
     def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
-        """The rows below their title."""
+        """Show the rows below their title."""
         self._say(title if rows else f"no {title}")
         self._draw(
             [{name: NONE if one is None else one for name, one in row.items()} for row in rows]
@@ -188,7 +191,7 @@ class Tables:
             return
         with self._screen.capture() as captured:
             self._screen.print(drawn)
-        # What fills the last column up to its width says nothing to a program.
+        # Padding of the last column is of no use to a program.
         lines = captured.get().split("\n")
         self._out.write("\n".join(line.rstrip() for line in lines))
 
@@ -201,7 +204,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def milliseconds(took: timedelta) -> str:
-    """A measured time: `0.18 ms`, `2.31 s`."""
+    """Format a measured time: `0.18 ms`, `2.31 s`."""
     seconds = took.total_seconds()
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
 
@@ -218,9 +221,9 @@ def _drawn(names: list[str], cells: list[list[str]], right: list[bool]) -> Table
 def _lines(
     names: list[str], cells: list[list[str]], right: list[bool], encoding: str
 ) -> Iterator[str]:
-    """The same table for a program: each row a line, whatever is in it, none of them folded.
+    """Yield the same table for a program: each row a line, never folded.
 
-    Not drawn by rich, which weighs how to divide a width, and takes a millisecond for a row.
+    Not drawn by rich, whose layout of widths takes a millisecond per row.
     """
     rows = [[one.replace("\n", "\\n") for one in row] for row in cells]
     widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]

@@ -1,4 +1,4 @@
-"""What was typed before: a file of the user's own, without anything that may hold a secret."""
+"""Shell history: a file in the user's home, without statements that may contain a secret."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from surfaces.shell.statements import may_hold_secret
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
 MOST_BYTES: Final = 2 << 20
-"""Of the file; past it a start keeps the newest half."""
+"""Maximum bytes of the file; beyond it the shell keeps the newest half at its start."""
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """Where a user's programs keep what they remember, by the rules of freedesktop.org."""
+    """Return the folder for state files, according to the XDG base directory specification."""
     named = environment.get("XDG_STATE_HOME", "")
     folder = Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
     return folder / "storenode"
 
 
 def open_history(path: Path) -> tuple[History, str | None]:
-    """The history in a file, and why there is only one in memory when the file can't be used."""
+    """Return the history in a file, or one in memory with the reason why the file can't be used."""
     try:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         os.close(_open(path))
@@ -38,9 +38,10 @@ def open_history(path: Path) -> tuple[History, str | None]:
 
 
 class StatementHistory(FileHistory):
-    """In the form of prompt_toolkit: a comment with the time, then the lines, each behind a `+`.
+    """History in prompt_toolkit's format: a comment with the time, then the lines, each after a
+    `+`.
 
-    What may hold a password is remembered until the shell ends, and never written.
+    An entry that may contain a password is kept until the shell ends, and never written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,7 +49,7 @@ class StatementHistory(FileHistory):
         super().__init__(str(path))
 
     def store_string(self, string: str) -> None:
-        """Write an entry. Whole entries are appended, so that two shells may share the file."""
+        """Append a whole entry, so that two shells may share the file."""
         if may_hold_secret(string):
             return
         lines = "".join(f"+{line}\n" for line in string.split("\n"))
@@ -64,7 +65,7 @@ def _open(path: Path) -> int:
 
 
 def _shorten(path: Path) -> None:
-    """Keep the newest half of a file that has grown too long, from an entry's beginning on."""
+    """Keep the newest half of a file that has grown too long, from the start of an entry."""
     if path.stat().st_size <= MOST_BYTES:
         return
     kept = path.read_bytes()[-MOST_BYTES // 2 :]

@@ -1,9 +1,10 @@
-"""`storenode import`: the rows of a file into a table, in batches, each of them one commit.
+"""`storenode import`: inserts the rows of a file into a table, in batches of one commit each.
 
-No row is lost and none comes twice, whatever breaks in between. A batch is sent again when its
-outcome is not known, and rows behind the place that the resume file names are sent again by the
-next run: so every row has an id before it is first sent, its own or one made of the file and the
-row's number, and a row whose record is there already is passed over, or sets what it says.
+No row is lost and none is inserted twice, whatever fails in between (at-least-once sending,
+idempotent inserts). A batch is sent again if its outcome is unknown, and rows behind the position
+in the resume file are sent again by the next run. So every row gets an id before it is first sent:
+its own, or one derived from the file and the row's number. A row whose record exists already is
+skipped, or updates that record.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ from surfaces.shell.transfers import IGNORE, STREAM, Import
 from surfaces.shell.values import to_client
 
 BATCH_BYTES: Final = 4 * limits.MIB
-"""Of the file in one batch: as a frame of the wire it stays well below 16 MiB."""
+"""Bytes of the file in one batch: as a wire frame it stays well below 16 MiB."""
 OF_ROWS: Final = frozenset({
     "AlreadyExists", "AssertFailed", "BadRequest", "DivisionByZero", "Duplicate", "FieldRefused",
     "NameRefused", "NumberTooLarge", "TooLarge", "TypeRefused",
 })  # fmt: skip
-"""Refusals that are about a row: its batch is tried again in halves, up to that row."""
+"""Errors caused by a row: its batch is tried again in halves, up to that row."""
 assert CATALOGUE.keys() >= OF_ROWS
 
 KEYS: Final = frozenset({"int", "uuid"})
-"""What an `id` may look like for its column to be taken so, though nobody asks for it."""
+"""Types guessed for an `id` column even without `--guess`."""
 _COPY: Final = "the temporary file for a copy (see TMPDIR)"
 
 Report = Callable[[int, int], None]
@@ -61,12 +62,12 @@ Report = Callable[[int, int], None]
 
 @dataclass
 class Importing(Progress):
-    """How far an import has come.
+    """Progress of an import.
 
-    :ivar key: names the file where rows have no ids of their own; hexadecimal
-    :ivar guessed: types of columns that nothing says, by name: the same to the end of the file
-    :ivar digest: SHA-256 of the bytes that are done; hexadecimal
-    :ivar inserted: rows that were not there before
+    :ivar key: identifies the file if rows have no ids of their own; hexadecimal
+    :ivar guessed: guessed column types, by name: fixed up to the end of the file
+    :ivar digest: SHA-256 of the imported bytes; hexadecimal
+    :ivar inserted: rows that did not exist before
     """
 
     key: str = ""
@@ -76,9 +77,10 @@ class Importing(Progress):
 
 
 def opened(asked: Import) -> IO[bytes]:
-    """The file to import; of standard input, and of a pipe, a copy, which knows its end and text.
+    """Open the file to import. Standard input and pipes are copied to a temporary file, whose size
+    and contents are then known.
 
-    Copied before there is a loop: one that waits for standard input hears no signal.
+    Called before an event loop runs: a loop blocked on standard input would not handle signals.
 
     :raises Ended: it can't be read, or not be copied
     """
@@ -95,7 +97,10 @@ def opened(asked: Import) -> IO[bytes]:
 
 
 def _copy(file: IO[bytes], name: str) -> IO[bytes]:
-    """:raises Ended: the source can't be read, or the copy not be written; which of them it says"""
+    """Copy a source to a temporary file.
+
+    :raises Ended: the source can't be read, or the copy not be written; the message names which
+    """
     at_fault = _COPY
     copy = None
     try:
@@ -116,17 +121,17 @@ def _copy(file: IO[bytes], name: str) -> IO[bytes]:
 
 
 def _discard(copy: IO[bytes]) -> None:
-    """Close a copy that could not be written: what is buffered is tried once more, in vain."""
+    """Close a copy that could not be written: the failing flush of its buffer is ignored."""
     with contextlib.suppress(OSError):
         copy.close()
 
 
 async def run(asked: Import, file: IO[bytes], patient: Patient, report: Report) -> str:
-    """Import a file. Answers what was done, for people.
+    """Import a file. Return a summary for people.
 
-    :param report: told how many KiB of the file are done, and of how many
+    :param report: called with the imported and the total size of the file, in KiB
     :raises Ended: a row was refused, the file can't be read, or an outage lasted too long; the rows
-        before that are in
+        before that are imported
     """
     path = Path(asked.path)
     is_kept = asked.path != STREAM and path.is_file()
@@ -151,7 +156,7 @@ class _Run:
         )
 
     async def all(self, report: Report) -> str:
-        """Send every row that is not in yet."""
+        """Send every row that is not imported yet."""
         defined = await self._defined()
         self._state.store = await self._patient.store()
         size = self._begin(defined)
@@ -179,7 +184,7 @@ class _Run:
         return done
 
     def _begin(self, defined: dict[str, str]) -> int:
-        """Take up what an earlier run has left. Answers the size of the file."""
+        """Resume an earlier run. Return the size of the file."""
         size = self._file.seek(0, os.SEEK_END)
         if self._resume is None or not self._resume.load(self._state):
             self._state.key = _digest(self._file, size)
@@ -196,8 +201,8 @@ class _Run:
         return size
 
     def _guessed(self, defined: dict[str, str]) -> dict[str, str]:
-        """The types of columns that nothing says: all that are asked for, else that of a key. What
-        is taken for text, and does not look like it, is said."""
+        """Return guessed types of columns without one: all if requested, else only that of a key.
+        Columns kept as text although they look like another type are reported."""
         self._file.seek(0)
         asked = self._asked
         known = {**defined, **asked.types}
@@ -236,7 +241,7 @@ class _Run:
         message = f"{self._asked.path}: {error}\n{self._state.rows} rows before it are in"
         if self._resume is not None:
             if self._state.rows:
-                # Also those of its own batch: what is saved must be just what was acknowledged.
+                # Earlier rows of the same batch too: exactly the acknowledged rows are saved.
                 self._save(_digest(self._file, self._state.bytes))
             else:
                 self._resume.remove()  # types that were guessed hold for rows that are in
@@ -244,8 +249,8 @@ class _Run:
         return Ended(message, REFUSED)
 
     async def _defined(self) -> dict[str, str]:
-        """The types that the table's fields have, for columns that say none; none of them where the
-        user may not know."""
+        """Return the types of the table's fields, for columns without one; none if the user lacks
+        the privilege."""
         try:
             info = (await self._patient.run(f"INFO FOR TABLE {self._table}")).value
         except NotAllowed:
@@ -265,9 +270,9 @@ class _Run:
         return json_rows(lines, self._state.bytes)
 
     async def _send(self, batch: list[Row]) -> None:
-        """Insert the rows in one commit, or those before the one that is refused.
+        """Insert the rows in one commit; or, if a row is refused, those before it.
 
-        :raises RowRefused: it was
+        :raises RowRefused: a row was refused
         """
         first = self._state.rows
         rows = [self._addressed(row.fields, first + n) for n, row in enumerate(batch)]
@@ -294,7 +299,7 @@ class _Run:
         return to_client(fields)  # type: ignore[no-any-return]
 
     async def _insert(self, rows: list[dict[str, Any]]) -> int:
-        """Answers how many of the rows were inserted, where they are not set otherwise."""
+        """Insert rows. Return the number of inserted rows; with updates, of all rows."""
         if self._asked.on_duplicate == IGNORE:
             script = f"INSERT INTO {self._table} $rows IGNORE RETURN id"
             return len((await self._patient.run(script, {"rows": rows})).value)
@@ -303,10 +308,10 @@ class _Run:
 
 
 def updating(table: str, rows: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """A transaction that inserts rows, and sets just the fields of a row where its record is there.
+    """Return a transaction that inserts rows, and updates only a row's fields if its record exists.
 
-    Rows with the same fields go together: a row that lacks a field leaves it as it is. Those of one
-    record are set in the order in which they stand.
+    Rows with the same fields are grouped: a field that a row lacks is left as it is. Rows of one
+    record are applied in their order.
     """
     params: dict[str, Any] = {}
     statements = ["BEGIN"]
@@ -321,7 +326,7 @@ def updating(table: str, rows: list[dict[str, Any]]) -> tuple[str, dict[str, Any
 def _by_fields(
     rows: list[dict[str, Any]],
 ) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
-    """Rows with the names of their fields, together while each is of another record."""
+    """Yield rows grouped by their field names, each group without a repeated record."""
     together: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     records: set[str] = set()
     for row in rows:
@@ -335,10 +340,10 @@ def _by_fields(
 
 
 def batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:
-    """Rows in batches of at most so many. No row is read before the batch before it is done: what
-    has been read of the file is then just what has been sent.
+    """Yield batches of at most `most` rows. No row is read before the previous batch is done, so
+    the read part of the file is exactly the sent part.
 
-    :raises RowRefused: a row can't be read; those before it have come
+    :raises RowRefused: a row can't be read; those before it have been yielded
     """
     batch: list[Row] = []
     begun = 0
@@ -362,7 +367,7 @@ def _types(columns: dict[str, str]) -> str:
 
 
 def _digest(file: IO[bytes], size: int) -> str:
-    """SHA-256 of the first bytes of a file."""
+    """Return the SHA-256 of the first bytes of a file."""
     file.seek(0)
     digest = hashlib.sha256()
     while size > 0 and (data := file.read(min(size, limits.MIB))):

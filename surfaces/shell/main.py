@@ -1,4 +1,5 @@
-"""What `storenode shell`, `import`, `export` and `--at` do, from their words to their exit code."""
+"""Entry point of `storenode shell`, `import`, `export` and `--at`: runs the command, returns the
+exit code."""
 
 from __future__ import annotations
 
@@ -13,22 +14,22 @@ from surfaces.command.flags import UsageRefused
 from surfaces.shell.outcomes import INTERRUPTED, REFUSED, USAGE, WELL, Ended
 
 WORDS: Final = ("shell", "import", "export")
-"""First words that name a command of a client, and no directory."""
+"""First words that name a client command instead of a directory."""
 AT: Final = "--at"
 MISSING: Final = "the client is not installed: pip install ./clients/python"
 
 
 def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Do what the words ask for. Answers the exit code, one of `outcomes`.
+    """Run the command. Return the exit code, one of `outcomes`.
 
-    :param words: as `takes` has judged them
+    :param words: accepted by `takes`
     """
     try:
         code = _done(words, environment)
         sys.stdout.flush()
         return code
     except OutputLost as lost:
-        if lost.errno != EPIPE:  # or who has read it has read enough
+        if lost.errno != EPIPE:  # EPIPE: the reader has closed the pipe
             _complain(f"standard output: {lost.strerror}")
         return REFUSED
 
@@ -107,8 +108,8 @@ def _complain(message: str) -> None:
 
 
 def takes(words: Sequence[str]) -> bool:
-    """Whether a command line is one of a client. A directory of that name is written `./shell`;
-    `--at` names a node in the place of a directory."""
+    """Return True for the command line of a client. A directory of such a name is written
+    `./shell`; `--at` names a node instead of a directory."""
     return bool(words) and (words[0] in WORDS or any(_is_at(word) for word in words))
 
 

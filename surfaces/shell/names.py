@@ -1,4 +1,4 @@
-"""What there is in the place where statements start: asked of the node by INFO, for completion."""
+"""Names in the present database, fetched by INFO statements for completion."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from surfaces.shell.session import Session
 from surfaces.shell.values import from_client
 
 MOST_TABLES: Final = 100
-"""Whose fields are asked for: of more, completion would cost the node more than it is worth."""
+"""Maximum number of tables whose fields are fetched: more would cost the node too much."""
 ID: Final = "id"
 
 
 @dataclass
 class Names:
-    """Names by what they name."""
+    """Names by kind."""
 
     namespaces: list[str] = field(default_factory=list)
     databases: list[str] = field(default_factory=list)
-    """As `ns.db`."""
+    """Names as `ns.db`."""
     tables: list[str] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     spaces: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
-    """Those that the database defines, as they are called."""
+    """Functions defined by the database, with their prefix."""
     fields: dict[str, list[str]] = field(default_factory=dict)
-    """By table: those that are defined, and those of its first record."""
+    """Fields by table: the defined ones, and those of its first record."""
 
 
 async def learn(session: Session) -> Names | None:
-    """What the user may see of the names. None when there is no answer: what was known is kept."""
+    """Fetch the names that the user may see. None on failure: the former names are kept."""
     try:
         return await _learn(session)
     except StoreError:
-        # Nobody waits for this. Whatever is wrong, the next statement says it to who does.
+        # This runs in the background. A lasting error is reported by the next statement.
         return None
 
 
@@ -73,7 +73,7 @@ async def _fields(session: Session, table: str) -> list[str]:
 
 
 async def _ask(session: Session, statement: str) -> Any:
-    """Its value; None where the user may not know."""
+    """Return the value of a statement; None if the user lacks the privilege."""
     try:
         return from_client(await session.look(statement))
     except Refused:

@@ -1,4 +1,4 @@
-"""How a command of a client ended: exit codes that scripts can rely on."""
+"""Outcomes of a client command: exit codes that scripts can rely on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Final
 
 WELL: Final = 0
 REFUSED: Final = 1
-"""The node refused a statement or a row. What ran before it outside a transaction stays."""
+"""The node refused a statement or a row. Earlier statements outside a transaction stay committed.
+"""
 USAGE: Final = 2
-"""The command line, or a file it names, is no good. Nothing was sent."""
+"""The command line, or a file it names, is invalid. Nothing was sent."""
 NOT_CONNECTED: Final = 3
 """No connection, or the sign-in was refused. Nothing was run."""
 UNKNOWN: Final = 4
@@ -23,7 +24,7 @@ exit codes: 0 well, 1 refused, 2 usage, 3 no connection or sign-in refused,
 
 
 class Ended(Exception):
-    """A command ends here. The message is one for people, on standard error.
+    """End of a command. The message is for people, on standard error.
 
     :ivar code: the exit code
     """

@@ -1,4 +1,4 @@
-"""Requests that may be sent again do so through an outage, for a while."""
+"""Retries of idempotent requests during an outage."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from storeclient.errors import NotAllowed
 from surfaces.shell.outcomes import NOT_CONNECTED, Ended
 
 PATIENCE_SECONDS: Final = 60.0
-"""How long an outage may last before a transfer ends. It can be gone on with later."""
+"""Seconds of outage after which a transfer ends. It can be resumed later."""
 PAUSE_SECONDS: Final = 0.5
-"""Between attempts where the node refuses for a reason that passes."""
+"""Seconds between attempts after a temporary refusal."""
 
 
 class Patient:
-    """Runs scripts that do no harm when they run twice.
+    """Runs idempotent scripts, with retries.
 
-    :param tell: takes a line for people
+    :param tell: prints a line for people
     """
 
     def __init__(self, client: AsyncClient, tell: Callable[[str], None]) -> None:
         self._client = client
         self.tell = tell
-        """Takes a line for people."""
+        """Prints a line for people."""
 
     async def store(self) -> str | None:
-        """The id of the store; None where the user may not know it."""
+        """Return the id of the store; None if the user lacks the privilege."""
         try:
             return str((await self.run("INFO FOR STORE")).value["store"])
         except NotAllowed:
             return None
 
     async def let_go(self, moment: str | None) -> None:
-        """Nothing more is read in a moment. Where the node can't be told it ends by itself: all
-        that was read in it is here."""
+        """Release a snapshot whose reads are complete. If the node can't be reached, it expires by
+        itself."""
         if moment is not None:
             with suppress(StoreError):
                 await self._client.run("", moment=moment, keep=0)
@@ -57,7 +57,7 @@ class Patient:
         moment: str | None = None,
         keep: float | None = None,
     ) -> Answer:
-        """The answer of a script, whatever number of attempts it takes.
+        """Run a script with retries, and return its answer.
 
         :param moment: as for `AsyncClient.run`, and so is `keep`
         :raises Refused: the node refused, and would again

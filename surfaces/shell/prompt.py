@@ -1,4 +1,4 @@
-"""Statements at a prompt."""
+"""Interactive prompt for statements."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from surfaces.shell.shortcuts import Quit, ShortcutRefused, Shortcuts
 HISTORY: Final = "shell_history"
 LEAVING: Final = frozenset({"exit", "quit", "exit;", "quit;"})
 ASKING: Final = frozenset({"help", "help;"})
-"""The other word that people type where they have a prompt."""
+"""Words besides `\\?` that show the help."""
 
 
 class Prompt:
-    """A person, and the session that they type into."""
+    """Interactive session of a user."""
 
     def __init__(self, session: Session, form: Form, environment: Mapping[str, str]) -> None:
         self._session = session
@@ -54,11 +54,11 @@ class Prompt:
         self._shortcuts = Shortcuts(session, form, self.tell, self._run_file)
 
     def tell(self, line: str) -> None:
-        """A line about the shell itself."""
+        """Print a line about the shell itself."""
         self._screen.print(Text(harmless(line), style="dim"))
 
     def greet(self, welcome: Welcome) -> None:
-        """The first line: who is talking to whom."""
+        """Print the first line: version and user, and the leader if this node is not writable."""
         user = welcome.user["name"] if welcome.user else "nobody"
         self.tell(f"storenode {welcome.version}, as {user}; \\? lists the shortcuts, \\q leaves")
         if welcome.writable is False:
@@ -68,12 +68,12 @@ class Prompt:
             self.tell(f"this node takes no changes{at}")
 
     async def run(self) -> None:
-        """Run what is typed, until the person leaves."""
+        """Run typed statements until the user leaves."""
         self._learn()
         try:
             while True:
                 try:
-                    # Ctrl-C is a key here. As a signal it is handled by who has started this.
+                    # Ctrl-C is a key here. As a signal it is handled by the caller.
                     text = await self._prompt.prompt_async(self._mark, handle_sigint=False)
                 except KeyboardInterrupt:
                     continue  # the line is given up, and not the shell
@@ -90,7 +90,7 @@ class Prompt:
                 self._completer.learning.cancel()
 
     def interrupt(self) -> None:
-        """Ctrl-C while something runs."""
+        """Handle Ctrl-C while a statement runs."""
         if self._session.interrupt():
             self._screen.print()  # behind the ^C that the terminal has drawn
             self.tell("cancelling; Ctrl-C once more waits no longer for the node's answer")
@@ -136,7 +136,7 @@ class Prompt:
         return FormattedText([("bold", f"{place or 'storenode'}> ")])
 
     def _learn(self) -> None:
-        """Ask for the names anew, beside what the person does."""
+        """Fetch the names again, in the background."""
         if self._completer.learning is not None:
             self._completer.learning.cancel()
         self._completer.learning = asyncio.create_task(self._learn_names())
@@ -148,7 +148,7 @@ class Prompt:
 
 
 def _is_ending() -> bool:
-    """Whether the shell itself is being ended, and not only a script given up."""
+    """Return True if the shell itself is being ended, rather than one script abandoned."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -168,11 +168,11 @@ def _keys() -> KeyBindings:
 
 
 def _is_done() -> bool:
-    """Whether Enter runs what was typed; otherwise it begins another line."""
+    """Return True if Enter runs the typed text; otherwise it starts another line."""
     buffer = get_app().current_buffer
     text = buffer.text.strip()
     if buffer.name != "DEFAULT_BUFFER":
-        return False  # what is searched for in the history
+        return False  # the search field of the history
     return (
         not text
         or text.startswith("\\")

@@ -1,4 +1,4 @@
-"""What is shown of an error: its code, what it says, and the place under a caret."""
+"""Error messages: code, text, and the position under a caret."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from surfaces.shell.cells import harmless
 from surfaces.shell.statements import may_hold_secret
 
 BESIDE: Final = 60
-"""Characters of a line that are shown on each side of the caret."""
+"""Characters of a line shown on each side of the caret."""
 ELLIPSIS: Final = "…"
 
 
 def explain(error: StoreError, script: str, path: str | None = None) -> str:
-    """An error in some lines for a person.
+    """Return an error message of some lines for a person.
 
-    :param script: what was run
-    :param path: the file it came from: the place is then given as compilers do
+    :param script: the executed script
+    :param path: its file: the position is then formatted as by compilers
     """
     if not isinstance(error, Refused):
         advice = "; look before you run it again" if isinstance(error, OutcomeUnknown) else ""
@@ -32,9 +32,9 @@ def explain(error: StoreError, script: str, path: str | None = None) -> str:
     if error.line is not None and error.column is not None:
         message = message.removesuffix(f" (line {error.line}, column {error.column})")
         if may_hold_secret(script):
-            # The node has left the strings out of what it shows. A log may be read by others.
+            # The node has redacted strings in the excerpt. Other users may read a log.
             drawn = f"\n{near}" if isinstance(near, str) else ""
-        elif script:  # nobody typed what a shortcut asks
+        elif script:  # empty for the internal statement of a shortcut
             drawn = "\n" + point_at(script, error.line, error.column)
     at = f"{path}:{error.line}:{error.column}: " if path and error.line is not None else ""
     leader = error.detail.get("leader")
@@ -50,7 +50,7 @@ def explain(error: StoreError, script: str, path: str | None = None) -> str:
 
 
 def point_at(script: str, line: int, column: int) -> str:
-    """A line of a script, numbered, with a caret under the column; both are counted from 1."""
+    """Return a numbered line of a script, with a caret under the column; both count from 1."""
     lines = script.split("\n")
     whole = lines[line - 1] if 0 < line <= len(lines) else ""
     at = max(min(column - 1, len(whole)), 0)
@@ -58,5 +58,5 @@ def point_at(script: str, line: int, column: int) -> str:
     before = (ELLIPSIS if start else "") + harmless(whole[start:at])
     after = harmless(whole[at:end]) + (ELLIPSIS if end < len(whole) else "")
     margin = f"{line} | "
-    # As wide as what stands above it is on a terminal, where some characters take two cells.
+    # As wide as the text above on a terminal, where some characters take two cells.
     return f"{margin}{before}{after}\n{' ' * (len(margin) - 2)}| {' ' * cell_len(before)}^"

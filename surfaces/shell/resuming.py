@@ -1,7 +1,7 @@
-"""The small file that says how far an import or export has come, so that it can go on.
+"""Resume file of an import or export: its progress, so that a later run can resume it.
 
-It is replaced as a whole after each batch, once that is acknowledged or on the disk: it may be
-behind, never ahead. What it is behind by is done again, which must do no harm.
+It is replaced as a whole after each batch, once that is acknowledged or on disk: it may be behind,
+never ahead. The work behind is done again, which must be idempotent.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from surfaces.shell.outcomes import USAGE, Ended
 
 @dataclass
 class Progress:
-    """How far something has come.
+    """Progress of a transfer.
 
-    :ivar task: what it is, in words: another task must not go on from here
-    :ivar store: the id of the store; None when the user may not know it
-    :ivar bytes: of the file that are done
+    :ivar task: description of the transfer: another one must not resume from here
+    :ivar store: id of the store; None if the user lacks the privilege to see it
+    :ivar bytes: processed bytes of the file
     """
 
     task: str
@@ -31,15 +31,15 @@ class Progress:
 
 
 class ResumeFile:
-    """A progress in a file beside the one that is imported or exported."""
+    """Progress in a file beside the imported or exported one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self, begun: Progress) -> bool:
-        """Read into `begun` what an earlier run has left; False when there is nothing.
+        """Read the progress of an earlier run into `begun`. Return False if there is none.
 
-        :raises Ended: it is of another task or store, or no such file
+        :raises Ended: it belongs to another transfer or store, or is malformed
         """
         try:
             found = json.loads(self.path.read_bytes())
@@ -58,10 +58,10 @@ class ResumeFile:
         return True
 
     def save(self, progress: Progress) -> None:
-        """Replace the file. It is whole at any moment, and on the disk after this."""
+        """Replace the file atomically. It is on disk afterwards."""
         of_task = hashlib.sha256(progress.task.encode()).hexdigest()[:16]
         new = self.path.with_name(f"{self.path.name}.{of_task}.new")
-        new.unlink(missing_ok=True)  # of an earlier run that ended here: nobody else's is called so
+        new.unlink(missing_ok=True)  # left by an earlier run of this transfer
         with new.open("x", encoding="utf-8") as file:
             json.dump(asdict(progress), file)
             file.flush()
@@ -69,7 +69,7 @@ class ResumeFile:
         new.replace(self.path)
 
     def remove(self) -> None:
-        """There is nothing left to go on with."""
+        """Remove the file: the transfer is complete."""
         self.path.unlink(missing_ok=True)
 
     def _refused(self, why: str) -> Ended:

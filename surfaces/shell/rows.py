@@ -1,4 +1,4 @@
-"""The rows of a file, each with where it stands and where the file goes on behind it."""
+"""Rows of a file, each with its line and the offset behind it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from surfaces.shell.columns import CellRefused, Column, Guess, from_head
 
 ID: Final = "id"
 LINE_BYTES: Final = 4 * limits.RECORD_BYTES
-"""Of one line: a record, its JSON tags and escapes."""
+"""Maximum bytes of one line: a record with its JSON tags and escapes."""
 _CHUNK: Final = 1 << 20
 _DELIMITERS: Final = ",;\t|"
-"""Signs that programs put between columns."""
+"""Column delimiters that programs use."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _PART: Final = re.compile(rb'"(?:[^"\\]+|\\.)*("?)|[\[\]{}]', re.DOTALL)
-"""A string of JSON, or a sign that nests. The group is empty if the string has no end."""
+"""A JSON string, or a nesting sign. The group is empty if the string has no end."""
 
 
 class ColumnsRefused(Exception):
-    """Types were asked for columns that the file has not; the message is for people."""
+    """Types were given for columns that the file lacks; the message is for people."""
 
 
 class RowRefused(Exception):
-    """A row can't be read, or the node takes it not. The message names its line."""
+    """A row can't be read, or the node refuses it. The message names its line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row.
+    """A row of the file.
 
-    :ivar line: where it begins in the file, counted from 1
+    :ivar line: number of its first line in the file, counted from 1
     :ivar end: the offset behind it, in bytes
     :ivar fields: values of the node; without `id` where the file gives none
     """
@@ -62,7 +62,7 @@ class Lines:
         self.line = 0
 
     def skip(self, to: int) -> None:
-        """Read on to an offset that a line begins at, without looking at what is skipped."""
+        """Read up to the offset of a line's start, without decoding."""
         while self.bytes < to:
             data = self._file.read(min(_CHUNK, to - self.bytes))
             if not data:
@@ -71,7 +71,7 @@ class Lines:
             self.line += data.count(b"\n")
 
     def __iter__(self) -> Iterator[str]:
-        """Each line as text with its end.
+        """Yield each line as text with its end.
 
         :raises RowRefused: it is not UTF-8, or too long
         """
@@ -86,7 +86,10 @@ class Lines:
                 raise RowRefused(f"line {self.line}: not UTF-8 at byte {error.start}") from error
 
     def filled(self) -> Iterator[tuple[int, str]]:
-        """Each line that is not empty, with its number. :raises RowRefused: as iterating does"""
+        """Yield each non-empty line with its number.
+
+        :raises RowRefused: as iterating does
+        """
         for text in self:
             if text.strip():
                 yield self.line, text
@@ -98,9 +101,9 @@ class Lines:
         return is_array
 
     def items(self) -> Iterator[tuple[int, bytes]]:
-        """Each object of the array that the file is, and the line it begins in.
+        """Yield each object of a file that is one JSON array, with its first line's number.
 
-        :raises RowRefused: an item is no object or too long, or the array does not end
+        :raises RowRefused: an item is not an object or too long, or the array does not end
         """
         ahead = _Ahead(self._file)
         wanted = ",]" if self.bytes else "["
@@ -139,14 +142,14 @@ class Lines:
 
 
 class _Ahead:
-    """The part of a file that is read and not yet taken."""
+    """Read-ahead buffer of a file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._text = b""
         self._taken = 0
         self.at = 0
-        """Offset in the text that is read, up to which it has been passed."""
+        """Offset in the buffer up to which it has been scanned."""
         if file.tell() == 0:
             while len(self._text) < len(BOM_UTF8) and self._read():
                 pass
@@ -155,17 +158,17 @@ class _Ahead:
 
     @property
     def passed(self) -> bytes:
-        """Passed, and not yet taken."""
+        """Bytes scanned, and not yet taken."""
         return self._text[self._taken : self.at]
 
     def take(self) -> bytes:
-        """Answer what has been passed since the last call."""
+        """Return the bytes scanned since the last call."""
         data = self.passed
         self._taken = self.at
         return data
 
     def sign(self) -> bytes:
-        """Pass white space. Answers the byte behind it, none at the end of the file."""
+        """Skip white space. Return the byte behind it; empty at the end of the file."""
         while True:
             space = _SPACE.match(self._text, self.at)
             assert space is not None
@@ -174,11 +177,11 @@ class _Ahead:
                 return self._text[self.at : self.at + 1]
 
     def pass_object(self) -> bool:
-        """Pass the object that begins here. False if it has no end or is too long."""
+        """Scan the object that begins here. Return False if it has no end or is too long."""
         depth = 0
         while True:
             part = _PART.search(self._text, self.at)
-            if part is None or part[1] == b"":  # it may go on in what is not read
+            if part is None or part[1] == b"":  # it may continue in unread bytes
                 if len(self._text) - self._taken > LINE_BYTES or not self._read():
                     return False
                 continue
@@ -197,10 +200,11 @@ class _Ahead:
 
 
 def json_rows(lines: Lines, start: int) -> Iterator[Row]:
-    """An object a line, empty lines passed over, or those of the array that the file is.
+    """Yield the objects of a file: one per line, empty lines skipped, or the items of one JSON
+    array.
 
-    :param start: an offset behind a row, or 0: those before it are passed over
-    :raises RowRefused: a line or an item holds another
+    :param start: an offset behind a row, or 0: earlier rows are skipped
+    :raises RowRefused: a line or an item is not an object
     """
     is_array = lines.is_array()
     lines.skip(start)
@@ -225,15 +229,16 @@ def csv_rows(
     nulls: Collection[str] = (),
     delimiter: str = ",",
 ) -> Iterator[Row]:
-    """The rows below a head.
+    """Yield the rows below a header.
 
-    :param start: an offset behind a row, or 0: those before it are passed over
-    :param asked: types of columns whose head does not say them, by name
-    :param defined: those of the table's fields, for columns without either
+    :param start: an offset behind a row, or 0: earlier rows are skipped
+    :param asked: types of columns without one in their header, by name
+    :param defined: types of the table's fields, for columns without either
     :param nulls: cells that are read as empty ones
     :param delimiter: the sign between columns
-    :raises ColumnsRefused: `asked` names a column that is not there
-    :raises RowRefused: a row has not as many cells as the head, or a cell is not of its type
+    :raises ColumnsRefused: `asked` names a missing column
+    :raises RowRefused: a row has another number of cells than the header, or a cell is not of its
+        type
     """
     csv.field_size_limit(LINE_BYTES)
     source = iter(lines)
@@ -272,10 +277,10 @@ def read_guess(
     nulls: Collection[str] = (),
     delimiter: str = ",",
 ) -> tuple[list[str], Guess]:
-    """The head of a file, and what columns look like whose type nothing says. Looks at all of the
-    file, or up to what can't be read: `csv_rows` refuses that, and nothing behind it is imported.
+    """Return the header of a file, and the guessed types of columns without one. Reads the whole
+    file, or up to an unreadable row: `csv_rows` refuses that, and nothing behind it is imported.
 
-    :param known: types of columns whose head does not say them, by name
+    :param known: types of columns without one in their header, by name
     :param nulls: cells that are read as empty ones
     :param delimiter: the sign between columns
     """
@@ -327,19 +332,21 @@ def _fields(columns: list[Column], cells: list[str], line: int) -> dict[str, Any
 
 
 def _addressed(fields: dict[str, Any]) -> dict[str, Any]:
-    """A record's address names the table that it comes from; here only its id says something."""
+    """Replace a record id in `id` by its id part: the table that it names is its origin, not the
+    target."""
     if type(fields.get(ID)) is RecordId:
         fields[ID] = fields[ID].id
     return fields
 
 
 def made_id(key: bytes, number: int) -> UUID:
-    """The id of a row that has none: the same whenever this row of this file is imported, so that
-    an import that is done twice inserts nothing twice, and another for every other file.
+    """Return the id of a row without one. It is the same whenever this row of this file is
+    imported, so that a repeated import inserts nothing twice, and differs for every other file.
 
-    A uuid of version 8: 82 bits of the key, then the row's number, so that ids go as rows do.
+    A UUID of version 8: 82 bits of the key, then the row's number, so that ids are ordered like
+    rows.
 
-    :param key: at least 11 bytes that name the file
+    :param key: at least 11 bytes that identify the file
     :param number: counted from 0
     """
     bits = int.from_bytes(key[:11], "big") >> 6  # 82 bits

@@ -1,4 +1,4 @@
-"""Statements of the command line, a file or standard input: one script, and then it ends."""
+"""Non-interactive scripts: from the command line, a file or standard input."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from surfaces.shell.session import Session
 from surfaces.shell.shortcuts import ShortcutRefused, Shortcuts
 
 INPUT: Final = "-"
-"""What standard input is called where a file is named."""
+"""Path that stands for standard input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A text to run, and the file that it is from; None when it is of the command line."""
+    """A text to run, and its file; None for the command line."""
 
     text: str
     path: str | None = None
 
 
 def given(asked: Shell) -> Script:
-    """What the command line gives, or standard input. Read before there is a loop: one that waits
-    for somebody to type hears no signal.
+    """Return the script of the command line, a file, or standard input. Called before an event loop
+    runs: a loop blocked on standard input would not handle signals.
 
     :raises Ended: it can't be read
     """
@@ -49,7 +49,7 @@ def given(asked: Shell) -> Script:
 async def run(session: Session, form: Form, script: Script, leader: bool = False) -> None:
     """Run a script, or a shortcut of the command line.
 
-    :param leader: run it at the node that takes changes
+    :param leader: run it at the writable node (the leader)
     :raises Ended: there is no connection, or something was refused
     """
     await connect(session, leader)
@@ -60,9 +60,9 @@ async def run(session: Session, form: Form, script: Script, leader: bool = False
 
 
 async def connect(session: Session, leader: bool = False) -> Welcome:
-    """What the node says of itself.
+    """Connect, and return the node's WELCOME.
 
-    :param leader: go to the node that takes changes
+    :param leader: go to the writable node (the leader)
     :raises Ended: no connection, or the sign-in was refused
     """
     try:
@@ -72,7 +72,7 @@ async def connect(session: Session, leader: bool = False) -> Welcome:
 
 
 async def run_script(session: Session, form: Form, text: str, path: str | None) -> None:
-    """Run a script and show what its statements answer, those too that ran before one was refused.
+    """Run a script and show the results, also of statements before a refused one.
 
     :raises Ended: it was refused, cancelled, or its outcome is unknown
     """
@@ -97,7 +97,7 @@ async def _shortcut(session: Session, form: Form, line: str) -> None:
 
 
 def show(form: Form, results: Sequence[Result], text: str) -> None:
-    """Show what each statement of a script answered."""
+    """Show the result of each statement of a script."""
     writes = any(result.changed is not None for result in results)
     words = statements.done(text, len(results)) if writes else [statements.CHANGED] * len(results)
     for result, word in zip(results, words, strict=True):
@@ -105,7 +105,7 @@ def show(form: Form, results: Sequence[Result], text: str) -> None:
 
 
 def exit_code(error: StoreError) -> int:
-    """How a command ends that an error of a script ends."""
+    """Return the exit code for an error of a script."""
     if isinstance(error, OutcomeUnknown):
         return UNKNOWN
     if isinstance(error, Refused):
@@ -114,7 +114,10 @@ def exit_code(error: StoreError) -> int:
 
 
 def read(path: str) -> str:
-    """The script in a file, or in standard input. :raises Ended: it can't be read, or is none"""
+    """Return the script in a file, or in standard input.
+
+    :raises Ended: it can't be read, or is not a script
+    """
     try:
         data = sys.stdin.buffer.read() if path == INPUT else Path(path).read_bytes()
     except OSError as error:

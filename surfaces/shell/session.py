@@ -1,5 +1,4 @@
-"""Scripts on one node, one after the other: where they start, how one is cancelled, and what is
-said of the connection."""
+"""Session of a shell: runs scripts on one node in order, cancels them, reports lost links."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ from surfaces.shell import statements
 from surfaces.shell.connecting import CONNECT_SECONDS
 
 NOTICE_SECONDS: Final = 0.5
-"""How long a connection may take before anything is said about it."""
+"""Seconds of a connection attempt before it is reported."""
 
 
 class Session:
-    """What a shell has with its node. One script at a time.
+    """Session of a shell with its node. One script at a time.
 
-    :param client: makes a client, which asks nodes at these addresses first, and with any of them
-        the one that takes changes
-    :param tell: takes a line for the person, about the connection
+    :param client: makes a client that tries these addresses first; with any of them it follows the
+        leader (the writable node)
+    :param tell: prints a line about the connection
     """
 
     def __init__(
@@ -40,15 +39,15 @@ class Session:
 
     @property
     def place(self) -> tuple[str | None, str | None]:
-        """The namespace and the database that scripts start in."""
+        """Namespace and database in which scripts start."""
         return self._client.ns, self._client.db
 
     def use(self, namespace: str | None, database: str | None) -> None:
-        """Where scripts start from now on, as a `USE` of these two has it."""
+        """Set the namespace and database in which scripts start, like a `USE` of these two."""
         self._client.use(namespace or self._client.ns, database)
 
     async def connect(self) -> Welcome:
-        """Be connected, again where that was lost, and say so.
+        """Connect, also again after a lost connection, and report it.
 
         :raises Unreachable: no connection could be made in time
         :raises Refused: the credential was refused
@@ -68,13 +67,13 @@ class Session:
         return welcome
 
     async def follow_leader(self) -> Welcome:
-        """Go to the node that takes changes, as the node of the command line names it, and stay
-        with whoever does. Where none is named, or reached, stay with that node.
+        """Connect to the leader (the writable node) that the node of the command line names, and
+        follow it when it changes. If none is named or reached, stay with that node.
 
         :raises StoreError: as `connect`
         :raises Ended: as `connecting.client_of`
         """
-        await self._replace_client(())  # what a node has said of itself may be old
+        await self._replace_client(())  # the node's former answer may be outdated
         welcome = await self.connect()
         if welcome.writable is False and welcome.leader:
             await self._replace_client(welcome.leader)
@@ -89,10 +88,10 @@ class Session:
         await before.close()
 
     async def run(self, script: str, params: Mapping[str, Any] | None = None) -> Answer:
-        """Run a script. A `USE` in it holds from then on.
+        """Run a script. A `USE` in it applies from then on.
 
         :raises StoreError: as `AsyncClient.run`
-        :raises CancelledError: it was given up by a second `interrupt`; it may have run
+        :raises CancelledError: it was abandoned by a second `interrupt`; it may have run
         """
         self._task = asyncio.create_task(self._run(script, params))
         try:
@@ -101,8 +100,11 @@ class Session:
             self._task = self._stop = None
 
     async def look(self, statement: str) -> Any:
-        """The value of a statement that nobody waits for: nothing is said of it, and Ctrl-C does
-        not reach it. :raises StoreError: as `AsyncClient.query`"""
+        """Return the value of a background statement: it prints nothing, and Ctrl-C does not cancel
+        it.
+
+        :raises StoreError: as `AsyncClient.query`
+        """
         return await self._client.query(statement)
 
     async def _run(self, script: str, params: Mapping[str, Any] | None) -> Answer:
@@ -121,10 +123,10 @@ class Session:
             self.use(namespace, database)
 
     def interrupt(self) -> bool:
-        """Ctrl-C: ask the node to end the running script. Its answer is waited for, since it says
-        whether the script came to its end first; a second Ctrl-C waits no longer.
+        """Handle Ctrl-C: ask the node to cancel the running script. Its answer is awaited, since it
+        shows whether the script had ended before; a second Ctrl-C stops waiting.
 
-        Answers False when nothing runs.
+        Return False if nothing runs.
         """
         if self._task is None:
             return False
@@ -135,5 +137,5 @@ class Session:
         return True
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         await self._client.close()

@@ -1,5 +1,5 @@
-r"""The shortcuts `\d`, `\t` and so on: each asks the node by an INFO statement, and shows of the
-answer what is looked for most."""
+r"""Shortcuts `\d`, `\t` and so on: each runs an INFO statement, and shows the most useful part of
+its result."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from surfaces.shell.session import Session
 from surfaces.shell.values import from_client
 
 ENTRIES: Final = 20
-"""Of the statement log that are shown."""
+"""Number of entries shown from the statement log."""
 
 
 class ShortcutRefused(Exception):
-    """It is none, or wants something else behind it; the message is for people."""
+    """Unknown shortcut, or a wrong argument; the message is for people."""
 
 
 class Quit(Exception):
-    """The person is done."""
+    """The user leaves the shell."""
 
 
 @dataclass
 class Shortcuts:
-    """What the shortcuts of one shell work on."""
+    """Context of a shell's shortcuts."""
 
     session: Session
     form: Form
     tell: Callable[[str], None]
     run_file: Callable[[str], Awaitable[None]] | None = None
-    """How `\\i` runs a file; None where there is no `\\i`."""
+    """Runs a file for `\\i`; None where there is no `\\i`."""
 
     async def run(self, line: str) -> None:
-        """Do what a line says that begins with a backslash.
+        """Run a line that begins with a backslash.
 
-        :raises ShortcutRefused: it says nothing that is known here
+        :raises ShortcutRefused: unknown shortcut, or a wrong argument
         :raises Quit: it is `\\q`
         :raises StoreError: as a script
         """
@@ -57,7 +57,7 @@ class Shortcuts:
         await shortcut.act(self, *arguments)
 
     async def ask(self, statement: str) -> Any:
-        """The value of a statement."""
+        """Return the value of a statement."""
         return from_client((await self.session.run(statement)).value)
 
 
@@ -171,13 +171,13 @@ async def _functions(here: Shortcuts, prefix: str = "") -> None:
 
 
 async def _defined(here: Shortcuts) -> list[dict[str, str]]:
-    """The functions that the database defines, for whoever may know them."""
+    """Return the functions that the database defines; none if the user lacks the privilege."""
     if None in here.session.place:
         return []
     try:
         found = (await here.ask("INFO FOR DATABASE"))["functions"]
     except (NotAllowed, Unknown):
-        return []  # those of the language are shown to everybody
+        return []  # functions of the language are shown to every user
     return [{"function": _signature(one), "answers": one["comment"] or ""} for one in found]
 
 
@@ -227,7 +227,7 @@ def _tables(here: Shortcuts) -> Tables:
 
 
 def _named(name: str) -> str:
-    """A name as a statement may hold it, from one that a person typed, quoted or not."""
+    """Return a typed name, quoted or not, as it is written in a statement."""
     try:
         return quote(check_name(name.strip("`")))
     except Refusal as error:
@@ -236,7 +236,7 @@ def _named(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """One of them. An argument in `<>` must be given, one in `[]` may be."""
+    """A shortcut. An argument in `<>` is required, one in `[]` is optional."""
 
     word: str
     argument: str

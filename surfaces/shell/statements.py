@@ -1,8 +1,7 @@
-"""What a text typed at a prompt is, before the node sees it: whether it ends, where its statements
-lead, and whether it may be remembered.
+"""Analysis of typed text before it is sent: completeness, effects of its `USE`, secrets.
 
-The node alone judges statements, and may be newer than this shell. So what is not known here is
-never refused here; only the lexer's rules are relied on, and where those end too the text is sent.
+Only the node judges statements, and it may be newer than this shell. So unknown statements are
+never refused here. Only the lexer's rules are used; if these fail too, the text is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from language.parser import parse
 from protocol.errors import Refusal
 
 CHANGED: Final = "changed"
-"""What becomes of records by a statement of no word of its own, such as FOR."""
+"""Participle for the effect of statements without their own word, such as FOR."""
 _DONE: Final = {
     tree.Create: "created",
     tree.Insert: "inserted",
@@ -26,7 +25,7 @@ _DONE: Final = {
     tree.Delete: "deleted",
 }
 _LOOKED_AT: Final = 64 * 1024
-"""Characters of a script up to which it is read again for what its statements do."""
+"""Characters of a script up to which it is parsed to find the effects of its statements."""
 
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
@@ -35,12 +34,14 @@ _COMMENT: Final = re.compile(r"--|//|#")
 _SECRETIVE: Final = re.compile(r"pass|secret|token|seal|vault|reveal|write|erase", re.IGNORECASE)
 _SECRET_WORDS: Final = ("PASSWORD", "PASSHASH", "PASSPHRASE", "SECRET")
 _CLOSE: Final = 0.7
-"""How near to such a word one is that was mistyped: `PASWORD` is 0.93, `SPACE` 0.43 of one."""
+"""Similarity from which a word counts as a misspelt secret word: `PASWORD` has 0.93, `SPACE` 0.43.
+"""
 
 
 def is_complete(text: str) -> bool:
-    """Whether a text can be run: its last statement ends with `;`, and no string, comment, bracket
-    or transaction is open. One that no further line can mend is complete: the node says why."""
+    """Return True if a text can be run: its last statement ends with `;`, and no string, comment,
+    bracket or transaction is open. A text with an error that no further line can correct is
+    complete: the node reports it."""
     tokens = all_tokens(text)
     depth, begun, starts = 0, False, True
     last = ""
@@ -62,12 +63,12 @@ def is_complete(text: str) -> bool:
 
 
 def is_inside_text(text: str) -> bool:
-    """Whether a text ends within a string or a comment."""
+    """Return True if a text ends within a string or a comment."""
     tokens = all_tokens(text)
     last = tokens.texts[-2] if len(tokens.texts) > 1 else ""
     if BAD in tokens.kinds:
         return bool(_UNCLOSED.match(last))
-    # What stands behind the last token is white space, or a comment that goes to the line's end.
+    # Behind the last token there is only white space, or a comment up to the line's end.
     end = tokens.starts[-2] + len(last) if len(tokens.texts) > 1 else 0
     return bool(_COMMENT.search(text[end:].rpartition("\n")[2]))
 
@@ -81,12 +82,11 @@ def _in_transaction(begun: bool, word: str, following: str) -> bool:
 
 
 def places(text: str, ran: int) -> list[tuple[str | None, str | None]]:
-    """Where the `USE`s of a script lead, namespace and database, in their order.
+    """Return the targets of a script's `USE` statements, namespace and database, in order.
 
-    A `USE` holds to the end of its script; a person at a prompt means it to hold for what they type
-    next.
+    A `USE` applies to the end of its script; at a prompt it applies to the next scripts too.
 
-    :param ran: how many statements of the script have run
+    :param ran: number of executed statements of the script
     """
     if "use" not in text.lower():
         return []
@@ -98,9 +98,9 @@ def places(text: str, ran: int) -> list[tuple[str | None, str | None]]:
 
 
 def done(text: str, ran: int) -> list[str]:
-    """The participle of what each statement of a script does to records.
+    """Return the participle of each statement's effect on records.
 
-    :param ran: how many of its statements have run
+    :param ran: number of executed statements of the script
     """
     try:
         found = parse(text).statements if len(text) <= _LOOKED_AT else ()
@@ -111,7 +111,7 @@ def done(text: str, ran: int) -> list[str]:
 
 
 def declares(text: str) -> bool:
-    """Whether a script may have changed what there is to complete."""
+    """Return True if a script may have changed the names for completion."""
     words = {"DEFINE", "DROP", "ALTER", "USE"}
     tokens = all_tokens(text)
     return any(
@@ -121,8 +121,8 @@ def declares(text: str) -> bool:
 
 
 def may_hold_secret(text: str) -> bool:
-    """Whether a text may hold a password or the like. It errs on the side of silence: a mistyped
-    `PASWORD`, and every statement that defines or alters a user, is taken to hold one."""
+    """Return True if a text may contain a password or the like. It prefers false positives: a
+    misspelt `PASWORD`, and every statement that defines or alters a user, count as secret."""
     if _SECRETIVE.search(text):
         return True
     tokens = all_tokens(text)

@@ -1,4 +1,4 @@
-"""What the words behind `storenode import` and `storenode export` ask for."""
+"""Command lines of `storenode import` and `storenode export`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from surfaces.shell.columns import TYPES
 from surfaces.shell.outcomes import EXIT_CODES
 
 STREAM: Final = "-"
-"""What standard input and output are called where a file is named."""
+"""Path that stands for standard input or output."""
 BATCH_ROWS: Final = 1000
 """Rows of one INSERT, and so of one commit: far below the limits of a transaction, and enough that
-the way to the disk is no longer what it costs."""
+fsync no longer dominates the cost."""
 BATCH_ROWS_MOST: Final = 100_000
 FORMS: Final = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}
 TSV: Final = ".tsv"
-"""End of the name of a file of CSV with tabs, which is imported only."""
+"""File name suffix of CSV with tabs; import only."""
 TAB: Final = "tab"
-"""Names the tab where a delimiter is given."""
+"""Name of the tab as a delimiter."""
 IGNORE, UPDATE = "ignore", "update"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with its place."""
+    """A table with its namespace and database."""
 
     namespace: str
     database: str
@@ -43,7 +43,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Write the records of a table into a file."""
+    """Write the records of a table to a file."""
 
     access: Access
     table: Table
@@ -61,14 +61,14 @@ class Import:
     form: str
     on_duplicate: str = IGNORE
     types: Mapping[str, str] = field(default_factory=dict)
-    """Of CSV columns, by name."""
+    """Types of CSV columns, by name."""
     batch: int = BATCH_ROWS
     guess: bool = False
-    """Take CSV columns as they look whose type nothing says."""
+    """Guess the types of CSV columns without one."""
     nulls: frozenset[str] = frozenset()
     """CSV cells that are read as empty ones."""
     delimiter: str = ","
-    """Between CSV columns."""
+    """Delimiter of CSV columns."""
 
 
 _AT: Final = Flag("--at", "<host:port>", f"the node; {ADDRESS} when not given")
@@ -92,7 +92,10 @@ IMPORT_USAGE: Final = "storenode import <ns.db.table> <file>   - is standard inp
 
 
 def understand_export(words: Sequence[str], environment: Mapping[str, str]) -> Export | Help:
-    """What `storenode export` is to do. :raises UsageRefused: it can't be done"""
+    """Parse the command line of `storenode export`.
+
+    :raises UsageRefused: invalid or contradicting arguments
+    """
     given = flags.take_apart(words, EXPORT_FLAGS, "export")
     if "--help" in given:
         return Help(flags.table_text(EXPORT_USAGE, EXPORT_FLAGS, ENVIRONMENT, EXIT_CODES))
@@ -101,7 +104,10 @@ def understand_export(words: Sequence[str], environment: Mapping[str, str]) -> E
 
 
 def understand_import(words: Sequence[str], environment: Mapping[str, str]) -> Import | Help:
-    """What `storenode import` is to do. :raises UsageRefused: it can't be done"""
+    """Parse the command line of `storenode import`.
+
+    :raises UsageRefused: invalid or contradicting arguments
+    """
     given = flags.take_apart(words, IMPORT_FLAGS, "import")
     if "--help" in given:
         return Help(flags.table_text(IMPORT_USAGE, IMPORT_FLAGS, ENVIRONMENT, EXIT_CODES))

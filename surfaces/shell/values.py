@@ -1,7 +1,6 @@
-"""The client's values as the node's own, which know how to be written, and back.
+"""Conversion between values of the client and of the node.
 
-The two packages have types of their own for a record's address and for NONE, so that neither needs
-the other; here both are at hand.
+The two packages have separate types for record ids and NONE, so that neither depends on the other.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from protocol.values import NONE, RecordId
 
 
 def from_client(value: Any) -> Any:
-    """A value that the client received, as `protocol.text` and `protocol.jsonvalues` take it."""
+    """Convert a received value for `protocol.text` and `protocol.jsonvalues`."""
     kind = type(value)
     if kind is dict:
         return {name: from_client(item) for name, item in value.items()}
@@ -27,7 +26,7 @@ def from_client(value: Any) -> Any:
 
 
 def to_client(value: Any) -> Any:
-    """A value that `protocol.text` or `protocol.jsonvalues` has read, as the client sends it."""
+    """Convert a value read by `protocol.text` or `protocol.jsonvalues` for sending."""
     kind = type(value)
     if kind is dict:
         return {name: to_client(item) for name, item in value.items()}

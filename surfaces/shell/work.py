@@ -1,4 +1,4 @@
-"""A shell from its first connection to its end."""
+"""Life of a shell, from its first connection to its end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from surfaces.shell.transfers import Export, Import
 async def shell(
     asked: Shell, script: scripts.Script | None, environment: Mapping[str, str]
 ) -> None:
-    """Run a script; without one, what a person types.
+    """Run a script; without one, an interactive prompt.
 
-    :raises Ended: it did not come to a good end
+    :raises Ended: it failed
     """
     access = with_password(asked.access)
     session = Session(
@@ -58,10 +58,10 @@ async def shell(
 
 
 async def transfer(asked: Import | Export, file: IO[bytes] | None) -> None:
-    """Import or export, and say what was done.
+    """Import or export, and print a summary.
 
-    :param file: what is imported
-    :raises Ended: it did not come to its end; then the same command goes on
+    :param file: the file to import
+    :raises Ended: it is incomplete; the same command resumes it
     """
     client = client_of(asked.access, asked.table.namespace, asked.table.database)
     title = f"{type(asked).__name__.lower()}ing {asked.path}"
@@ -87,7 +87,7 @@ async def transfer(asked: Import | Export, file: IO[bytes] | None) -> None:
 
 
 def by_hand(asked: Shell) -> bool:
-    """Whether a person types the statements."""
+    """Return True if statements are typed interactively."""
     given = asked.command is not None or asked.script is not None
     return not given and sys.stdin.isatty() and sys.stdout.isatty()
 
@@ -107,7 +107,7 @@ async def _prompt(
 
 
 def form_of(asked: Shell) -> Form:
-    """How answers are shown."""
+    """Return the output format."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         if asked.form == "table":
             sys.stdout.reconfigure(errors="backslashreplace")  # whatever the terminal can't show
@@ -122,7 +122,7 @@ def form_of(asked: Shell) -> Form:
 
 @contextlib.contextmanager
 def handling(interrupt: Callable[[], object], terminate: Callable[[], object]) -> Iterator[None]:
-    """Inside the block Ctrl-C and SIGTERM do these, and end nothing by themselves."""
+    """Handle Ctrl-C and SIGTERM inside the block by these callbacks, without ending the process."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, interrupt)
     loop.add_signal_handler(signal.SIGTERM, terminate)

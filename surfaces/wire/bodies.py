@@ -18,7 +18,7 @@ from protocol.values import MICROSECOND
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
 MINOR: Final = 10
-"""Newest minor version that this node speaks; `docs/wire.md` lists what each one added."""
+"""Newest minor version that this node speaks; `docs/wire.md` lists the changes of each."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
 MINOR_OF_AFTER: Final = 7

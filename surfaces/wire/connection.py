@@ -105,7 +105,7 @@ class _Asked:
 
 
 class WireConnection(asyncio.Protocol):
-    """One client connection, from its first byte to its last."""
+    """Client connection, from its first byte to its last."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire

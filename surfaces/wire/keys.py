@@ -72,7 +72,7 @@ class Keys:
         self._read: list[_Part] = []
         """Parts read and not submitted yet."""
         self._filling: dict[Names, _Part] = {}
-        """Of these, by space, the part that takes the next operation."""
+        """Parts of `_read` that take the next operation of their space."""
         self._asking: set[_Part] = set()
         """Parts submitted and not answered."""
         self._room = Room(0)
