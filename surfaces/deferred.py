@@ -54,7 +54,7 @@ class Deferred:
                 again()
                 if self._loop.time() >= ends:
                     break
-        finally:  # one that raises is the loop's to report, and ends nothing for those behind it
+        finally:  # the loop reports an exception; later requests are still judged
             self._scheduled = bool(self._put_off)
             if self._scheduled:
                 self._loop.call_soon(self._next_turn)

@@ -99,7 +99,7 @@ class Listener:
         self._make = make
         self._lost = lost
         self._tls = tls
-        if tls is not None:  # asyncio's own name for it, which is no part of its promise
+        if tls is not None:  # not a public attribute of asyncio
             setattr(sslproto.SSLProtocol, "max_size", limits.TLS_READ_BYTES)  # noqa: B010
         self._tls_seconds = tls_seconds
         self._refusal = refusal
@@ -261,7 +261,7 @@ class Listener:
     def _turn_away(self, accepted: socket.socket) -> None:
         self._limited_log.warning("out of file descriptors: connections are refused")
         self._refused()
-        # With TLS nothing can be said in time.
+        # With TLS there is no time for a handshake and an error.
         self._say(accepted, self._refusal if self._tls is None else b"")
 
     def _say(self, accepted: socket.socket, word: bytes) -> None:
@@ -271,7 +271,7 @@ class Listener:
             if word:
                 accepted.send(word)
                 accepted.shutdown(socket.SHUT_WR)
-                accepted.recv(65_536)  # unread bytes would turn the close into a reset
+                accepted.recv(65_536)  # closing with unread bytes would send a reset
 
     def _take_reserve(self) -> bool:
         try:

@@ -191,7 +191,7 @@ class FromLibraries(logging.Handler):
         """Log or count one record."""
         place, now = (record.pathname, record.lineno), record.created
         then, unsaid = self._last.get(place, (0.0, 0))
-        if abs(now - then) < LINE_SECONDS:  # it is wall time, which may be set back
+        if abs(now - then) < LINE_SECONDS:  # wall time may be set back
             self._last[place] = then, unsaid + 1
             return
         self._last[place] = now, 0

@@ -34,7 +34,7 @@ def half_close(transport: asyncio.Transport) -> bool:
     try:
         transport.write_eof()
     except OSError:
-        # The peer has reset the connection. asyncio hears of it here first, and lets it through.
+        # The peer has reset the connection. asyncio raises this error instead of handling it.
         transport.abort()
     return True
 
@@ -42,7 +42,7 @@ def half_close(transport: asyncio.Transport) -> bool:
 def read_at_most(transport: asyncio.Transport, size: int) -> None:
     """Limit one read to `size` bytes where the transport supports it. TLS reads one record at a
     time (`limits.TLS_READ_BYTES`)."""
-    if hasattr(transport, "max_size"):  # asyncio's selector transport; it is no part of its promise
+    if hasattr(transport, "max_size"):  # asyncio's selector transport; not a public attribute
         transport.max_size = size
 
 

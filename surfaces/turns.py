@@ -53,7 +53,7 @@ class Pace:
         """Count time against the budget of this iteration of the loop."""
         self._seconds += seconds
         if self._seconds > PACE_SECONDS / 4 and not self._renews:
-            self._renews = True  # not for each: that costs as much as a GET
+            self._renews = True  # not at each call: scheduling costs as much as a GET
             asyncio.get_running_loop().call_soon(self._renew)
         self.is_spent = self._seconds >= PACE_SECONDS
 

@@ -81,7 +81,7 @@ class Reservation:
             )
         except socket.gaierror as error:
             raise AddressRefused(f"{address}: {error.strerror}") from error
-        except UnicodeError as error:  # a name with a part that is too long, or empty
+        except UnicodeError as error:  # a host name label is too long, or empty
             raise AddressRefused(f"{address}: no machine has such a name") from error
         self._sockets: list[socket.socket] = []
         try:

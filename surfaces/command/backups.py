@@ -16,7 +16,7 @@ async def back_up(command: BackUp, console: Console) -> bool:
     """Write the backup, read it back, and rename it to its name. It replaces no other file.
 
     :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, its
-        log does not go back so far, or the written file does not read back; no file is left
+        log does not go back so far, or the written file does not read back. No file is left then.
     """
     doors = system_doors()
     with made(doors.fs, command.file, command.directory) as file:

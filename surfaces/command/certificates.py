@@ -75,7 +75,7 @@ def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS_TLS12)
-    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could have keys made all day
+    context.options |= ssl.OP_NO_RENEGOTIATION  # its cost is a denial of service
     return context
 
 

@@ -112,7 +112,7 @@ class _Probes:
         try:
             self._stands.result()
         except OSError as error:
-            self._thread.join(END_SECONDS)  # its loop has descriptors until then
+            self._thread.join(END_SECONDS)  # its loop holds descriptors until then
             raise AddressTaken(f"{self._address}: {addresses.reason(error)}") from error
 
     def end(self) -> None:

@@ -78,6 +78,6 @@ def raise_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, attempt)
         except (ValueError, OSError):
-            continue  # more than the hard limit takes privileges; then as much as it allows
+            continue  # raising the hard limit needs privileges; try up to it
         return attempt[0]
     return soft

@@ -22,7 +22,7 @@ async def dump(command: Dump, console: Console) -> bool:
 
     :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, its
         log is damaged, something in it can't be written as a script, or the written file does not
-        read back; no file is left
+        read back. No file is left then.
     """
     doors = system_doors()
     settings = looking(command.directory, command.opening, doors.fs)
@@ -36,7 +36,7 @@ async def dump(command: Dump, console: Console) -> bool:
                     content = begin_script(doors, about, node.created, key, file.write)
                     for chunk in script.chunks():
                         content.add(chunk)
-                        await asyncio.sleep(0)  # an interrupt is heard
+                        await asyncio.sleep(0)  # let an interrupt be handled
                     written = content.end()
             file.sync()
             with shown("reading it back, bytes", console) as report:

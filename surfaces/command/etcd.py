@@ -70,7 +70,7 @@ def _context(told: Etcd) -> ssl.SSLContext:
         check_file("--etcd-ca", told.ca)
     try:
         context = ssl.create_default_context(cafile=told.ca)
-    except OSError as error:  # that of TLS among them
+    except OSError as error:  # includes ssl.SSLError
         raise CertificateRefused(f"--etcd-ca: {told.ca}: no certificates in PEM") from error
     if told.cert is None or told.key is None:
         return context

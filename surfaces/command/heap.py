@@ -34,13 +34,13 @@ def keep_little() -> bool:
     Return False if it can't be configured.
 
     By default glibc raises its mmap threshold to the largest block it has seen freed, and keeps
-    smaller blocks for each thread that used one: 19 MiB for each thread that ever hashed a
+    smaller blocks for each thread that used one. That was 19 MiB for each thread that ever hashed a
     password, 16 MiB for a long frame.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
-        return False  # not glibc: nothing of the above happens there
+        return False  # not glibc: these problems don't occur
     told = [mallopt(name, LARGE_BYTES) for name in (_MMAP_THRESHOLD, _TRIM_THRESHOLD)]
     told.append(mallopt(_ARENA_MAX, ARENAS))
     return all(told)

@@ -17,7 +17,7 @@ _HERE: Final = Path(__file__).resolve().parent
 
 def main() -> int:
     """Run the command line: a node, or `shell`, `import` and `export`. Return the exit code."""
-    # Only a wheel has its rooms here; an editable install has the checkout on its path.
+    # Only a wheel has the packages here; an editable install has the checkout on its path.
     if (_HERE / "protocol").is_dir():
         # First on the path: a foreign package called `protocol` must not be imported instead.
         sys.path[:0] = [str(_HERE), str(_HERE / "clients" / "python")]

@@ -63,12 +63,12 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         code = _main(words, writer)
     except OutputLost as lost:
-        if lost.errno != EPIPE:  # EPIPE: the reader of the result is gone
+        if lost.errno != EPIPE:  # after EPIPE the reader is gone
             _console(words, writer).complain(f"standard output: {lost.strerror}")
         return REFUSED
     except Exception as error:
         if not _for_programs(words, writer):
-            raise  # the interpreter shows a person the trace
+            raise  # the interpreter prints the traceback
         say_json(writer, "critical", "".join(traceback.format_exception(error)))
         return REFUSED
     finally:

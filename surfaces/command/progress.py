@@ -41,7 +41,7 @@ def shown(title: str, console: Console) -> Iterator[Report]:
     task = bar.add_task(title, total=None)
 
     def report(done: int, total: int | None) -> None:
-        bar.start()  # harmless when it runs already: work that is over at once shows no bar
+        bar.start()  # idempotent; started only here, so that instant work shows no bar
         bar.update(task, completed=done, total=total)
 
     try:

@@ -48,7 +48,7 @@ class HangUps:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _came(self) -> None:
-        if self._on_terminal and not os.isatty(STANDARD_ERROR):  # not since it was closed
+        if self._on_terminal and not os.isatty(STANDARD_ERROR):  # the terminal was closed
             self._asked.set()
         else:
             self.came.set()
@@ -103,7 +103,7 @@ class Renewal:
             self._log.info("SIGHUP: there is no certificate to be read again")
             return
         try:
-            # In a thread: the files may lie anywhere, and checking a key takes its time.
+            # In a thread: the files may be on a slow disk, and checking a key takes long.
             found = await asyncio.to_thread(certificates.load, *self._files, self._now())
         except CertificateRefused as refused:
             self._log.error(

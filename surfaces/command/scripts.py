@@ -33,9 +33,8 @@ async def run_file(command: RunFile, console: Console) -> bool:
     """Run the file. Results of RETURN and INFO are printed as JSON, one per line, followed by the
     number of executed statements.
 
-    :raises NotOpened: the file can't be read or does not parse (the directory is untouched then),
-        the store can't be opened or has users, or a statement was refused: statements before it
-        stay
+    :raises NotOpened: the file can't be read or does not parse (the directory is untouched then).
+        Or the store can't be opened or has users. Or a statement was refused: earlier ones stay.
     """
     keys = keys_in(system_doors().fs, command.opening.keys)
     if _is_backup(command.script):
@@ -73,7 +72,7 @@ def _check_no_users(node: Node, command: RunFile) -> None:
         )
 
 
-# --- scripts that were written as backups ---------------------------------------------------------
+# --- script backups -------------------------------------------------------------------------------
 
 
 def _is_backup(path: str) -> bool:
@@ -81,7 +80,7 @@ def _is_backup(path: str) -> bool:
         with _opened(path) as file:
             return is_script(file)
     except OSError:
-        return False  # `read` says why
+        return False  # `read` reports the reason
 
 
 async def restore(command: RunFile, keys: Keys, console: Console, anew: bool) -> bool:

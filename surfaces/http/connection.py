@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         self._reads = False
         """True while a call of `data_received` handles its bytes."""
-        # Times on the loop's clock, looked at by `check`; 0 where the phase does not last.
+        # Times on the loop's clock, for `check`; 0 outside of the phase.
         self._idle_since = 0.0
         self._linger_until = 0.0
 
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._read(data)
-        except Exception as error:  # a parser that lost its place can't be followed any more
+        except Exception as error:  # the parser is out of step
             self.surface.broken(self, error)
 
     def _read(self, data: bytes) -> None:
@@ -173,8 +173,8 @@ class Connection(asyncio.Protocol):
         just read.
 
         Several requests of one read may take long together. A request that is dequeued because
-        another was answered would run inside the code that answered: the release of a commit, or
-        the greenlet of a script, in which none may be started.
+        another was answered would run inside the code that answered. That may be the release of a
+        commit, or the greenlet of a script, in which none may be started.
         """
         return self._reads and self.is_last
 
@@ -392,7 +392,7 @@ class Connection(asyncio.Protocol):
             allowed = deadlines.body_s + reading.receiving.bytes_in / limits.BODY_SECONDS_BYTES
             since = reading.body_since
             if self._reading_paused or reading.uninvited:
-                reading.body_since = now  # it is the node that does not read on, or has not asked
+                reading.body_since = now  # reading is paused, or 100 Continue not sent
             elif since and now - since >= allowed:
                 self.end_with(RequestTimeout("the body did not arrive in time"))
                 self._pump()
@@ -409,7 +409,7 @@ class Connection(asyncio.Protocol):
     def _check_head(self, now: float, allowed: float) -> None:
         reading = self.reading
         if self._reading_paused:
-            reading.head_since = now  # it is the node that does not read on
+            reading.head_since = now  # reading is paused
         elif now - reading.head_since < allowed:
             return
         elif reading.in_head:

@@ -173,7 +173,7 @@ class Exchange:
         self.done = False
         self.status = 0
         self.committed = 0
-        """Number of committed statements of its script, in case the response can't be sent."""
+        """Sequence of its script's newest durable commit, for a response that can't be sent."""
         self._close_callback: Callable[[], None] | None = None
 
     # --- Tornado's side -------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Exchange:
 
         :param fields: further header lines, each with its line end
         """
-        # A second answer would be read as that to the next request.
+        # The client would take a second response for that of its next request.
         assert not self.headers_sent, f"{self.request} is answered twice"
         if not self.connection.takes(len(body)):
             self.refuse(_no_room(len(body)))
@@ -267,7 +267,7 @@ class Exchange:
             shape = {"error": answers.error(refusal, self.request)}
             self.log_refusal(shape["error"])
             body = binary.pack(shape) if self.msgpack else encode_plain(to_json(shape))
-        except Exception as error:  # a detail that has no form: that it was refused is not lost
+        except Exception as error:  # a detail that can't be encoded
             self.fail(error)
         else:
             status = answers.status_of(refusal, self.by_page)
@@ -416,7 +416,7 @@ class Exchange:
             lines += cors.fields(self.head, surface.node.status().origins)
         ending = surface.stopping and connection.is_last and not self._probe
         if status == SWITCHING:
-            pass  # the answer's own field of Connection says Upgrade
+            pass  # the response has its own Connection: Upgrade
         elif self.close_after or ending:
             self.close_after = True
             lines += b"Connection: close\r\n"

@@ -73,7 +73,7 @@ def check_page(head: Head, status: NodeStatus) -> None:
     :raises ForeignOrigin: the page is neither the node's own nor declared
     """
     origin = cors.foreign_page(head, status)
-    # A browser that hides where a page comes from still says that it is another place.
+    # A browser that hides a page's origin still sends Sec-Fetch-Site.
     site = head.fields.get(b"sec-fetch-site", b"none").lower()
     if b"origin" not in head.fields and site not in (b"none", b"same-origin"):
         origin = "null"

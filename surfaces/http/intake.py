@@ -43,7 +43,7 @@ class Intake:
         """
         surface = self._surface
         known = not head.host or surface.hosts.known(head.host, surface.node.status)
-        # A load balancer asks for health by whatever name it has, and learns nothing else by it.
+        # A load balancer may request /health by any host name.
         if not known and head.path != HEALTH:
             raise MisdirectedRequest(f"{head.host} is not this node")
         route = self.table.find(head)
@@ -53,7 +53,7 @@ class Intake:
         if (
             route.credential == "required"
             and b"authorization" not in head.fields
-            and not route.upgrades  # it may stand elsewhere: handshake.py
+            and not route.upgrades  # a WebSocket's may be a subprotocol: handshake.py
         ):
             raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
         if surface.stopping and not route.probe:
@@ -91,7 +91,7 @@ class Intake:
                 delegate.finish()
             else:
                 self._hand_over(exchange, head)
-        except HTTPInputError as error:  # Tornado's own judgement, of the query for one
+        except HTTPInputError as error:  # raised by Tornado, for instance for the query
             exchange.refuse(BadRequest(str(error)))
         except Exception as error:
             exchange.fail(error)

@@ -424,7 +424,7 @@ def _operation(method: str, path: str, given: Json, credential: str) -> Json:
     for status in sorted({*EVERYWHERE, *given.get("refusals", ())}):
         shown = {"description": _meaning(status), "content": content}
         before = responses.get(str(status))
-        if before is not None:  # the route's own answer of that status, or a refusal
+        if before is not None:  # the status is used by both a normal response and a refusal
             own = before["content"]["application/json"]["schema"]
             shown = {**before, "content": json_of({"oneOf": [own, refused]})}
         responses[str(status)] = shown

@@ -54,7 +54,7 @@ class Outgoing:
         self._batch.append(data)
         self._written += len(data)
         self._batch_bytes += len(data)
-        if self._batch_bytes > BATCH_BYTES:  # the client says now how fast it takes them
+        if self._batch_bytes > BATCH_BYTES:  # from here on the client sets the pace
             self.flush()
             return False
         return first
@@ -84,7 +84,7 @@ class Outgoing:
         """Return True if responses are unread. Note since when the client has read nothing."""
         unsent = self.unsent
         taken = self._written - unsent
-        # A peer may take less than is sent to it, so that ever more waits, and yet not be stalled.
+        # A client that reads slower than the node sends has a growing backlog, but is not stalled.
         if not unsent or taken > self._taken or not self._sending:
             self._stalled_since = now
         self._sending = unsent > 0

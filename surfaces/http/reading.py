@@ -105,7 +105,7 @@ class Reading:
         self.behind: bytes | None = None
         """Bytes behind an upgrade request; None: there is no such request."""
         self.in_head = False
-        # Times on the loop's clock; 0 where the phase does not last.
+        # Times on the loop's clock; 0 outside of the phase.
         self.head_since = 0.0
         self.body_since = 0.0
         # Bytes read of the head or body under way; -1: it began in this read.
@@ -144,7 +144,7 @@ class Reading:
         try:
             rest = self._parse(data)
         except _Upgrade as upgrade:
-            self.ended = True  # where the route has no upgrade, it is as if none had been asked
+            self.ended = True  # a route without upgrades ignores the header
             rest = b""
             if self.behind is not None:
                 self.behind = upgrade.rest
@@ -196,7 +196,7 @@ class Reading:
     def retire(self) -> None:
         """End parsing: no further request follows."""
         self.ended = True
-        self.parser = None  # a few KiB, which a socket would keep for as long as it stands
+        self.parser = None  # frees a few KiB for the life of the socket
         self._fields = {}
 
     # --- llhttp's side: an exception raised here ends the parsing -------------------------------
@@ -273,7 +273,7 @@ class Reading:
             exchange.discard = True
             exchange.body_limit = limits.SMALL_BODY_BYTES
             if head.length > limits.SMALL_BODY_BYTES or head.length < 0 or b"expect" in head.fields:
-                raise  # its body is not worth reading: answer, and close
+                raise  # don't read its body: answer, and close
         if head.upgrade and exchange.route is not None and exchange.route.upgrades:
             self.behind = b""
         if head.has_body:
@@ -321,7 +321,7 @@ class Reading:
         if exchange.close_after:
             self.ended = True
 
-    # --- heads that are known -------------------------------------------------------------------
+    # --- cached header blocks -------------------------------------------------------------------
 
     def _take_known(self, data: bytes) -> bytes:
         """Take requests with a cached header block off the front of a read that begins with a
@@ -392,7 +392,7 @@ class Reading:
         if expect is not None:
             if expect.lower() != b"100-continue":
                 raise BadRequest("the only expectation that is met is 100-continue")
-            # A client of HTTP/1.0 knows no 100: it would take that for its answer.
+            # An HTTP/1.0 client would take 100 Continue for its response.
             exchange.wants_continue = head.version != "HTTP/1.0"
 
     def _note_head(self, read: int) -> None:
@@ -430,13 +430,13 @@ class Reading:
         except Refusal as refusal:
             if self.receiving is exchange:
                 self._link.end_with(refusal)
-        except Exception as error:  # or it would be judged again and again, and never answered
+        except Exception as error:  # otherwise it would be retried for ever
             exchange.report(error)
             if self.receiving is exchange:
                 self._link.end_with(exchange.failed())
         finally:
             self.judging = False
-            self.body_since = self._surface.loop.time()  # the client's time goes on from here
+            self.body_since = self._surface.loop.time()  # exclude the check's time
             self._link.go_on()
 
     def invite(self) -> None:

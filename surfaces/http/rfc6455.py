@@ -25,7 +25,7 @@ class Conversation(WebSocketProtocol13):
     """Server side of one WebSocket."""
 
     def __init__(self, handler: WebSocketHandler) -> None:
-        # Judged here before Tornado counts; it would count a ping to the message around it.
+        # Checked here before Tornado, which counts a ping into the message around it.
         most = limits.SOCKET_MESSAGE_BYTES + frames.REASON_BYTES + 2
         params = _WebSocketParams(ping_interval=0, max_message_size=most)
         super().__init__(handler, mask_outgoing=False, params=params)
@@ -104,7 +104,7 @@ class Conversation(WebSocketProtocol13):
             self.fail(frames.NOT_UTF8, "the text is not UTF-8")
             return None
         elif self.server_terminated:
-            return None  # sent before our goodbye was read
+            return None  # sent before our close frame was read
         try:
             return super()._handle_message(opcode, data)
         except StreamClosedError:

@@ -105,7 +105,7 @@ class Stream:
         self.assembled = 0
         self.parting = False
         """True if our close frame is sent."""
-        # Times on the loop's clock; 0 where the phase does not last.
+        # Times on the loop's clock; 0 outside of the phase.
         self._heard = False
         self._pinged_at = self._took_at = carrier.surface.loop.time()
         self._awaits_pong = False
@@ -154,7 +154,7 @@ class Stream:
         """Set TCP_NODELAY: small frames leave at once. asyncio sets it from the start."""
         self._carrier.set_nodelay(value)
 
-    # --- beyond that ----------------------------------------------------------------------------
+    # --- further operations ---------------------------------------------------------------------
 
     async def peek(self, size: int) -> bytes:
         """Return the next `size` bytes without removing them.
@@ -228,7 +228,7 @@ class Stream:
         """Enforce the deadlines while no sent bytes are unread."""
         deadlines = self._carrier.surface.deadlines
         if self._heard:
-            self._heard = self._awaits_pong = False  # any sign of life will do
+            self._heard = self._awaits_pong = False  # any received bytes count as a pong
         if self.parting:
             self._parting_since = self._parting_since or now
             if now - self._parting_since >= deadlines.close_s:

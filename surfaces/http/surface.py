@@ -67,7 +67,7 @@ class HttpSurface(Serving[Connection]):
         self.long_work = LongWork(self.loop)
         self._listener = Listener(
             lambda: Connection(self),
-            lambda _connection: None,  # it counts only once it stands
+            lambda _connection: None,  # counted only once established
             tls=self.settings.tls,
             tls_seconds=self.deadlines.tls_s,
             refusal=_last_word(Full("the node has no descriptor left for this connection")),
@@ -120,7 +120,7 @@ class HttpSurface(Serving[Connection]):
         while (busy := self._busy()) and (left := until - self.loop.time()) > 0:
             self.intake.quiet.clear()
             try:
-                # Answers being sent end without a word here, so look again soon.
+                # The end of a response's sending is not signalled: poll.
                 await asyncio.wait_for(self.intake.quiet.wait(), min(left, 0.05))
             except TimeoutError:
                 continue
@@ -136,7 +136,7 @@ class HttpSurface(Serving[Connection]):
         self.background.cancel()
         await self.background.ended()
         while self.connections:
-            await asyncio.sleep(0)  # a transport says that it is gone on the loop's next turn
+            await asyncio.sleep(0)  # connection_lost comes in the loop's next iteration
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -207,7 +207,7 @@ class HttpSurface(Serving[Connection]):
         for connection in list(self.connections):
             try:
                 connection.check(now)
-            except Exception as error:  # those behind it in the list have their deadlines too
+            except Exception as error:  # the other connections are still checked
                 self.broken(connection, error)
 
     def _busy(self) -> int:

@@ -135,7 +135,7 @@ class VaultDelegate(RunningDelegate):
         reason = _string(given, "reason")
         bound = await self._bound(given, size)
         if size > LONG:
-            who = await caller(self._exchange)  # others had their turns
+            who = await caller(self._exchange)  # other work ran meanwhile
         del found, given
         return await self._script(who, names, text, bound, reason)
 

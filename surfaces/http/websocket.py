@@ -1,8 +1,8 @@
 """WebSocket of a route: authorization, sending, end.
 
 A refusal before the upgrade is an ordinary error response. But a browser hides that response from
-the page. So a page that sent its token as a subprotocol gets the error on the open socket: a
-message with the error, then a close code derived from its status. Only a malformed request, or a
+the page. So a page that sent its token as a subprotocol gets the error on the open socket:
+a message, then a close code derived from its status. Only a malformed request, or a
 page of a foreign site, gets no socket at all.
 """
 

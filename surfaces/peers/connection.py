@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
     def know(self, peer: Peer) -> None:
         """Make this a link: the peer has greeted."""
         self._peer = peer
-        self._reader.trust()  # its row may have come since it was judged
+        self._reader.trust()  # its row may have been added since the handshake
 
     @property
     def known(self) -> Peer | None:

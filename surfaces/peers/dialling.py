@@ -98,7 +98,7 @@ class Dialler:
         try:
             connection, answer = await self._ask(address, [pin], asked, patient=True)
         except NotKnown as error:
-            # It hears strangers only as long as there is a token that opens something.
+            # The other side accepts unknown peers only while an unused join token exists.
             raise SignInRefused(
                 "the join token opens nothing: it may have been used, or have expired"
             ) from error
@@ -156,7 +156,7 @@ class Dialler:
                 channel,
                 self._patience,
                 lambda _: None,
-                lambda _: True,  # it is the one that was wanted, or there is no connection
+                lambda _: True,  # the handshake has verified the pin
                 self._failed,
                 self._left,
             )

@@ -45,7 +45,7 @@ def check(
         raise Diverged("the node belongs to another store")
     if pinned is not None and pinned.node is not None and pinned.node != theirs.node:
         raise SignInRefused("the certificate is of another node")
-    # One whose row does not say yet which node it is must not be one that another row names.
+    # A row without a node id must not be claimed by a node that another row names.
     if pinned is not None and named not in (None, pinned.row):
         raise SignInRefused("the node is known by another certificate")
     if theirs.node == ours.node:
@@ -115,7 +115,7 @@ async def _redeem(connection: Connection, peering: Peering, shown: Shown, asked:
 
 def _greet(connection: Connection, peering: Peering, shown: Shown, theirs: Hello) -> bool:
     """Greet the peer back. Return False if it may not have a link."""
-    # Judged at the moment in which it is let in: since the handshake a row may have gone.
+    # Checked again: a row may have been removed since the handshake.
     pinned = peering.trust.of(shown.fingerprint)
     if pinned is None:
         connection.fail(f"nobody who is trusted shows the certificate {shown.fingerprint}")

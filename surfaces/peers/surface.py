@@ -69,7 +69,7 @@ class PeerSurface:
         self._listener = Listener(
             self._admit,
             self._lost,
-            tls=None,  # it is spoken by the connections
+            tls=None,  # the connections do it
             tls_seconds=limits.TLS_SECONDS,
             refusal=b"",
             refused=lambda: None,

@@ -36,7 +36,7 @@ async def back_up(asked: BackUp) -> None:
         code = UNKNOWN if isinstance(error, OutcomeUnknown) else REFUSED
         raise Ended(explain(error, ""), code) from error
     except OSError as error:
-        # Those of the client name the file, and have no number.
+        # Errors of the client name the file, and have no errno.
         why = f"{asked.path}: {error.strerror}" if error.strerror else str(error)
         raise Ended(why, REFUSED) from error
     finally:

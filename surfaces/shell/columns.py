@@ -129,7 +129,7 @@ def _looks_float(cell: str) -> bool:
     if not _PLAIN_FLOAT.fullmatch(cell):
         return False
     value = float(cell)
-    # Of a long integer a float keeps the first digits alone.
+    # A float keeps only the first digits of a long integer.
     return abs(value) < 2**53 or (abs(value) != float("inf") and not _PLAIN_INT.fullmatch(cell))
 
 

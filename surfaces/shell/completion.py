@@ -134,5 +134,5 @@ def _completions(word: str, candidates: Iterable[tuple[str, str]]) -> list[Compl
 def _word_before(text: str) -> str:
     """Return the word before the one being typed, in upper case; empty if that is not a word."""
     tokens = all_tokens(text)
-    last = len(tokens.kinds) - 2  # the end is a token too
+    last = len(tokens.kinds) - 2  # the last token is the end
     return tokens.texts[last].upper() if last >= 0 and tokens.kinds[last] == NAME else ""

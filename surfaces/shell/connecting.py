@@ -82,6 +82,6 @@ def _trusted(access: Access) -> ssl.SSLContext | bool:
         return access.tls
     try:
         return ssl.create_default_context(cafile=access.ca)
-    except OSError as error:  # of which an error of TLS is one
+    except OSError as error:  # includes ssl.SSLError
         reason = "no certificates (PEM)" if isinstance(error, ssl.SSLError) else error.strerror
         raise Ended(f"--ca: {access.ca}: {reason}", USAGE) from error

@@ -98,13 +98,13 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
     try:
         await _to_part(part, goes_on, pages, resume, report)
     except BaseException:
-        if not os.path.lexists(resume.path):  # nothing goes on from it
+        if not os.path.lexists(resume.path):  # no later run can resume from it
             part.unlink(missing_ok=True)
         raise
     done = part
     if asked.form == "csv":
         done = path.with_name(f"{path.name}.{pages.state.name}.csv-part")
-        done.unlink(missing_ok=True)  # of an earlier run of the same export
+        done.unlink(missing_ok=True)  # left by an earlier run of the same export
         with part.open("rb") as rows, done.open("x", encoding="utf-8", newline="") as out:
             write_csv(rows, pages.census.columns(), out)
             out.flush()
@@ -113,7 +113,7 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
         give_name(str(done), str(path))
     except FileExistsError:
         raise _there(path) from None
-    # Only now: until the file is there, all that it is made of is needed to go on.
+    # Only now: until the file exists, a resumed run needs its sources.
     part.unlink(missing_ok=True)
     resume.remove()
     return pages.summary(str(path))
@@ -225,7 +225,7 @@ class _Pages:
             try:
                 page = await self._read(rows)
             except Refused as error:
-                # A page of one record always fits: it has at most half of a frame.
+                # A page of one record always fits: a record has at most half of a frame.
                 if error.code != "AnswerTooLarge" or rows == 1:
                     raise
                 self._rows = self._most = rows // 2

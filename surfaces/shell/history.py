@@ -30,7 +30,7 @@ def open_history(path: Path) -> tuple[History, str | None]:
     try:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         os.close(_open(path))
-        os.chmod(path, PRIVATE_FILE)  # it may be there already, made readable by others
+        os.chmod(path, PRIVATE_FILE)  # an existing file may be readable by others
         _shorten(path)
     except OSError as error:
         return InMemoryHistory(), f"no history is kept: {path}: {error.strerror}"

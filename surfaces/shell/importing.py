@@ -164,7 +164,7 @@ class _Run:
         try:
             for batch in batches(self._rows(lines, defined), self._asked.batch):
                 await self._send(batch)
-                if lines.bytes == self._state.bytes:  # else a line behind it can't be read
+                if lines.bytes == self._state.bytes:  # else the reader is ahead of the sent rows
                     self._save(lines.digest.hexdigest())
                 report(-(-self._state.bytes // limits.KIB), -(-size // limits.KIB))
         except RowRefused as error:
@@ -244,7 +244,7 @@ class _Run:
                 # Earlier rows of the same batch too: exactly the acknowledged rows are saved.
                 self._save(_digest(self._file, self._state.bytes))
             else:
-                self._resume.remove()  # types that were guessed hold for rows that are in
+                self._resume.remove()  # guessed types bind only once rows are imported
             message += "; mend it and run the same command again to go on"
         return Ended(message, REFUSED)
 
@@ -279,7 +279,7 @@ class _Run:
         try:
             inserted = await self._insert(rows)
         except (Refused, ValueError, TypeError) as error:
-            # ValueError: it does not fit a frame, or the client can't send it. Nothing was sent.
+            # ValueError: the rows don't fit a frame, or can't be encoded. Nothing was sent.
             if isinstance(error, Refused) and error.code not in OF_ROWS:
                 raise
             if len(batch) == 1:

@@ -29,7 +29,7 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
         sys.stdout.flush()
         return code
     except OutputLost as lost:
-        if lost.errno != EPIPE:  # EPIPE: the reader has closed the pipe
+        if lost.errno != EPIPE:  # after EPIPE the reader is gone
             _complain(f"standard output: {lost.strerror}")
         return REFUSED
 
@@ -100,7 +100,7 @@ def _check_installed() -> None:
 
 
 def _complain(message: str) -> None:
-    from surfaces.shell.cells import harmless  # here: a node that starts has no use for it
+    from surfaces.shell.cells import harmless  # here: a node's start does not need it
 
     sys.stdout.flush()
     sys.stderr.write(f"storenode: {harmless(message)}\n")

@@ -66,7 +66,7 @@ async def _learn(session: Session) -> Names:
 async def _fields(session: Session, table: str) -> list[str]:
     info = await _ask(session, f"INFO FOR TABLE {quote(table)}")
     defined = [one["name"] for one in info["fields"]] if info else []
-    # The names alone: a record may have megabytes.
+    # Field names only: a record may have megabytes.
     rows = await _ask(session, f"SELECT VALUE object::keys($this) FROM {quote(table)} LIMIT 1")
     seen = rows[0] if rows else [ID]
     return list(dict.fromkeys([*defined, *seen]))

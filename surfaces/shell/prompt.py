@@ -76,7 +76,7 @@ class Prompt:
                     # Ctrl-C is a key here. As a signal it is handled by the caller.
                     text = await self._prompt.prompt_async(self._mark, handle_sigint=False)
                 except KeyboardInterrupt:
-                    continue  # the line is given up, and not the shell
+                    continue  # abandon the line, but not the shell
                 except EOFError:
                     return
                 if text.strip() in LEAVING:

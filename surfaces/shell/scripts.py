@@ -39,7 +39,7 @@ def given(asked: Shell) -> Script:
     if asked.command is not None:
         try:
             asked.command.encode()
-        except UnicodeEncodeError as error:  # a byte of the command line that was none
+        except UnicodeEncodeError as error:  # an undecodable byte of the command line
             raise Ended(f"-c: not UTF-8 at character {error.start}", USAGE) from error
         return Script(asked.command)
     path = asked.script or INPUT

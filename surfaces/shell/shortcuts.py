@@ -157,7 +157,7 @@ async def _log(here: Shortcuts, user: str | None = None) -> None:
 async def _use(here: Shortcuts, place: str) -> None:
     namespace, dot, database = place.partition(".")
     names = _named(namespace) + (f".{_named(database)}" if dot else "")
-    # Asked of the node: a place that is not there is refused here, and not at each statement.
+    # Sent to the node, so that a missing database is refused here and not at each statement.
     await here.session.run(f"USE {names}" if dot else f"USE NAMESPACE {names}")
 
 

@@ -92,7 +92,7 @@ def places(text: str, ran: int) -> list[tuple[str | None, str | None]]:
         return []
     try:
         statements = parse(text).statements
-    except Refusal:  # of a newer language: then where it leads is not known here either
+    except Refusal:  # a newer language: the targets are unknown
         return []
     return [(one.namespace, one.database) for one in statements[:ran] if isinstance(one, tree.Use)]
 
@@ -104,7 +104,7 @@ def done(text: str, ran: int) -> list[str]:
     """
     try:
         found = parse(text).statements if len(text) <= _LOOKED_AT else ()
-    except Refusal:  # of a newer language
+    except Refusal:  # a newer language
         found = ()
     words = [_DONE.get(type(one), CHANGED) for one in found[:ran]]
     return words + [CHANGED] * (ran - len(words))

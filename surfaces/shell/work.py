@@ -95,7 +95,7 @@ def by_hand(asked: Shell) -> bool:
 async def _prompt(
     session: Session, form: Form, environment: Mapping[str, str], leader: bool
 ) -> None:
-    from surfaces.shell.prompt import Prompt  # here: a script needs none of prompt_toolkit
+    from surfaces.shell.prompt import Prompt  # here: a script does not need prompt_toolkit
 
     prompt = Prompt(session, form, environment)
     connecting = asyncio.create_task(connect(session, leader))
@@ -110,9 +110,9 @@ def form_of(asked: Shell) -> Form:
     """Return the output format."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         if asked.form == "table":
-            sys.stdout.reconfigure(errors="backslashreplace")  # whatever the terminal can't show
+            sys.stdout.reconfigure(errors="backslashreplace")  # for missing glyphs
         else:
-            sys.stdout.reconfigure(encoding="utf-8")  # as JSON is, by its own rules
+            sys.stdout.reconfigure(encoding="utf-8")  # the encoding of JSON
     if asked.form == "json":
         return JsonLines(sys.stdout)
     if asked.form == "csv":

@@ -292,7 +292,7 @@ class WireConnection(asyncio.Protocol):
             and self._reading
             and not (self._waits or self._requests.counted or self._goodbye_over)
         ):
-            return  # there is nothing to count, await or end
+            return  # nothing to charge, await or end
         self._count()
         self._steer()
         if not self.over:
@@ -428,7 +428,7 @@ class WireConnection(asyncio.Protocol):
 
     def _frame_is_late(self) -> None:
         if not self._reading:
-            self._frame.begin()  # it is the node that did not read on
+            self._frame.begin()  # reading was paused
         else:
             self.break_off(RequestTimeout("a frame did not arrive in time"))
 
@@ -499,7 +499,7 @@ class WireConnection(asyncio.Protocol):
             kind, count = asked.kind.name, asked.answered
             asked.answered = 0
             counters.answer(kind, count)
-            if asked.kind is not Kind.WATCH:  # that lasts for as long as its reader wants
+            if asked.kind is not Kind.WATCH:  # the latency of a feed has no meaning
                 counters.ran(kind, now - asked.at, count)
         self._answered.clear()
 
@@ -581,7 +581,7 @@ class WireConnection(asyncio.Protocol):
         said("a request failed", request=name, exc_info=error or True)
         return Failed("the node failed at this request; its log has the trace", request=name)
 
-    # --- signing in, and the end -----------------------------------------------------------------
+    # --- sign-in and shutdown --------------------------------------------------------------------
 
     @property
     def user(self) -> str:

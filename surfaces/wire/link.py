@@ -79,7 +79,8 @@ class Link(Protocol):
         """Queue a message. It leaves at the end of this iteration of the loop, in one write.
 
         :param data: the encoded message, if it exists already
-        :param committed: committed statements of a script, in case its response can't be sent
+        :param committed: sequence of a script's newest durable commit, reported if its response
+            can't be sent; 0: none
         """
 
     def refuse(self, id: int, refusal: Refusal) -> None:

@@ -162,7 +162,7 @@ class Messages:
         why = Cancelled("the request was cancelled")
         if one.asked is not None:
             one.asked.end(why)
-        else:  # it is left, or it is not known yet whose it is
+        else:  # it waits for room, or for its caller
             self._answer(one, None, why)
 
     def abandon(self) -> None:

@@ -43,7 +43,7 @@ class _Script:
     """True once it is submitted to the node. Before that, cancelling needs no call."""
     cancelled: bool = False
     committed: int = 0
-    """Number of its committed statements, once it has ended."""
+    """Sequence of its newest durable commit, once it has ended; 0: none."""
 
 
 class Scripts:
@@ -131,7 +131,7 @@ class Scripts:
             self._start_all(batch, caller)
 
     def _start_all(self, batch: list[_Script], caller: Caller) -> None:
-        # Those of one read begin at once as long as they are over quickly; the others queue.
+        # Scripts of one read start at once while they are short; the remaining ones are queued.
         until = self._time() + TOGETHER_SECONDS
         for script in batch:
             self._start(script, caller, now=self._time() < until)

@@ -112,7 +112,7 @@ class Wire:
             try:
                 if connection.is_slow():
                     self.watch(connection)
-            except Exception as error:  # the others are looked after all the same
+            except Exception as error:  # the other connections are still checked
                 self.broken(connection, error)
 
     def broken(self, connection: Connected, error: Exception) -> None:

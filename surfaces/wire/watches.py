@@ -124,7 +124,7 @@ class Watches:
             link.refuse(id, refusal)
             return
         if not self._open:
-            # A feed that reads the log hears when there is room again as soon as there is.
+            # With a low limit, a feed that reads the log is resumed as soon as there is room.
             link.answers_wait_at(limits.FEED_PART_BYTES)
         link.talk.weigh(id, HOLDS)
         one = self._open[id] = _Watch(self, id, message.body, link.minor)
@@ -163,7 +163,7 @@ class Watches:
     def drain(self) -> None:
         """End every feed: the node is draining, and a feed has no end of its own."""
         for one in list(self._open.values()):
-            if one.feed is not None:  # else it is when it is open
+            if one.feed is not None:  # else it is ended when it opens
                 one.feed.end(self._link.wire.admission.leaving())
 
     def abandon(self) -> None:
@@ -205,14 +205,14 @@ class Watches:
 
     def _opened(self, one: _Watch, feed: Feed) -> None:
         one.feed = feed
-        if one.over:  # the connection, or already the feed
+        if one.over:  # the connection is gone, or the feed has ended
             feed.close()
         elif self._link.wire.admission.draining:
             feed.end(self._link.wire.admission.leaving())
         elif one.leaving:
             self.unwatch(one.id)
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def say(self, one: _Watch, packed: bytes) -> None:
         """Send a message of a feed.
