@@ -236,7 +236,7 @@ def csv_rows(
     :param defined: types of the table's fields, for columns without either
     :param nulls: cells that are read as empty ones
     :param delimiter: the sign between columns
-    :raises ColumnsRefused: `asked` names a missing column
+    :raises ColumnsRefused: `asked` names a missing column, or one of another type in the header
     :raises RowRefused: a row has another number of cells than the header, or a cell is not of its
         type
     """
@@ -255,6 +255,11 @@ def csv_rows(
     if missing:
         there = ", ".join(head)[:200]
         raise ColumnsRefused(f"--types: there is no column {min(missing)!r}: the head is {there}")
+    for column in columns:
+        if asked.get(column.name, column.type) != column.type:
+            raise ColumnsRefused(
+                f"--types: {column.name}:{asked[column.name]}, but the head says {column.head}"
+            )
     lines.skip(start)
     reader = csv.reader(source, delimiter=delimiter, strict=True)
     while True:

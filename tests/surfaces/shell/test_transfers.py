@@ -304,6 +304,10 @@ def test_columns_without_types_take_those_of_the_fields(here: Here, tmp_path: Pa
     path.write_text("﻿id,age,r,price,note\n1,34,a,1.50,\\N\n2,,,2,\n")
     code, err = transfer(here, "import", "t", path, "--types", "id:int,pirce:decimal")
     assert code == 2 and "--types: there is no column 'pirce': the head is id, age, r" in err
+    typed = tmp_path / "typed.csv"
+    typed.write_text("id:int,rate:int\n1,5\n")
+    code, err = transfer(here, "import", "t", typed, "--types", "rate:string")
+    assert code == 2 and "--types: rate:string, but the head says rate:int" in err
     code, err = transfer(here, "import", "t", path, "--types", "id:int,price:decimal")
     assert code == 0, err
     assert here.script("SELECT * FROM t") == [
