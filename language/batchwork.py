@@ -15,7 +15,7 @@ from language.error_places import is_of_values, of_record
 from language.generate import Memo
 from language.names import children, shape_of
 from language.pieces import slices
-from language.rows import Batch, Pairs, Row, Shape
+from language.rows import Batch, Objects, Pairs, Row, Shape
 from protocol.errors import Refusal
 from protocol.values import RecordId
 
@@ -101,8 +101,8 @@ class Filter:
             return self._work(rows, env, memo)
         except Refusal as refusal:
             found, number = self._work.refused(rows, env, refusal)
-            if number is not None and isinstance(batch, Pairs):
-                found = of_record(found, batch.record_id(batch.pairs[number][0]))
+            if number is not None and batch is not None:
+                found = of_record(found, batch.record(number))
             raise found from found.__cause__
 
     def kept(self, batch: Batch, env: Env, memo: Memo) -> Batch:
@@ -142,12 +142,12 @@ def traced(
 class Origin(NamedTuple):
     """Where the rows of a batch are from, those that are left of it."""
 
-    batch: Pairs
+    batch: Batch
     numbers: Sequence[int]
 
-    def record(self, number: int) -> RecordId:
-        """The record that a row was made of."""
-        return self.batch.record_id(self.batch.pairs[self.numbers[number]][0])
+    def record(self, number: int) -> RecordId | None:
+        """The record that a row was made of; None: of none."""
+        return self.batch.record(self.numbers[number])
 
     def without(self, skipped: int) -> Origin:
         """The same without the first rows."""
@@ -167,5 +167,4 @@ def of_item(
     if type(item) is tuple:
         key, _, record_id = item
         return of_record(refusal, record_id(key))
-    id = item.get("id") if type(item) is dict else None
-    return of_record(refusal, id) if type(id) is RecordId else refusal
+    return of_record(refusal, Objects([item]).record(0))

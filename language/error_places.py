@@ -20,8 +20,13 @@ def placed(refusal: Refusal, offset: int) -> Refusal:
     return refusal
 
 
-def of_record(refusal: Refusal, record: RecordId) -> Refusal:
-    """A refusal that came up with one record of several: it names the record, once."""
+def of_record(refusal: Refusal, record: RecordId | None) -> Refusal:
+    """A refusal that came up with one record of several: it names the record, once.
+
+    :param record: None: a row that is of no record
+    """
+    if record is None:
+        return refusal
     if isinstance(refusal, Unknown | NotAllowed):
         return refusal  # what is said of a name tells nothing more, however one came to it
     if is_of_values(refusal) and "record" not in refusal.detail:

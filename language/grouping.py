@@ -16,7 +16,7 @@ from language import tree
 from language.batchwork import has_subquery
 from language.budget import Budget
 from language.charges import stretch
-from language.error_places import is_of_values
+from language.error_places import is_of_values, placed
 from language.functions.aggregates import (
     average,
     checked_number,
@@ -71,6 +71,8 @@ class _Aggregate:
     name: str
     argument: tree.Expression | None
     at: int
+    offset: int
+    """Where it stands in the text."""
 
     @property
     def empty(self) -> list[Any]:
@@ -88,7 +90,13 @@ class _Aggregate:
         return [0, None, 0, 0.0, 0]  # ints, decimals, floats, their rounding, how many
 
     def result(self, state: list[Any], env: Any) -> Any:
-        """What it comes to."""
+        """What it comes to. A refusal says where it stands."""
+        try:
+            return self._result(state, env)
+        except Refusal as refusal:
+            raise placed(refusal, self.offset) from None
+
+    def _result(self, state: list[Any], env: Any) -> Any:
         at = self.at
         if self.name == "stddev":
             return deviation(*state[at])
@@ -241,7 +249,7 @@ class Grouping:
         for number, known in enumerate(self._aggregates):
             if (known.name, known.argument) == (call.name, argument):
                 return f"a{number}"
-        found = _Aggregate(call.name, argument, self._size)
+        found = _Aggregate(call.name, argument, self._size, call.at)
         self._aggregates.append(found)
         self._size += len(found.empty)
         return f"a{len(self._aggregates) - 1}"
@@ -279,7 +287,7 @@ class Grouping:
     ) -> None:
         """Take a batch of rows into the groups."""
         if self._fold is None:
-            self._fold = self._generate()
+            self._fold = self._generate(self.keys, self._aggregates)
         before = len(groups)
         for part in slices(rows, env, self._step):
             held = memo[HELD] = list[Any]()
@@ -288,21 +296,26 @@ class Grouping:
         if len(groups) > before:
             budget.sample(list(islice(reversed(groups.values()), len(groups) - before)))
 
-    def refused(self, rows: list[Row], env: Any, refusal: Refusal) -> int | None:
-        """Return the number of the row whose value an aggregate refused, None where no row is
-        refused by itself."""
-        if self._fold is None or not is_of_values(refusal):
-            return None
-        groups, memo = self.start(), {HELD: list[Any]()}
-        for number, row in enumerate(rows):
-            env.tick()
-            try:
-                self._fold(groups, [row], env, memo)
-            except Refusal as found:
-                return number if type(found) is type(refusal) else None
-        return None
+    def refused(self, rows: list[Row], env: Any, refusal: Refusal) -> tuple[Refusal, int | None]:
+        """Return what an aggregate refused a value with, which says where that stands, and the
+        number of the row; None where no row is refused by itself."""
+        if is_of_values(refusal):
+            groups, memo = {(): self._new()}, {HELD: list[Any]()}
+            folds = [(one.offset, self._generate((), [one])) for one in self._aggregates]
+            for number, row in enumerate(rows):
+                for offset, fold in folds:
+                    env.tick()
+                    try:
+                        fold(groups, [row], env, memo)
+                    except Refusal as found:
+                        same = type(found) is type(refusal)
+                        return (placed(found, offset), number) if same else (refusal, None)
+        return refusal, None
 
-    def _generate(self) -> Callable[..., None]:
+    def _generate(
+        self, keys: tuple[tree.Expression, ...], aggregates: list[_Aggregate]
+    ) -> Callable[..., None]:
+        """Return the function that takes rows into the groups of some keys."""
         code = _Folding(self._source)
         code.namespace.update(
             add_up=add_up, float_added=float_added, UNSET=_UNSET, hold=hold, hold_new=hold_new,
@@ -310,9 +323,9 @@ class Grouping:
         )  # fmt: skip
         empty = code.keep(self._new())
         body = ["get = groups.get", "for r in rows:"]
-        if self.keys:
+        if keys:
             values, hashes = [], []
-            for key in self.keys:
+            for key in keys:
                 value = code.name("v")
                 body.append(f"    {value} = {code.expression(key)}")
                 values.append(value)
@@ -330,7 +343,7 @@ class Grouping:
             ]
         else:
             body.append("    g = groups[()]")
-        for aggregate in self._aggregates:
+        for aggregate in aggregates:
             body += [f"    {line}" for line in aggregate.update(code)]
         return code.build("groups, rows, env, memo", body)
 

@@ -34,12 +34,22 @@ class Pairs:
         some = self.pairs[::_SAMPLED]
         return sum([len(raw) for _, raw in some]) * len(self.pairs) // max(1, len(some))
 
+    def record(self, number: int) -> RecordId | None:
+        """Return the address of one of the records."""
+        return self.record_id(self.pairs[number][0])
+
 
 @dataclass(frozen=True, slots=True)
 class Objects:
     """Values that are in memory already: objects, or anything else an array can hold."""
 
     values: list[Any]
+
+    def record(self, number: int) -> RecordId | None:
+        """Return the address in the fields of one of them; None: it has none."""
+        value = self.values[number]
+        id = value.get("id") if type(value) is dict else None
+        return id if type(id) is RecordId else None
 
 
 Batch = Pairs | Objects

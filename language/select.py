@@ -54,6 +54,11 @@ Chunk = tuple[list[Row], list[Any], Origin | None]
 they were read."""
 
 
+def _itself(record: RecordId | None) -> RecordId | None:
+    """The address of a row in memory, which stands where a stored record has its key."""
+    return record
+
+
 class SelectPlan:
     """How one SELECT is run. Made once for a tree, run any number of times.
 
@@ -391,7 +396,7 @@ class SelectPlan:
             env.tick()
             rows = self._source.rows(batch)
             items = self._items(batch, rows)
-            origin = Origin(batch, range(len(rows))) if isinstance(batch, Pairs) else None
+            origin: Origin | None = Origin(batch, range(len(rows)))
             if self._where is not None:
                 kept = self._where(rows, env, memo, batch)
                 if len(kept) < len(rows):
@@ -414,11 +419,14 @@ class SelectPlan:
                 pairs = zip(batch.pairs, rows, strict=True)
                 return [(key, row, record_id) for (key, _), row in pairs]
             return [(key, raw, record_id) for key, raw in batch.pairs]
-        return WHOLE.from_objects(batch.values) if self._late else rows
+        if self._late:
+            return WHOLE.from_objects(batch.values)
+        return [(batch.record(number), row, _itself) for number, row in enumerate(rows)]
 
     @cached_property
     def _sorts(self) -> bool:
-        """True if rows are sorted as they were read: then each goes with the key of its record."""
+        """True if rows are sorted as they were read: then each goes with the key of its record, or
+        the address that its fields say."""
         return self._entries is not None and self._grouping is None and self._select.split is None
 
     def _grouped(
@@ -433,7 +441,7 @@ class SelectPlan:
                 expressions = self._grouping.arguments
                 found, number = traced(refusal, expressions, self._source, rows, env)
                 if number is None:
-                    number = self._grouping.refused(rows, env, refusal)
+                    found, number = self._grouping.refused(rows, env, refusal)
                 raise of_item(found, rows, number, origin) from None
         for part in self._grouping.rows(groups, env):
             env.tick()
