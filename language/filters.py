@@ -11,12 +11,13 @@ from datetime import datetime
 from typing import Any, Final, NoReturn
 
 from language import tree
-from language.compile import compile_condition
-from language.confined import check_reads_nothing, unknown_variable
+from language.comparisons import Comparison, comparisons
+from language.compile import compile_condition, compile_expression
+from language.confined import Types, check_reads_nothing, unknown_variable
 from language.functions import TABLE
 from language.names import children, shape_of, weight
 from language.parser import parse_expression
-from language.rows import Pairs
+from language.rows import NO_FIELDS, Pairs
 from language.sizing import WorkingMemory
 from protocol import limits
 from protocol.doors import Rng
@@ -33,12 +34,14 @@ RecordIds = Callable[[bytes], RecordId]
 class Filter:
     """A condition, compiled.
 
+    :param types: of the fields of the table
     :ivar text: as it was given
+    :ivar comparisons: those in it, to be held against the declared types of fields
     """
 
-    __slots__ = ("_shape", "_work", "text")
+    __slots__ = ("_shape", "_work", "comparisons", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, types: Types) -> None:
         """:raises UnexpectedToken, Unknown, BadRequest: it is no expression, or one that looks at
             more than the record
         :raises TooLarge: over `limits.FILTER_BYTES`
@@ -48,8 +51,9 @@ class Filter:
                 f"a filter has at most {limits.FILTER_BYTES} bytes", limit=limits.FILTER_BYTES
             )
         condition = parse_expression(text)
-        _check(condition)
+        _check(condition, types)
         self.text = text
+        self.comparisons: tuple[Comparison, ...] = comparisons(condition)
         self._shape = shape_of(condition)
         self._work = compile_condition(condition, self._shape)
 
@@ -63,8 +67,15 @@ class Filter:
         (row,) = self._shape.from_pairs(Pairs([(key, fields)], record_id))
         return self._work(row, _Alone(tick))
 
+    def evaluate(self, expression: tree.Expression) -> Value:
+        """Return the value of one of its expressions that looks at no field.
 
-def _check(condition: tree.Expression) -> None:
+        :raises Refusal: it can't be computed
+        """
+        return compile_expression(expression, NO_FIELDS)(NO_FIELDS.make(()), _Alone(_no_tick))
+
+
+def _check(condition: tree.Expression, types: Types) -> None:
     if weight(condition, limits.FILTER_NODES) > limits.FILTER_NODES:
         raise TooLarge(
             f"a filter has at most {limits.FILTER_NODES} names, values and operators",
@@ -73,7 +84,7 @@ def _check(condition: tree.Expression) -> None:
     other = unknown_variable(condition, frozenset({"this"}))
     if other is not None:
         raise BadRequest(f"{WHAT} knows $this, not ${other.name}")
-    check_reads_nothing(WHAT, "the record", condition, _place, {})
+    check_reads_nothing(WHAT, "the record", condition, _place, types)
     changing = _changing(condition)
     if changing is not None:
         raise BadRequest(
@@ -94,6 +105,10 @@ def _changing(node: Any) -> str | None:
         return node.name
     found = (_changing(child) for child in children(node) if child is not None)
     return next(filter(None, found), None)
+
+
+def _no_tick() -> None:
+    """Nothing to give way to: a value that looks at no field is computed once."""
 
 
 class _Alone:

@@ -79,12 +79,15 @@ class Schema:
         self.schemafull = schemafull
         self.defaults_read = False
         """Whether a DEFAULT looks at the record."""
+        self.types: dict[Path, tree.FieldType] = {}
+        """The types of the fields, by their paths."""
         self._root = _Node()
         for rule in rules:
             self._add(rule)
         _complete(self._root, ())
 
     def _add(self, rule: Rule) -> None:
+        self.types[rule.path] = rule.type
         node = self._root
         for step in rule.path:
             node.guards = node.guards or rule.readonly

@@ -13,6 +13,8 @@ from actors.feeds.views import Wanted
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
+from actors.scripts.comparing import check_against
+from actors.scripts.fields import declared_schema
 from actors.scripts.running import Running
 from actors.sessions import Sessions
 from language.filters import Filter
@@ -29,6 +31,10 @@ from protocol.rights import INFO, READ
 from storage import catalog
 from storage.catalog import Table
 from storage.tickets import CommitTicket
+
+
+def _no_tick() -> None:
+    """Nothing to give way to: a filter is short, and bounded in steps."""
 
 
 class _Found(NamedTuple):
@@ -70,7 +76,7 @@ class FeedsActor(LoopActor):
     async def open(self, asked: OpenFeed) -> Feed:
         """Return a feed that has begun; its sink has been notified (`Sink.opened`).
 
-        :raises BadRequest, UnexpectedToken, TooLarge: the request is malformed
+        :raises BadRequest, UnexpectedToken, TooLarge, TypeRefused: the request is malformed
         :raises Unknown, NotAllowed: of the table; `detail.created`: the position is older than it
         :raises Diverged: the position is of another history
         :raises LogPruned: the log begins after it
@@ -137,9 +143,21 @@ class FeedsActor(LoopActor):
 
     async def _judged(self, asked: OpenFeed) -> tuple[_Found, Filter | None, Place | None]:
         found = self._look(asked)
-        condition = None if asked.where is None else Filter(asked.where)
+        condition = None if asked.where is None else self._filter(asked.where, found.table)
         await self._committer.released_in_time(found.ticket)
         return found, condition, await self._start(asked, found.created)
+
+    def _filter(self, text: str, table: Table) -> Filter:
+        """Return the condition of a feed, held against the types of the table's fields.
+
+        :raises UnexpectedToken, Unknown, BadRequest, TooLarge: as `Filter`
+        :raises TypeRefused: no record of the table could ever meet it, or every one would
+        """
+        with self._committer.begin_reading() as tx:
+            schema = declared_schema(tx, table, _no_tick)
+        condition = Filter(text, schema.types)
+        check_against(schema, condition.comparisons, table, condition.evaluate, _no_tick)
+        return condition
 
     def _look(self, asked: OpenFeed) -> _Found:
         """Authorize the caller on the table as it is now."""

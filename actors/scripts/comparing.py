@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from actors.scripts.execution import Execution
 from actors.scripts.fields import schema_of
 from language import tree
@@ -13,7 +16,7 @@ from language.schema import Schema
 from language.select import SelectPlan
 from protocol.errors import Refusal, TypeRefused
 from protocol.paths import Path, path_text
-from protocol.values import NONE, paced, rank, type_name
+from protocol.values import NONE, Tick, Value, paced, rank, type_name
 from storage.catalog import Table
 
 _WORDS = {
@@ -40,20 +43,36 @@ _LITERALS = {
 
 
 def check_comparisons(run: Execution, plan: SelectPlan, table: Table) -> None:
-    """Refuse a comparison in WHERE that is false for every record: its field's type never has the
-    class of the other operand.
+    """Refuse a comparison in WHERE that is false for every record.
 
     :raises TypeRefused: there is one
     """
-    if not plan.comparisons:
-        return
-    schema = schema_of(run, table) if table.fields else None
-    for comparison in plan.comparisons:
-        run.tick()
-        _check(run, comparison, table, schema)
+    if plan.comparisons:
+        schema = schema_of(run, table)
+        check_against(schema, plan.comparisons, table, run.evaluate, run.tick)
 
 
-def _check(run: Execution, one: Comparison, table: Table, schema: Schema | None) -> None:
+def check_against(
+    schema: Schema,
+    comparisons: Iterable[Comparison],
+    table: Table,
+    evaluate: Callable[[Any], Value],
+    tick: Tick,
+) -> None:
+    """Refuse a comparison that is false for every record of the table: its field's type never has
+    the class of the other operand.
+
+    :param evaluate: computes an expression that has one value for all records
+    :raises TypeRefused: there is one
+    """
+    for comparison in comparisons:
+        tick()
+        _check(comparison, table, schema, evaluate, tick)
+
+
+def _check(
+    one: Comparison, table: Table, schema: Schema, evaluate: Callable[[Any], Value], tick: Tick
+) -> None:
     kind = _type_at(one.path, table, schema)
     mine = None if kind is None else (item_classes if one.operator == "CONTAINS" else classes)(kind)
     if kind is None or mine is None:
@@ -67,7 +86,7 @@ def _check(run: Execution, one: Comparison, table: Table, schema: Schema | None)
             return
         found = print_type(other)
     else:
-        met = _met(run, one)
+        met = _met(one, evaluate, tick)
         if met is None:
             return
         theirs, found = met
@@ -80,19 +99,19 @@ def _both_absent(one: Comparison, kind: tree.FieldType, other: tree.FieldType) -
     return one.operator in _BY_EQUALITY and may_be_absent(kind) and may_be_absent(other)
 
 
-def _type_at(path: Path, table: Table, schema: Schema | None) -> tree.FieldType | None:
-    if path == ("id",):
-        return tree.RecordType((table.name,))
-    return None if schema is None else schema.type_at(path)
+def _type_at(path: Path, table: Table, schema: Schema) -> tree.FieldType | None:
+    return tree.RecordType((table.name,)) if path == ("id",) else schema.type_at(path)
 
 
-def _met(run: Execution, one: Comparison) -> tuple[frozenset[int], str] | None:
+def _met(
+    one: Comparison, evaluate: Callable[[Any], Value], tick: Tick
+) -> tuple[frozenset[int], str] | None:
     """Return the classes that the field is compared with, and their name in a refusal; None: no
     class that could be wrong."""
     if one.operator == "IN" and isinstance(one.value, tree.Range):
         return frozenset({rank(0)}), "int"
     try:
-        value = run.evaluate(one.value)
+        value = evaluate(one.value)
     except Refusal:
         # A scan may never evaluate it (short circuit): it is refused there, or not at all.
         return None
@@ -102,7 +121,7 @@ def _met(run: Execution, one: Comparison) -> tuple[frozenset[int], str] | None:
         )
     if type(value) is not list:
         return (frozenset({rank("")}), type_name(value)) if type(value) in (str, dict) else None
-    found = {rank(item): item for item in paced(value, run.tick)}
+    found = {rank(item): item for item in paced(value, tick)}
     if not found or rank(NONE) in found or rank(None) in found:
         return None
     names = sorted({type_name(item) for item in found.values()})

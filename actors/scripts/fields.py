@@ -37,11 +37,12 @@ from protocol.errors import (
 from protocol.paths import path_text
 from protocol.rights import DEFINE, NOTHING, READ, WRITE, Kind
 from protocol.text import format_record
-from protocol.values import NONE, RecordId, Value, paced
+from protocol.values import NONE, RecordId, Tick, Value, paced
 from storage import catalog, records
 from storage.catalog import Table
 from storage.fields import Field
 from storage.topics import Topic
+from storage.transactions import Transaction
 
 Row = dict[str, Any]
 
@@ -91,14 +92,18 @@ def conform(
 
 
 def schema_of(run: Execution, table: Table) -> Schema:
+    """Return the schema of a table."""
+    return declared_schema(run.transaction, table, run.tick)
+
+
+def declared_schema(tx: Transaction, table: Table, tick: Tick) -> Schema:
     """Return the schema of a table, cached for as long as its declaration does not change."""
-    tx = run.transaction
     at = ("rules", table.id)
     found: Schema | None = tx.known(at)
     if found is None:
         rules = []
         for field in table.fields:
-            run.tick()
+            tick()
             rules.append(_rule(field))
         found = Schema(table.name, rules, table.schemafull)
         tx.remember(at, found, *catalog.declared_of_table(table))

@@ -28,6 +28,7 @@ from protocol.errors import (
     SessionEnded,
     TooLarge,
     TooSlow,
+    TypeRefused,
     UnexpectedToken,
     Unknown,
 )
@@ -298,6 +299,24 @@ async def test_a_filter_looks_at_the_record_alone(where: str, refusal: type[Refu
         with pytest.raises(refusal):
             await follow(node, Reader(), where=where)
         assert len(node.open_feeds) == 0
+
+
+async def test_a_filter_is_held_against_the_types_of_fields_as_a_where_is() -> None:
+    async with node_with_tables() as node:
+        await seq(
+            node,
+            "DEFINE FIELD at ON t TYPE option<datetime>; DEFINE FIELD of ON t TYPE"
+            " option<record<u>>",
+        )
+        for where in ("at > '2025'", "NOT (at = '2026')", "of = 'u:1'", "'x' + 'y' = at", "id = 5"):
+            with pytest.raises(TypeRefused, match="can't be compared with"):
+                await follow(node, Reader(), where=where)
+        for where in ("of.name = 'lamp'", "$this.of.name = 'lamp'"):
+            with pytest.raises(BadRequest, match="follows the record link"):
+                await follow(node, Reader(), where=where)
+        assert len(node.open_feeds) == 0
+        for where in ("at > d'2025-01-01'", "of = u:1", "of.id = u:1", "at = NONE"):
+            await follow(node, Reader(), where=where)
 
 
 async def test_a_filter_that_follows_a_link_of_the_record_ends_its_feed_saying_where() -> None:
