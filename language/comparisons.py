@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from language import tree
-from language.names import children
+from language.names import children, mentions
 from language.planner import is_fixed, path_of
 from protocol.paths import Path
 
@@ -43,22 +43,25 @@ class Comparison:
 
 def comparisons(where: tree.Expression | None) -> tuple[Comparison, ...]:
     """All of them in a condition, however deep they stand; those of subqueries are theirs."""
-    return () if where is None else tuple(_found(where))
+    return () if where is None else tuple(_found(where, frozenset()))
 
 
-def _found(node: Any) -> Iterator[Comparison]:
+def _found(node: Any, bound: frozenset[str]) -> Iterator[Comparison]:
+    """:param bound: parameters that closures around the node give another value for each item"""
     if isinstance(node, tree.Subquery):
         return
-    if isinstance(node, tree.Binary) and node.operator in _TURNED:
+    if isinstance(node, tree.Closure):
+        bound = bound.union(node.parameters)
+    if isinstance(node, tree.Binary) and node.operator in _TURNED and not mentions(node, bound):
         one = _comparison(node)
         if one is not None:
             yield one
     for child in children(node):
-        yield from _found(child)
+        yield from _found(child, bound)
 
 
 def _comparison(node: tree.Binary) -> Comparison | None:
-    left, right = path_of(node.left), path_of(node.right)
+    left, right = path_of(node.left, with_this=True), path_of(node.right, with_this=True)
     operator: str = "IN" if node.operator == "NOT IN" else node.operator
     if left is not None and right is not None:
         return Comparison(left, operator, None, right, node)

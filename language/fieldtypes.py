@@ -12,8 +12,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from language import tree
+from protocol import limits
 from protocol.text import format_value
-from protocol.values import NONE, RecordId, Tick, identical, paced, rank, type_name
+from protocol.values import NONE, RecordId, Tick, Value, equal, identical, paced, rank, type_name
 
 SHOWN: Final = 200
 """Characters of a type, an ASSERT or a value in a refusal."""
@@ -179,6 +180,65 @@ def item_classes(node: tree.FieldType) -> frozenset[int] | None:
         ):
             found |= {_RANKS["string"]}
     return found
+
+
+def may_equal(node: tree.FieldType, value: Value, tick: Tick) -> bool:
+    """True if a value may be equal to one of a type; always of NONE and NULL, which are equal to
+    what is absent."""
+    if value is NONE or value is None:
+        return True
+    return any(_part_may_equal(part, value, tick) for part in parts_of(node))
+
+
+def _part_may_equal(part: tree.FieldType, value: Value, tick: Tick) -> bool:
+    if isinstance(part, tree.PlainType):
+        if part.kind == "decimal" and type(value) is float:
+            return is_worth_a_decimal(value)
+        return part.kind == "any" or rank(value) == _RANKS[part.kind]
+    if isinstance(part, tree.ArrayType):
+        if type(value) is not list or (part.most is not None and len(value) > part.most):
+            return False
+        return all(may_equal(part.of, item, tick) for item in paced(value, tick))
+    if isinstance(part, tree.RecordType):
+        return type(value) is RecordId and (not part.tables or value.table in part.tables)
+    return isinstance(part, tree.LiteralType) and equal(part.value, value, tick)
+
+
+def is_worth_a_decimal(value: float) -> bool:
+    """True if a decimal is worth exactly what a float is: that of 606.88 has 46 digits."""
+    digits = "".join(map(str, Decimal(value).as_tuple().digits))
+    return len(digits.strip("0")) <= limits.DECIMAL_DIGITS
+
+
+def may_contain(node: tree.FieldType, value: Value, tick: Tick) -> bool:
+    """True if a value of a type may contain a value, as CONTAINS has it."""
+    if value is NONE or value is None:
+        return True
+    for part in parts_of(node):
+        if isinstance(part, tree.ArrayType):
+            found = may_equal(part.of, value, tick)
+        else:
+            held = item_classes(part)
+            found = held is None or rank(value) in held
+        if found:
+            return True
+    return False
+
+
+def may_be_alike(one: tree.FieldType, other: tree.FieldType) -> bool:
+    """True if a value of one type may be equal to a value of another, NONE and NULL left out."""
+    return any(_alike(a, b) for a in parts_of(one) for b in parts_of(other))
+
+
+def _alike(one: tree.FieldType, other: tree.FieldType) -> bool:
+    mine, theirs = classes(one), classes(other)
+    if mine is not None and theirs is not None and mine.isdisjoint(theirs):
+        return False
+    if isinstance(one, tree.RecordType) and isinstance(other, tree.RecordType):
+        return not (one.tables and other.tables) or not set(one.tables).isdisjoint(other.tables)
+    if isinstance(one, tree.LiteralType) and isinstance(other, tree.LiteralType):
+        return equal(one.value, other.value)
+    return True
 
 
 def parts_of(node: tree.FieldType) -> Iterator[tree.FieldType]:

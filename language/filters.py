@@ -72,7 +72,9 @@ class Filter:
 
         :raises Refusal: it can't be computed
         """
-        return compile_expression(expression, NO_FIELDS)(NO_FIELDS.make(()), _Alone(_no_tick))
+        compute = compile_expression(expression, NO_FIELDS)
+        value: Value = compute(NO_FIELDS.make(()), _Alone(_no_tick))
+        return value
 
 
 def _check(condition: tree.Expression, types: Types) -> None:

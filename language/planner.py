@@ -184,10 +184,12 @@ def _compared(node: tree.Binary) -> Term | None:
     return None
 
 
-def path_of(node: tree.Expression) -> Path | None:
-    """The path that an expression is, if it is one."""
+def path_of(node: tree.Expression, *, with_this: bool = False) -> Path | None:
+    """The path that an expression is, if it is one; also as `$this.…`, if that is asked for."""
     steps: list[Step] = []
     while not isinstance(node, tree.Name):
+        if with_this and node == tree.Parameter("this") and steps and type(steps[-1]) is str:
+            return tuple(reversed(steps))
         if isinstance(node, tree.Attribute):
             steps.append(node.name)
         elif isinstance(node, tree.Each):

@@ -29,6 +29,8 @@ from language.fieldtypes import (
     cut,
     found_in,
     innermost,
+    is_option,
+    parts_of,
     shown,
 )
 from language.printing import print_type
@@ -104,15 +106,31 @@ class Schema:
         node.rule = rule
 
     def type_at(self, path: Path) -> tree.FieldType | None:
-        """The type of the field at a path of names; None where none is defined there, or where the
-        way to it may lead through an array, whose items are taken each, or over a record link."""
-        node = self._root
-        for number, step in enumerate(path):
-            below = node.names.get(step) if type(step) is str else None
-            if below is None or (number and not _is_object(node)):
-                return None
-            node = below
-        return None if node.rule is None else node.rule.type
+        """The type of what is at a path; None where none is defined there, or where the way to it
+        may lead over a record link. Behind `[*]` it is an array of what each item has there, and
+        only names follow. What is behind an item may be absent."""
+        node: _Node | None = self._root
+        kind: tree.FieldType | None = tree.PlainType("object")
+        each = absent = False
+        for step in path:
+            if type(step) is str:
+                below = None if node is None else node.names.get(step)
+                if node is None or below is None or not _is_object(node, kind):
+                    return None
+                node, kind = below, None if below.rule is None else below.rule.type
+            else:
+                kind = None if each or kind is None else _item_of(kind)
+                if kind is None:
+                    return None
+                absent, each = True, step is EACH
+                node = None if node is None else node.each
+                if node is not None and node.rule is not None:
+                    kind = node.rule.type
+        if kind is None:
+            return None
+        if each:
+            kind = tree.ArrayType(kind)
+        return tree.OptionType(kind) if absent and not is_option(kind) else kind
 
     def conform(
         self,
@@ -156,12 +174,19 @@ class Schema:
         writing.finish()
 
 
-def _is_object(node: _Node) -> bool:
-    """Whether a step by name goes from a field into an object, or into nothing."""
-    if node.rule is None:
+def _is_object(node: _Node, kind: tree.FieldType | None) -> bool:
+    """Whether a step by name goes from a field of a type into an object, or into nothing."""
+    if kind is None:
         return node.each is None
-    held = classes(node.rule.type)
+    held = classes(kind)
     return held is not None and held.isdisjoint((rank([]), RANK_OF_RECORDS))
+
+
+def _item_of(kind: tree.FieldType) -> tree.FieldType | None:
+    """The type of the items of a type's values; None: they are more than arrays of one type."""
+    parts = [part for part in parts_of(kind) if not isinstance(part, tree.OptionType)]
+    only = parts[0] if len(parts) == 1 else None
+    return only.of if isinstance(only, tree.ArrayType) else None
 
 
 def _complete(node: _Node, path: Path) -> None:

@@ -10,13 +10,24 @@ from actors.scripts.fields import schema_of
 from language import tree
 from language.comparisons import Comparison
 from language.error_places import placed
-from language.fieldtypes import classes, cut, item_classes, may_be_absent, parts_of
+from language.fieldtypes import (
+    classes,
+    cut,
+    item_classes,
+    may_be_absent,
+    may_be_alike,
+    may_contain,
+    may_equal,
+    parts_of,
+    shown,
+)
+from language.operators import check_bounds
 from language.printing import print_expression, print_type
 from language.schema import Schema
 from language.select import SelectPlan
 from protocol.errors import Refusal, TypeRefused
 from protocol.paths import Path, path_text
-from protocol.values import NONE, Tick, Value, paced, rank, type_name
+from protocol.values import NONE, RecordId, Tick, Value, paced, rank, type_name
 from storage.catalog import Table
 
 _WORDS = {
@@ -28,6 +39,7 @@ _WORDS = {
     8: "uuid",
     11: "record",
 }
+_ANY = tree.PlainType("any")
 _BY_EQUALITY = frozenset({"=", "!=", "IN", "CONTAINS"})
 _LITERALS = {
     "datetime": "d'…' is a datetime, type::datetime(x) makes one of a string",
@@ -74,29 +86,31 @@ def _check(
     one: Comparison, table: Table, schema: Schema, evaluate: Callable[[Any], Value], tick: Tick
 ) -> None:
     kind = _type_at(one.path, table, schema)
-    mine = None if kind is None else (item_classes if one.operator == "CONTAINS" else classes)(kind)
-    if kind is None or mine is None:
+    if kind is None:
         return
-    if one.other is not None:
-        other = _type_at(one.other, table, schema)
-        theirs = (
-            None if other is None else (item_classes if one.operator == "IN" else classes)(other)
-        )
-        if other is None or theirs is None or _both_absent(one, kind, other):
-            return
-        found = print_type(other)
+    if one.other is None:
+        met = _met(one, kind, evaluate, tick)
     else:
-        met = _met(one, evaluate, tick)
-        if met is None:
-            return
-        theirs, found = met
-    if mine.isdisjoint(theirs):
-        raise _refused(one, table, (kind, mine), (found, theirs))
+        other = _type_at(one.other, table, schema)
+        met = None if other is None else _met_field(one, kind, other)
+    if met is not None:
+        raise _refused(one, table, kind, met)
 
 
-def _both_absent(one: Comparison, kind: tree.FieldType, other: tree.FieldType) -> bool:
-    """True if two fields may be equal because both are NONE, or both NULL."""
-    return one.operator in _BY_EQUALITY and may_be_absent(kind) and may_be_absent(other)
+def _met_field(
+    one: Comparison, kind: tree.FieldType, other: tree.FieldType
+) -> tuple[frozenset[int], str] | None:
+    """As `_met`, of another field."""
+    mine = (item_classes if one.operator == "CONTAINS" else classes)(kind)
+    theirs = (item_classes if one.operator == "IN" else classes)(other)
+    if mine is None or theirs is None:
+        return None
+    meets = not mine.isdisjoint(theirs)
+    if one.operator in ("=", "!="):
+        meets = may_be_alike(kind, other)
+    if meets or (one.operator in _BY_EQUALITY and may_be_absent(kind) and may_be_absent(other)):
+        return None
+    return theirs, print_type(other)
 
 
 def _type_at(path: Path, table: Table, schema: Schema) -> tree.FieldType | None:
@@ -104,54 +118,87 @@ def _type_at(path: Path, table: Table, schema: Schema) -> tree.FieldType | None:
 
 
 def _met(
-    one: Comparison, evaluate: Callable[[Any], Value], tick: Tick
+    one: Comparison, kind: tree.FieldType, evaluate: Callable[[Any], Value], tick: Tick
 ) -> tuple[frozenset[int], str] | None:
-    """Return the classes that the field is compared with, and their name in a refusal; None: no
-    class that could be wrong."""
+    """Return the classes of what the field is compared with, and their name in a refusal; None: the
+    two may meet.
+
+    :raises TypeRefused: a range that is no range
+    """
     if one.operator == "IN" and isinstance(one.value, tree.Range):
-        return frozenset({rank(0)}), "int"
+        try:
+            low, high = evaluate(one.value.low), evaluate(one.value.high)
+        except Refusal:
+            return None
+        try:
+            check_bounds(low, high)
+        except Refusal as refusal:
+            raise placed(refusal, one.value.at) from None
+        mine = classes(kind)
+        ints = frozenset({rank(0)})
+        return None if mine is None or not mine.isdisjoint(ints) else (ints, "int")
     try:
         value = evaluate(one.value)
     except Refusal:
         # A scan may never evaluate it (short circuit): it is refused there, or not at all.
         return None
-    if one.operator != "IN":
-        return (
-            None if value is NONE or value is None else (frozenset({rank(value)}), type_name(value))
-        )
-    if type(value) is not list:
-        return (frozenset({rank("")}), type_name(value)) if type(value) in (str, dict) else None
-    found = {rank(item): item for item in paced(value, tick)}
-    if not found or rank(NONE) in found or rank(None) in found:
+    if one.operator == "IN" and type(value) is not list:
+        texts, mine = frozenset({rank("")}), classes(kind)
+        looks = type(value) in (str, dict) and mine is not None and mine.isdisjoint(texts)
+        return (texts, type_name(value)) if looks else None
+    if _may_meet(one, kind, value, tick):
         return None
-    names = sorted({type_name(item) for item in found.values()})
-    return frozenset(found), f"array of {' and '.join(names)}"
+    if one.operator != "IN":
+        held = _ANY if one.operator == "CONTAINS" else kind
+        return frozenset({rank(value)}), _named(held, value, tick)
+    assert type(value) is list
+    found = {rank(item) for item in paced(value, tick)}
+    return (frozenset(found), _named(kind, value, tick)) if found else None
+
+
+def _may_meet(one: Comparison, kind: tree.FieldType, value: Value, tick: Tick) -> bool:
+    if one.operator == "CONTAINS":
+        return may_contain(kind, value, tick)
+    if one.operator == "IN":
+        assert type(value) is list
+        return any(may_equal(kind, item, tick) for item in paced(value, tick))
+    if one.operator in _BY_EQUALITY:
+        return may_equal(kind, value, tick)
+    mine = classes(kind)
+    return value is NONE or value is None or mine is None or rank(value) in mine
+
+
+def _named(kind: tree.FieldType, value: Value, tick: Tick) -> str:
+    """Return what a refusal calls a value: its type, and more where the type alone would fit."""
+    if type(value) is RecordId:
+        return f"record<{value.table}>"
+    if type(value) is list:
+        names = sorted({_named(_ANY, item, tick) for item in paced(value, tick)})
+        return cut(f"array of {' and '.join(names)}")
+    mine = classes(kind)
+    return shown(value) if mine is not None and rank(value) in mine else type_name(value)
 
 
 def _refused(
-    one: Comparison,
-    table: Table,
-    mine: tuple[tree.FieldType, frozenset[int]],
-    theirs: tuple[str, frozenset[int]],
+    one: Comparison, table: Table, kind: tree.FieldType, met: tuple[frozenset[int], str]
 ) -> Refusal:
-    field, wanted = path_text(one.path), cut(print_type(mine[0]))
-    hint = _hint(one, *mine, theirs[1])
+    field, wanted = path_text(one.path), cut(print_type(kind))
+    hint = _hint(one, kind, met[0])
     refusal = TypeRefused(
-        f"{table.name}.{field} is {wanted} and can't be compared with {theirs[0]} in"
+        f"{table.name}.{field} is {wanted} and can't be compared with {met[1]} in"
         f" {cut(print_expression(one.node))}: it would be true of"
         f" {'every' if one.is_negated else 'no'} record{'; ' + hint if hint else ''}",
         table=table.name,
         field=field,
         wanted=wanted,
-        found=theirs[0],
+        found=met[1],
     )
     return placed(refusal, one.node.at)
 
 
-def _hint(
-    one: Comparison, kind: tree.FieldType, mine: frozenset[int], theirs: frozenset[int]
-) -> str:
+def _hint(one: Comparison, kind: tree.FieldType, theirs: frozenset[int]) -> str:
     """Return a hint on the literal of the field's type, for a query with a string or a number."""
+    mine = (item_classes if one.operator == "CONTAINS" else classes)(kind) or frozenset()
     if one.operator == "CONTAINS" and not mine:
         return "CONTAINS looks into an array, a string or an object"
     met = {_WORDS.get(found, "") for found in theirs}
@@ -164,6 +211,8 @@ def _hint(
             return f"{name}:1 is a record, type::record('{name}', x) makes one of an id"
         if isinstance(part, tree.PlainType) and "string" in met and part.kind in _LITERALS:
             return _LITERALS[part.kind]
+        if part == tree.PlainType("decimal") and "number" in met:
+            return "no decimal is worth exactly what that float is: 12.50dec is a decimal"
     if rank("") in mine and "number" in met:
         return "'12' is a string, type::string(x) makes one of a number"
     return ""
