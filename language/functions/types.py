@@ -26,7 +26,7 @@ from protocol.text import (
     parse_record,
     pieces,
 )
-from protocol.values import RecordId, check_decimal, check_record_id, type_name
+from protocol.values import RecordId, check_decimal, check_record_id, type_name, without_none
 
 _TEXT_CHARACTERS: Final = 64
 
@@ -123,7 +123,7 @@ def string(env: Env, value: Any) -> str:
     if kind is not list and kind is not dict:
         return format_value(value)
     text, size = [], 0
-    for piece in pieces(value):
+    for piece in pieces(without_none({"": value}, env.tick)[""]):
         env.tick(1 + len(piece))
         size += len(piece)
         check_string(size)
