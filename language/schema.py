@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, Protocol
 from language import tree
 from language.budget import bounded
 from language.compile import Compiled
+from language.confined import holds_link
 from language.env import Env
 from language.error_places import told
 from language.fieldtypes import (
@@ -82,14 +83,16 @@ class Schema:
         self.defaults_read = False
         """Whether a DEFAULT looks at the record."""
         self.types: dict[Path, tree.FieldType] = {}
-        """The types of the fields, by their paths."""
+        """The types of the fields, by the names of their paths: an item is told by its array."""
         self._root = _Node()
         for rule in rules:
             self._add(rule)
         _complete(self._root, ())
 
     def _add(self, rule: Rule) -> None:
-        self.types[rule.path] = rule.type
+        names = tuple(step for step in rule.path if step is not EACH)
+        if names not in self.types or holds_link(rule.type):
+            self.types[names] = rule.type
         node = self._root
         for step in rule.path:
             node.guards = node.guards or rule.readonly

@@ -306,12 +306,20 @@ async def test_a_filter_is_held_against_the_types_of_fields_as_a_where_is() -> N
         await seq(
             node,
             "DEFINE FIELD at ON t TYPE option<datetime>; DEFINE FIELD of ON t TYPE"
-            " option<record<u>>",
+            " option<record<u>>; DEFINE FIELD l ON t TYPE option<array<object>>; DEFINE FIELD"
+            " l[*].of ON t TYPE record<u>",
         )
-        for where in ("at > '2025'", "NOT (at = '2026')", "of = 'u:1'", "'x' + 'y' = at", "id = 5"):
+        for where in (
+            "at > '2025'",
+            "NOT (at = '2026')",
+            "of = 'u:1'",
+            "'x' + 'y' = at",
+            "id = 5",
+            "l[0].of = 1",
+        ):
             with pytest.raises(TypeRefused, match="can't be compared with"):
                 await follow(node, Reader(), where=where)
-        for where in ("of.name = 'lamp'", "$this.of.name = 'lamp'"):
+        for where in ("of.name = 'lamp'", "$this.of.name = 'lamp'", "l[0].of.name = 'lamp'"):
             with pytest.raises(BadRequest, match="follows the record link"):
                 await follow(node, Reader(), where=where)
         assert len(node.open_feeds) == 0
