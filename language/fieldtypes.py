@@ -8,13 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
 from language import tree
 from protocol import limits
 from protocol.text import format_value
-from protocol.values import NONE, RecordId, Tick, Value, equal, identical, paced, rank, type_name
+from protocol.values import (
+    FEW,
+    NONE,
+    RecordId,
+    Tick,
+    Value,
+    equal,
+    identical,
+    paced,
+    rank,
+    type_name,
+)
 
 SHOWN: Final = 200
 """Characters of a type, an ASSERT or a value in a refusal."""
@@ -184,10 +196,17 @@ def item_classes(node: tree.FieldType) -> frozenset[int] | None:
 
 def may_equal(node: tree.FieldType, value: Value, tick: Tick) -> bool:
     """True if a value may be equal to one of a type; always of NONE and NULL, which are equal to
-    what is absent."""
-    if value is NONE or value is None:
+    what is absent, and of a type of many alternatives, which are not gone through."""
+    parts = _few_parts(node)
+    if value is NONE or value is None or parts is None:
         return True
-    return any(_part_may_equal(part, value, tick) for part in parts_of(node))
+    return any(_part_may_equal(part, value, tick) for part in parts)
+
+
+def _few_parts(node: tree.FieldType) -> list[tree.FieldType] | None:
+    """Return the alternatives of a type; None: they are many."""
+    parts = list(islice(parts_of(node), FEW + 1))
+    return parts if len(parts) <= FEW else None
 
 
 def _part_may_equal(part: tree.FieldType, value: Value, tick: Tick) -> bool:
@@ -211,10 +230,11 @@ def is_worth_a_decimal(value: float) -> bool:
 
 
 def may_contain(node: tree.FieldType, value: Value, tick: Tick) -> bool:
-    """True if a value of a type may contain a value, as CONTAINS has it."""
-    if value is NONE or value is None:
+    """True if a value of a type may contain a value, as CONTAINS has it. As `may_equal`."""
+    parts = _few_parts(node)
+    if value is NONE or value is None or parts is None:
         return True
-    for part in parts_of(node):
+    for part in parts:
         if isinstance(part, tree.ArrayType):
             found = may_equal(part.of, value, tick)
         else:
@@ -226,19 +246,24 @@ def may_contain(node: tree.FieldType, value: Value, tick: Tick) -> bool:
 
 
 def may_be_alike(one: tree.FieldType, other: tree.FieldType) -> bool:
-    """True if a value of one type may be equal to a value of another, NONE and NULL left out."""
-    return any(_alike(a, b) for a in parts_of(one) for b in parts_of(other))
+    """True if values of two types may be equal, whose classes meet: False of records of other
+    tables, and of texts of which none is the same."""
+    mine, theirs = _choices(one), _choices(other)
+    return mine is None or theirs is None or not mine.isdisjoint(theirs)
 
 
-def _alike(one: tree.FieldType, other: tree.FieldType) -> bool:
-    mine, theirs = classes(one), classes(other)
-    if mine is not None and theirs is not None and mine.isdisjoint(theirs):
-        return False
-    if isinstance(one, tree.RecordType) and isinstance(other, tree.RecordType):
-        return not (one.tables and other.tables) or not set(one.tables).isdisjoint(other.tables)
-    if isinstance(one, tree.LiteralType) and isinstance(other, tree.LiteralType):
-        return equal(one.value, other.value)
-    return True
+def _choices(node: tree.FieldType) -> frozenset[tuple[str, str]] | None:
+    """Return the tables of a type that is of records alone, or its texts if it is of nothing else;
+    None: it is of more."""
+    found: set[tuple[str, str]] = set()
+    for part in parts_of(node):
+        if isinstance(part, tree.RecordType) and part.tables:
+            found.update(("record", table) for table in part.tables)
+        elif isinstance(part, tree.LiteralType) and type(part.value) is str:
+            found.add(("text", part.value))
+        elif not isinstance(part, tree.OptionType):
+            return None
+    return frozenset(found)
 
 
 def parts_of(node: tree.FieldType) -> Iterator[tree.FieldType]:

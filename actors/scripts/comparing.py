@@ -107,7 +107,7 @@ def _met_field(
         return None
     meets = not mine.isdisjoint(theirs)
     if one.operator in ("=", "!="):
-        meets = may_be_alike(kind, other)
+        meets = meets and may_be_alike(kind, other)
     if meets or (one.operator in _BY_EQUALITY and may_be_absent(kind) and may_be_absent(other)):
         return None
     return theirs, print_type(other)
@@ -157,15 +157,21 @@ def _met(
 
 
 def _may_meet(one: Comparison, kind: tree.FieldType, value: Value, tick: Tick) -> bool:
-    if one.operator == "CONTAINS":
-        return may_contain(kind, value, tick)
+    mine = (item_classes if one.operator == "CONTAINS" else classes)(kind)
     if one.operator == "IN":
         assert type(value) is list
-        return any(may_equal(kind, item, tick) for item in paced(value, tick))
-    if one.operator in _BY_EQUALITY:
-        return may_equal(kind, value, tick)
-    mine = classes(kind)
-    return value is NONE or value is None or mine is None or rank(value) in mine
+        items = paced(value, tick)
+        return any(_in_class(item, mine) and may_equal(kind, item, tick) for item in items)
+    if not _in_class(value, mine):
+        return False
+    if one.operator == "CONTAINS":
+        return may_contain(kind, value, tick)
+    return one.operator not in _BY_EQUALITY or may_equal(kind, value, tick)
+
+
+def _in_class(value: Value, known: frozenset[int] | None) -> bool:
+    """True of NONE and NULL too: they are not judged."""
+    return value is NONE or value is None or known is None or rank(value) in known
 
 
 def _named(kind: tree.FieldType, value: Value, tick: Tick) -> str:
