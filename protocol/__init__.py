@@ -1,4 +1,5 @@
-"""The words every room shares: values, errors, limits, requests, doors, and the wire codec.
+"""Types shared by all rooms: values, errors, limits, requests, interfaces to the environment
+(doors), and the wire codec.
 
-Nothing here performs input or output, looks at a clock, or starts a thread.
+Nothing here performs input or output, reads a clock, or starts a thread.
 """

@@ -1,4 +1,4 @@
-"""Addresses of nodes, as statements give them: `host`, `host:port` or `[::1]:port`."""
+"""Addresses of nodes in statements: `host`, `host:port` or `[::1]:port`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ADDRESS: Final = re.compile(
     r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})?)(?::([0-9]{1,5}))?"
 )
 _SHOWN: Final = 300
-"""Characters of what is no address."""
+"""Characters of an invalid address quoted in the error message."""
 
 
 def is_loopback(host: str) -> bool:
@@ -25,17 +25,17 @@ def is_loopback(host: str) -> bool:
 
 
 def check_address(address: str) -> str:
-    """The address itself. :raises BadRequest: it is none"""
+    """Return the address if it is valid. :raises BadRequest: it is not"""
     if _parts(address) is None:
         raise BadRequest(f"{address[:_SHOWN]!r} is no address of a node: wanted host or host:port")
     return address
 
 
 def check_peer(address: str) -> str:
-    """The one way to write an address that names its port, so that two that are the same look it:
-    in lower case, without the dot that ends a name and zeros that say nothing.
+    """Return an address with a port in normal form, so that equal addresses compare equal: lower
+    case, no trailing dot of the name, no leading zeros.
 
-    :raises BadRequest: it is none
+    :raises BadRequest: not a `host:port`
     """
     parts = _parts(address)
     if parts is None or parts[1] is None:
@@ -44,7 +44,7 @@ def check_peer(address: str) -> str:
 
 
 def _parts(address: str) -> tuple[str, int | None] | None:
-    """Host and port; None: it is no address."""
+    """Return host and port, or None if it is not an address."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
         return None

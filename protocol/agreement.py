@@ -1,10 +1,12 @@
-"""What the nodes of a cluster agree on, and the door to where they do.
+"""Agreement: the state on which the nodes of a cluster have consensus, and the interface to its
+store.
 
-Two facts: who leads (`lead`), and who holds all that was ever released (`insync`). Both name nodes
-by the id made with their directory, so that a wiped machine under an old name is nobody. Beside
-them stands how far that had come when it was last told (`released`), so that an older copy of a
-directory, which has the id, is found out. Production passes etcd (`actors/agreement.py`),
-simulation a model of it; one suite of tests holds both to what is said here.
+Two facts: the leader (`lead`), and the in-sync replicas (`insync`), which hold every released
+commit. Both name nodes by the id made with their data directory, so a wiped machine under an old
+name is a new node. A third fact is the newest released frame that a leader reported (`released`):
+it exposes an older copy of a directory, which has the same id. Production uses etcd
+(`actors/agreement.py`), simulation a model of it. One test suite checks both against this
+interface.
 """
 
 from __future__ import annotations
@@ -13,77 +15,80 @@ from typing import NamedTuple, Protocol
 
 
 class Lead(NamedTuple):
-    """Who leads. It goes by itself when the lease that it was taken with lapses."""
+    """The leader. Its entry expires with the lease that it was taken with."""
 
     node: str
     epoch: int
-    """Grows with each taking of the lead, whoever takes it; nobody else gives numbers like it."""
+    """Leader epoch: grows with each election, whichever node wins. No other source assigns epochs.
+    """
 
 
 class InSync(NamedTuple):
-    """Who holds, synced, everything ever released."""
+    """The in-sync replicas (ISR): nodes that have synced every released commit."""
 
     epoch: int
-    """Of whoever wrote it."""
+    """Epoch of the leader that wrote it."""
     members: frozenset[str]
     revision: int
-    """Of this writing: a change names the one that it was made from."""
+    """Revision of this write: a compare-and-set names the revision that it is based on."""
 
 
 class Released(NamedTuple):
-    """A frame that was released: who holds it holds all before it too. By its epoch and sequence,
-    since an epoch has one leader, and another may have written other frames at that sequence."""
+    """A released frame: a node that holds it holds all frames before it too. Named by epoch and
+    sequence: each epoch has one leader, and another may have written other frames at that sequence.
+    """
 
     epoch: int
-    """Of the frame, which may be older than that of whoever told of it."""
+    """Epoch of the frame, which may be older than that of the leader that reported it."""
     sequence: int
 
 
 class Told(NamedTuple):
-    """What somebody who led has told of."""
+    """Report of a leader: the newest released frame."""
 
     released: Released
     revision: int
-    """Of this writing."""
+    """Revision of this write."""
 
 
 class Agreed(NamedTuple):
-    """All of it, as it was at one moment."""
+    """The whole agreed state, at one moment."""
 
     cluster: str
-    """Names the agreement itself: another one means that it was made anew, and knows nothing."""
+    """Id of the agreement itself: another id means that its store was created again, and is empty.
+    """
     revision: int
-    """Grows with everything written; a lower one than before means that it was set back."""
+    """Grows with every write; a lower one than before means that the store was set back."""
     lead: Lead | None
     insync: InSync | None
     lineage: int = 0
-    """The epoch in which an operator had a node begin anew with what it has; 0: never. Who knows of
-    nothing later goes by what is agreed since, whatever it has heard before."""
+    """Epoch in which an operator made a node start again from its own data; 0: never. A node that
+    knows no later one accepts the state agreed since, whatever it saw before."""
     told: Told | None = None
-    """What was told last to be released; None: nobody ever told of anything."""
+    """The last report of a released frame; None: there was none."""
 
     @property
     def released(self) -> Released | None:
-        """What everybody has to hold who may lead; None: nothing is known of. What was told before
-        an operator had a node begin anew counts no more: that node may lack it."""
+        """Newest frame that every future leader must hold; None: unknown. A report from before an
+        operator made a node start again no longer counts: that node may lack the frame."""
         return (
             None if self.told is None or self.told.revision < self.lineage else self.told.released
         )
 
 
 class Answered(NamedTuple):
-    """What became of something that was conditional."""
+    """Result of a conditional write (compare-and-set)."""
 
     done: bool
     """False: the condition did not hold, and nothing was written."""
     agreed: Agreed
-    """As it is behind that, in the same moment."""
+    """Agreed state right after the write, in the same transaction."""
 
 
 class NotAnswered(Exception):
-    """Nobody answered in time, or who did could not decide.
+    """No server answered in time, or those that did had no quorum.
 
-    :ivar perhaps: whether what was asked for may have been done, or may still be
+    :ivar perhaps: True if the write may have happened, or may still happen
     """
 
     def __init__(self, why: str, *, perhaps: bool) -> None:
@@ -92,63 +97,64 @@ class NotAnswered(Exception):
 
 
 class LeaseLapsed(Exception):
-    """There is no such lease any more, and what was taken with it has gone."""
+    """The lease has expired, and the entries attached to it are deleted."""
 
 
 class Agreement(Protocol):
-    """The door. Every call asks a majority: what it answers was so at some moment within the call.
+    """Interface to the agreement. Every call asks a majority (quorum): its answer held at some
+    moment within the call, so reads are linearizable.
 
-    All raise `NotAnswered`. What is conditional is never repeated here: of one that has not been
-    answered, only its author can tell what that means.
+    All raise `NotAnswered`. Conditional writes are never retried here: only the caller knows the
+    effect of one that may have happened.
     """
 
     async def look(self) -> Agreed:
-        """What is agreed now."""
+        """Return the agreed state."""
 
     async def grant(self, seconds: int) -> int:
-        """A new lease, which lapses unless it is renewed; its id, not 0."""
+        """Grant a lease, which expires unless it is renewed. Return its id, never 0."""
 
     async def renew(self, lease: int) -> int:
-        """Let a lease begin again; the seconds that it has from when it was asked.
+        """Renew a lease. Return its remaining seconds, counted from the request.
 
-        :raises LeaseLapsed: it has ended
+        :raises LeaseLapsed: it has expired
         """
 
     async def revoke(self, lease: int) -> None:
-        """End a lease and what was taken with it; one that has ended is fine."""
+        """End a lease and delete the entries attached to it. No effect on an expired one."""
 
     async def found(self, members: frozenset[str]) -> Answered:
-        """Write the first set, of epoch 0, if there was never one."""
+        """Write the first set of in-sync replicas, of epoch 0, if there was never one."""
 
     async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
-        """Take the lead if nobody has it and the set is still of this revision.
+        """Become the leader if there is none and the in-sync replicas are still of this revision.
 
         :raises LeaseLapsed: there is no such lease
         """
 
     async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
-        """Write another set if the lead is still of this epoch and the set of this revision."""
+        """Replace the in-sync replicas if the leader is still of this epoch and they of this
+        revision."""
 
     async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
-        """Write a set of one node, and that this epoch began a lineage, if the lead is still of
-        this epoch and the set of this revision."""
+        """Reduce the in-sync replicas to one node, and record that this epoch starts a lineage.
+        Condition: the leader is still of this epoch, and the in-sync replicas of this revision."""
 
     async def tell(self, epoch: int, released: Released) -> Answered:
-        """Write how far was released, if the lead is of this epoch. Nobody who waits in `changed`
-        hears of it: it is said again and again, and nothing follows from it as long as somebody
-        leads. Of two that are under way together either may come last."""
+        """Report the newest released frame, if the leader is of this epoch. It does not wake
+        callers of `changed`: reports are frequent, and have no effect while there is a leader. Of
+        two concurrent reports either may win."""
 
     async def grow(self, by: int) -> Agreed:
-        """Write so often what says nothing: the revision, and so the next epoch, is that much
-        greater."""
+        """Write `by` empty entries: raises the revision, and so the next epoch, by as much."""
 
     async def changed(self, after: int, seconds: float) -> Agreed:
-        """Wait until something was written after a revision, or so long; then `look`. What was only
-        told does not count."""
+        """Wait until the revision exceeds `after`, or the time-out; then `look`. Reports of `tell`
+        do not count."""
 
     async def faults(self) -> tuple[str, ...]:
-        """What an operator should know of who answers: what is wrong with it, in words; none:
-        nothing is known to be. Of who does not answer nothing is known."""
+        """Return known faults of the servers that answer, as texts for an operator; empty: none
+        known. Says nothing of servers that do not answer."""
 
     async def close(self) -> None:
-        """Give up what waits."""
+        """Cancel pending calls."""

@@ -1,4 +1,4 @@
-"""Values as msgpack: what the log, the state and the wire carry, exact for every type.
+"""Values as msgpack, in the log, the state and on the wire; lossless for every type.
 
 | extension | type | content |
 |---|---|---|
@@ -50,7 +50,7 @@ EXT_RECORD: Final = 4
 EXT_NONE: Final = 5
 
 STEP_BYTES: Final = 64 * limits.KIB
-"""Read between two ticks: a millisecond or two of work, whatever they hold."""
+"""Bytes decoded between two ticks: a millisecond or two of work, whatever they contain."""
 
 
 def _extension(value: Any) -> msgpack.ExtType:
@@ -71,17 +71,17 @@ def _extension(value: Any) -> msgpack.ExtType:
 
 
 _made: Final = tuple.__new__
-"""Makes an ExtType without the questions that its own constructor asks."""
+"""Creates an ExtType without the checks of its own constructor."""
 
 
 def duration(microseconds: int) -> msgpack.ExtType:
-    """What `pack` takes in the place of a duration, for whoever has none yet: to make one, only to
-    have it taken apart again, took a twentieth of a read by id."""
+    """Return a duration as `pack` encodes it, directly from microseconds. Building a timedelta only
+    to take it apart again was a twentieth of a read by id."""
     return _made(msgpack.ExtType, (EXT_DURATION, microseconds.to_bytes(8, "big", signed=True)))
 
 
 def pack(value: Any) -> bytes:
-    """A checked value as msgpack. Objects keep the order of their fields.
+    """Encode a checked value as msgpack. Objects keep the order of their fields.
 
     :raises OverflowError: an integer beyond 64 bits: `values.check` was not called
     """
@@ -96,17 +96,17 @@ def pack(value: Any) -> bytes:
 
 _idle: Final[list[msgpack.Packer]] = []
 PACKED_BYTES_KEPT: Final = 256 * limits.KIB
-"""A packer whose room has grown past this is let go."""
+"""Buffer size above which a packer is not reused."""
 
 
 class HoldsNone(Exception):
-    """NONE stands in a value."""
+    """The value contains NONE."""
 
 
 def pack_some(values: Iterable[Any], enough: int) -> list[bytes]:
-    """As many of some checked values as take `enough` bytes or just more, packed one by one.
+    """Pack checked values one by one until they take `enough` bytes or more.
 
-    :raises HoldsNone: NONE stands in one of them
+    :raises HoldsNone: one of them contains NONE
     """
     packer = msgpack.Packer(default=_extension_but_none, datetime=True)
     pack, found = packer.pack, []
@@ -126,22 +126,22 @@ def _extension_but_none(value: object) -> msgpack.ExtType:
 
 
 def unpack(data: bytes | memoryview) -> Value:
-    """One value from msgpack that this node wrote itself: no limits are checked."""
+    """Decode a value that this node wrote itself: no limits are checked."""
     return _decode(data)  # type: ignore[no-any-return]
 
 
 def unpack_object(data: bytes | memoryview) -> dict[str, Any]:
-    """One object that this node packed itself."""
+    """Decode an object that this node packed itself."""
     value = unpack(data)
     assert isinstance(value, dict)
     return value
 
 
 def pack_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
-    """As `pack`, in parts handed to `add` one after the other.
+    """Encode like `pack`, and pass the parts to `add` one after the other.
 
-    :param tick: called now and then
-    :raises Exception: what `tick` and `add` raise: whoever adds up can stop it early
+    :param tick: called at intervals
+    :raises Exception: any exception of `tick` or `add`, which can so stop the encoding early
     """
     kind = type(value)
     if kind is list:
@@ -176,22 +176,22 @@ ITEMS_A_STEP: Final = 64
 
 
 Check = Callable[[Any, Tick | None], None]
-"""Refuses a decoded message that holds what is no value."""
+"""Raises if a decoded message contains something that is not a value."""
 
 
 def unpack_foreign(
     data: bytes | memoryview, tick: Tick | None = None, refuse: Check = check_given
 ) -> Value:
-    """One value from msgpack that somebody sent.
+    """Decode a value from an untrusted peer.
 
-    :param tick: called now and then while a long one is read; `data` must stay as it is meanwhile
-    :param refuse: checks what was decoded. Where the message is an envelope around values, it
-        allows for its levels
-    :raises BadRequest: not msgpack, trailing bytes, an unknown extension, a key that stands twice
-    :raises NameRefused: a link to a record of a table that no name could be
-    :raises TooLarge: more elements than `limits.ELEMENTS`, more arrays and objects than
-        `limits.CONTAINERS`, found before they are all built
-    :raises Refusal: what `refuse` raises
+    :param tick: called at intervals while a long one is decoded; `data` must not change meanwhile
+    :param refuse: checks the decoded message. If it is an envelope around values, the check has to
+        allow for its levels
+    :raises BadRequest: not msgpack, trailing bytes, an unknown extension, a duplicate key
+    :raises NameRefused: a record id with an invalid table name
+    :raises TooLarge: more elements than `limits.ELEMENTS`, or more arrays and objects than
+        `limits.CONTAINERS`; found before all of them are built
+    :raises Refusal: any refusal of `refuse`
     """
     if len(data) <= SHORT_BYTES:
         try:
@@ -204,7 +204,7 @@ def unpack_foreign(
 def unpack_strictly(
     data: bytes | memoryview, tick: Tick | None = None, refuse: Check = check_given
 ) -> Value:
-    """As `unpack_foreign`, of any message."""
+    """Decode like `unpack_foreign`, without trying the fast decoder first."""
     size = len(data)
     longest = min(size, limits.ELEMENTS)  # room for an array is made when its length is read
     if size <= STEP_BYTES:
@@ -229,20 +229,21 @@ def unpack_strictly(
 
 
 SHORT_BYTES: Final = 4 * limits.KIB
-"""Up to this a message is first given to the quick decoder."""
+"""Size up to which a message is tried with the fast decoder first."""
 
 
 class Unsettled(Exception):
-    """The quick decoder can't tell whether a value is what the strict one makes of it."""
+    """The fast decoder cannot guarantee the result of the strict one."""
 
 
 def unpack_short(data: bytes) -> Any:
-    """As `unpack_foreign`, of a message as nearly everybody sends them, in about half the time.
+    """Decode like `unpack_foreign`, in about half the time, if the message is in the usual
+    encoding.
 
-    The quick decoder takes the last of two values with one key in silence, and cuts a moment to the
-    microsecond. But what it has found, packed again, is the message only if nothing was left out.
+    The fast decoder silently takes the last of two duplicate keys, and truncates datetimes to the
+    microsecond. So its result is encoded again: only if that equals the message, nothing was lost.
 
-    :raises Unsettled: so would anything that is to be refused
+    :raises Unsettled: it does not, or the message would be refused
     """
     try:
         value = _quick_decode(data)
@@ -254,8 +255,8 @@ def unpack_short(data: bytes) -> Any:
 
 
 def _settled(value: Any, depth: int) -> Any:
-    """What the quick decoder has found, with values for extensions, and checked as `values.check`
-    does, levels of an envelope counted. Its strings are Unicode already."""
+    """Return the fast decoder's result with extensions decoded, checked like `values.check` with
+    the levels of an envelope counted. Its strings are valid Unicode already."""
     if isinstance(value, dict):
         "".join(value)  # a TypeError where a key is no string
         if depth >= limits.DEPTH:
@@ -280,8 +281,8 @@ def _settled(value: Any, depth: int) -> Any:
 
 
 def _is_settled(part: Any) -> bool:
-    """Whether a part is a scalar that stands for itself. :raises Unsettled: no number, or one of
-    more than 64 bits"""
+    """True if a part is a scalar that needs no decoding. :raises Unsettled: NaN, an infinity, or an
+    integer beyond 64 bits"""
     kind = type(part)
     if kind is int:
         if not _INT_MIN <= part <= _INT_MAX:
@@ -301,7 +302,7 @@ _NO_VALUE: Final = (
     RecursionError,
     msgpack.UnpackException,
 )
-"""What decoders raise at bytes that are no value."""
+"""Exceptions of the decoders on invalid bytes."""
 _quick_decode: Final = msgspec.msgpack.Decoder().decode
 _quick_encode: Final = msgspec.msgpack.Encoder().encode
 _INT_MIN: Final = limits.INT_MIN
@@ -309,10 +310,10 @@ _INT_MAX: Final = limits.INT_MAX
 
 _AS_TIMESTAMPS: Final = 0
 _AS_DATETIMES: Final = 3
-"""What msgpack makes of a timestamp. Its own datetimes are cut to the microsecond; a `Timestamp`
-has all of it, and is rounded here."""
+"""Modes of msgpack for timestamps. Its datetimes are truncated to the microsecond; a `Timestamp` is
+exact, and is rounded here."""
 _NANOSECONDS: Final = (b"\xd7\xff", b"\xc7\x0c\xff")
-"""How timestamps begin that hold parts of a second; the bytes may stand elsewhere too."""
+"""First bytes of timestamps with fractions of a second; these bytes may occur elsewhere too."""
 
 
 def _may_hold_nanoseconds(data: bytes | memoryview, tick: Tick | None) -> bool:
@@ -330,9 +331,9 @@ def _may_hold_nanoseconds(data: bytes | memoryview, tick: Tick | None) -> bool:
 
 
 def _with_datetimes(value: Any, depth: int, tick: Tick | None) -> Any:
-    """A value with each timestamp in it made a datetime, in place.
+    """Replace each timestamp in a value by a datetime, in place.
 
-    :raises OverflowError: one lies outside the years 1 to 9999
+    :raises OverflowError: one is outside the years 1 to 9999
     """
     kind = type(value)
     if kind is msgpack.Timestamp:
@@ -347,7 +348,7 @@ def _with_datetimes(value: Any, depth: int, tick: Tick | None) -> Any:
 
 
 _WITH_ENVELOPE: Final = limits.DEPTH + 4
-"""Levels of a frame, its body, its parameters and rows around those of a value."""
+"""Nesting limit of a value plus the levels of its frame: body, parameters and rows."""
 _LOOKED_INTO: Final = frozenset({msgpack.Timestamp, list, dict})
 
 
@@ -374,14 +375,15 @@ def _unpack_in_steps(data: bytes | memoryview, longest: int, times: int, tick: T
 
 
 def check_counts(data: bytes) -> Iterator[None]:
-    """Whether a value that this node packed itself could be read again as if somebody had sent it;
-    in steps. :raises TooLarge: it holds more than `unpack_foreign` takes"""
+    """Check, in steps, that `unpack_foreign` would accept a value that this node packed itself.
+    :raises TooLarge: it would not
+    """
     if len(data) > limits.CONTAINERS:
         yield from _steps(data, min(len(data), limits.ELEMENTS), _AS_TIMESTAMPS)
 
 
 def _steps(data: bytes | memoryview, longest: int, times: int) -> Generator[None, None, Any]:
-    """The decoder keeps its place in a value that it has only the beginning of."""
+    """Decode in steps; the decoder keeps its position in an incomplete value."""
     unpacker = msgpack.Unpacker(
         ext_hook=_foreign_extension,
         timestamp=times,
@@ -406,8 +408,8 @@ def _steps(data: bytes | memoryview, longest: int, times: int) -> Generator[None
 
 
 def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """An object of what a message says stands in it. Two readers of one message may each take
-    another of two values with one key: what one of them checked is then not what the other does."""
+    """Build an object, refusing duplicate keys. Of two values with one key, two readers of a
+    message may take different ones: then one checks a request that the other does not execute."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise BadRequest("a key stands twice in a map")
@@ -415,7 +417,7 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _hooks(size: int) -> dict[str, Callable[[Any], Any]]:
-    """What the decoder calls for each container of a message of so many bytes."""
+    """Return the decoder's hooks for each container, for a message of `size` bytes."""
     if size <= limits.CONTAINERS:  # there can't be as many: counting costs a call for each array
         return _SHORT
     count = _Count()
@@ -426,7 +428,7 @@ _SHORT: Final[dict[str, Callable[[Any], Any]]] = {"object_pairs_hook": _unique}
 
 
 class _Count:
-    """Counts what a message is decoded into, while that happens."""
+    """Counts containers and elements while a message is decoded."""
 
     __slots__ = ("containers", "elements")
 
@@ -449,13 +451,13 @@ class _Count:
         return container
 
     def unique(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-        """Count an object."""
+        """Build and count an object."""
         self.add(pairs)
         return _unique(pairs)
 
 
 def decode_extension(code: int, data: bytes | memoryview) -> Value:
-    """The value that an extension carries, checked.
+    """Return the checked value of an extension.
 
     :raises BadRequest: unknown code, or content that does not fit it
     """
@@ -474,8 +476,8 @@ def decode_extension(code: int, data: bytes | memoryview) -> Value:
 
 
 def _foreign_extension(code: int, data: bytes | memoryview) -> Value:
-    """As `decode_extension`, of what somebody sent. :raises NameRefused: a link into a table that
-    there can't be, which would be stored and could never be followed"""
+    """Decode an extension from an untrusted peer. :raises NameRefused: a record id with an invalid
+    table name, which could be stored but never resolved"""
     value = decode_extension(code, data)
     if type(value) is RecordId:
         check_name(value.table, "table")
@@ -516,20 +518,20 @@ def _decimal(data: bytes) -> Decimal:
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=decode_extension).decode
 
 _UNFIT: Final = re.compile(r'[\x00-\x1f\\"]')
-"""What msgspec takes in no name: a field with one of these is looked up in the whole object."""
+"""Characters that msgspec takes in no field name: such a field is read from the decoded object."""
 
 
 def fits_slot(name: str) -> bool:
-    """Whether a field of that name can be a slot of `slots`."""
+    """True if a field of that name can be a slot of `slots`."""
     return _UNFIT.search(name) is None
 
 
 KEPT_NAMES: Final = 1024
-"""Characters of the names of a Struct that is kept: a thousand of them are, for good."""
+"""Characters of all names up to which a Struct is cached: up to a thousand are, for ever."""
 
 
 def slots(names: tuple[str, ...]) -> type[msgspec.Struct]:
-    """The Struct with a slot `f0`, `f1` … for each name; what an object lacks is NONE there."""
+    """Return a Struct with a slot `f0`, `f1` … for each name; NONE if an object lacks the field."""
     return _slots(names) if sum(map(len, names)) > KEPT_NAMES else _kept_slots(names)
 
 
@@ -545,6 +547,6 @@ def _slots(names: tuple[str, ...]) -> type[msgspec.Struct]:
 
 
 def shape_decoder(shape: type[msgspec.Struct]) -> Callable[[bytes], Any]:
-    """A decoder that reads only the fields of `shape` from a packed object and skips the rest
-    without building them: about a tenth of the cost of `unpack` for two fields of nine."""
+    """Return a decoder for projection: it reads only the fields of `shape` from a packed object,
+    and skips the rest without building them. Two fields of nine cost about a tenth of `unpack`."""
     return msgspec.msgpack.Decoder(shape, ext_hook=decode_extension).decode

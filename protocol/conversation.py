@@ -1,4 +1,4 @@
-"""Who may say what on a wire connection, seen from the node, without input or output.
+"""State machine of a wire connection, from the node's side, without input or output.
 
 | state | HELLO | AUTH | RUN, KV, TOPIC, WATCH, VAULT, PING | CANCEL, UNWATCH | BYE | says |
 |---|---|---|---|---|---|---|
@@ -8,22 +8,20 @@
 | LEAVING | ignored | ignored | ignored | ignored | ignored | CHANGE, an answer; the last → CLOSED |
 | CLOSED | – | – | – | – | – | – |
 
-An answer is ANSWER, VALUE or ERROR. "kept": the message stays unread until the sign-in has been
-answered, so that everything behind an AUTH is run by whom it names. "broken": the peer does not
-speak the protocol; it is told so (REFUSED before WELCOME, ERROR with id 0 after it) and the
-connection closes.
+The last column lists messages of the node. An answer is ANSWER, VALUE or ERROR. "kept": the message
+stays unread until the sign-in is answered, so that requests after an AUTH run as its user.
+"broken": the peer violates the protocol. The node reports it (REFUSED before WELCOME, ERROR with id
+0 after it) and closes the connection.
 
-A RUN, KV, TOPIC, WATCH or VAULT whose body is refused (a value that is none, too deep) is handed
-on with its refusal, and answered as any other; any other message with such a body is broken. What
-the node says stands in the last column.
+A RUN, KV, TOPIC, WATCH or VAULT with an invalid body (an invalid value, too deep) is handed on with
+its refusal, and answered like any other. Any other message with such a body is broken.
 
-Ids: a request's id is open from RUN, KV, TOPIC, WATCH, VAULT, PING or AUTH until it is answered.
-Opening it twice is broken, for the second answer could not be told from the first. The bytes of its
-frame count from there to there too (`asked`): whoever reads on decides by them. CANCEL carries the
-id of a RUN or a TOPIC; when that is not open any more it is ignored, as the answer may have crossed
-it. A
-WATCH is answered when its feed is over. Until then the node says CHANGE with its id, as often as
-there is something to tell; UNWATCH carries the id and asks for the end, and may cross it as well.
+Ids: the id of a RUN, KV, TOPIC, WATCH, VAULT, PING or AUTH is open until its answer. Opening it
+twice is broken, since the two answers would be indistinguishable. The bytes of its frame count for
+the same time (`asked`), as a basis for backpressure. CANCEL carries the id of a RUN or a TOPIC; it
+is ignored if that id is closed, since the answer may have crossed it. A WATCH is answered when its
+feed ends. Until then the node sends CHANGE with its id. UNWATCH carries the id and asks for the
+end; it may cross the answer too.
 """
 
 from __future__ import annotations
@@ -37,12 +35,13 @@ from protocol.frames import FROM_CLIENT, FrameReader, Kind, Message, encode
 from protocol.values import Tick
 
 HELLO_BYTES: Final = 16 * limits.KIB
-"""A frame of a peer that nobody has signed in for, welcomed or not: room for the longest password,
-no room to fill the memory of the node from thousands of connections without a credential."""
+"""Longest frame of a peer without a signed-in user, before and after WELCOME. Room for the longest
+password, but too little to fill the node's memory from thousands of connections without a
+credential."""
 
 
 class State(Enum):
-    """See the table at the head of this file."""
+    """States of a connection; transitions are in the module docstring."""
 
     AWAITING_HELLO = auto()
     SIGNING_IN = auto()
@@ -54,11 +53,12 @@ class State(Enum):
 _OPENS: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH, Kind.VAULT, Kind.PING})
 _CLOSES: Final = frozenset({Kind.ANSWER, Kind.VALUE, Kind.ERROR, Kind.PONG})
 REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH, Kind.VAULT})
-"""A body of these that can't be taken is answered; of others it breaks the conversation."""
+"""Kinds whose invalid body is answered; with other kinds it breaks the connection."""
 
 
 class Conversation:
-    """One connection. `receive` bytes, take messages with `next`, build answers with `send`."""
+    """State of one connection. `receive` bytes, take messages with `next`, build answers with
+    `send`."""
 
     __slots__ = ("_reader", "_signing", "asked", "known", "open", "state", "welcomed")
 
@@ -67,24 +67,24 @@ class Conversation:
         self._signing = 0
         self.state = State.AWAITING_HELLO
         self.open: dict[int, int] = {}
-        """Ids of the requests not answered yet, with the bytes that each holds."""
+        """Ids of unanswered requests, with the bytes that each holds."""
         self.asked = 0
-        """What these hold together."""
+        """Bytes held by all unanswered requests."""
         self.welcomed = False
-        """Whether the peer has been told WELCOME: which form a last word to it takes."""
+        """True once WELCOME was sent: decides the form of a final error."""
         self.known = False
-        """Whether somebody has signed in for it; to be set before WELCOME says so. Frames may be
-        long only then."""
+        """True if a user is signed in; to be set before WELCOME is sent. Only then are long frames
+        accepted."""
 
     @property
     def unread(self) -> int:
-        """Bytes received and not yet made into messages."""
+        """Bytes received but not decoded yet."""
         return self._reader.unread
 
     @property
     def quiet(self) -> bool:
-        """Whether requests are let in, those open hold too little to be counted, and no byte of a
-        next one has come."""
+        """True if requests are accepted, open ones hold too little to be counted, and nothing of a
+        next frame was received."""
         return (
             self.state is State.OPEN
             and self.asked <= limits.UNCOUNTED_BYTES
@@ -93,21 +93,21 @@ class Conversation:
 
     @property
     def ahead(self) -> int:
-        """Bytes of the frame that `next` would decode now; 0 when there is none."""
+        """Length of the complete frame that `next` would decode; 0 if there is none."""
         return self._reader.ahead if self.state is State.OPEN else 0
 
     @property
     def awaited(self) -> int:
-        """Bytes of the frame that has begun to come and is not whole; 0 when none has."""
+        """Length of the incomplete frame, 0 if there is none."""
         return self._reader.awaited
 
     @property
     def begun(self) -> int:
-        """Bytes of the frame that has begun to come and can be refused by its head; else 0."""
+        """Length of the incomplete frame whose head can be refused, else 0."""
         return self._reader.begun if self.state is State.OPEN else 0
 
     def refuse(self, refusal: Refusal) -> Message:
-        """Refuse, with its id, the frame that has begun, before it is taken.
+        """Refuse the incomplete frame, by its id.
 
         :raises Refusal: as `next`
         """
@@ -116,23 +116,24 @@ class Conversation:
         return message
 
     def weigh(self, id: int, size: int) -> None:
-        """An open request holds so many bytes, where that is more than its frame had."""
+        """Count an open request with `size` bytes, if that is more than its frame had."""
         before = self.open.get(id)
         if before is not None and size > before:
             self.open[id] = size
             self.asked += size - before
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the peer."""
+        """Buffer bytes from the peer."""
         if self.state is not State.LEAVING and self.state is not State.CLOSED:
             self._reader.feed(data)
 
     def next(self, tick: Tick | None = None) -> Message | None:
-        """The next message to act on; None when more bytes, or a sign-in's answer, must come first.
+        """Return the next message to act on. None if more bytes, or the answer of a sign-in, must
+        come first.
 
-        :param tick: called now and then while a long frame is decoded; `receive` and `send` may be
-            called then, `next` must not
-        :raises Refusal: the peer does not speak the protocol; tell it so, and close
+        :param tick: called at intervals while a long frame is decoded; it may call `receive` and
+            `send`, but not `next`
+        :raises Refusal: the peer violates the protocol; tell it, and close
         """
         if self.state is State.OPEN:
             message = self._reader.next(tick)
@@ -177,17 +178,17 @@ class Conversation:
             raise BadRequest("HELLO is said once")
 
     def send(self, kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
-        """The bytes of a message of the node; moves the state as the table says.
+        """Encode a message of the node, and change the state by the table.
 
-        :raises AnswerTooLarge: the message does not fit a frame; nothing has moved, and a smaller
-            one may be sent in its place
+        :raises AnswerTooLarge: the message exceeds a frame. The state is unchanged, and a smaller
+            message may be sent instead
         """
         data = encode(kind, id, body)
         self.sent(kind, id)
         return data
 
     def sent(self, kind: Kind, id: int) -> None:
-        """Move the state for a message that has been encoded elsewhere."""
+        """Change the state for a message that was encoded elsewhere."""
         if self.state is State.SIGNING_IN and id == self._signing:
             assert kind in (Kind.WELCOME, Kind.REFUSED, Kind.ERROR), kind
             self.asked -= self.open.pop(id, 0)

@@ -1,9 +1,9 @@
-"""The doors: everything the node needs from the world, as interfaces.
+"""Doors: interfaces to the environment of the node.
 
-Time, randomness, files, network and scheduling reach the node only through these. Production
-passes the real ones (`actors/doors.py`, `storage/disk.py`); a test passes a manual clock, a
-seeded generator, a faulty disk and an event loop with virtual time, and a whole node then runs
-in one thread from one seed. A call to `time.time()`, `random` or `os` anywhere else breaks that,
+Time, randomness, files, network and scheduling reach the node only through these. Production passes
+the real ones (`actors/doors.py`, `storage/disk.py`). A test passes a manual clock, a seeded
+generator, a faulty disk and an event loop with virtual time; a whole node then runs in one thread,
+deterministically, from one seed. A call of `time.time()`, `random` or `os` elsewhere breaks that,
 and `tests/architecture` refuses it.
 """
 
@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import Final, Literal, NamedTuple, Protocol
 
 COURTESY: Final = suppress(OSError)
-"""`with COURTESY:` around calls that make the node a better neighbour and nothing else, such as a
-lower priority. A container, a filter of system calls or another kernel may refuse them. Never for a
-call that a promise rests on."""
+"""`with COURTESY:` around calls that only make the node a better neighbour, such as a lower
+priority. A container, a system call filter or another kernel may refuse them. Never use it for a
+call that durability or correctness depends on."""
 
 
 class Clock(Protocol):
-    """Three clocks: one for people, one for measuring, and one for what is promised to others."""
+    """Three clocks: wall clock for people, monotonic for durations, and boot time for leases."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970-01-01 UTC; may step in either direction."""
@@ -31,8 +31,9 @@ class Clock(Protocol):
         """Microseconds from an arbitrary start; never steps back."""
 
     def boottime_us(self) -> int:
-        """The same, but it goes on while the machine is suspended: whoever counts a lease by a
-        clock that stands still then believes to have it after everybody else has given it up."""
+        """Microseconds, monotonic, and counted while the machine is suspended too. A leader that
+        measured its lease by a clock that stops then would believe to hold a lease that has
+        expired."""
 
 
 class Rng(Protocol):
@@ -49,11 +50,12 @@ class File(Protocol):
     """An open file. Offsets and sizes are in bytes."""
 
     def append(self, data: bytes, ahead: int = 0) -> None:
-        """Write all of `data` at the end. Raises OSError; a short write is finished or raised,
-        and what part reached the file is then unknown: `truncate` it.
+        """Write all of `data` at the end.
 
-        :param ahead: so many zero bytes are put behind it, in the same write. They don't move the
-            end for this open file: the next appends write over them.
+        :param ahead: zero bytes to preallocate behind it, in the same write. They do not move the
+            end of this open file: the next appends overwrite them.
+        :raises OSError: the write failed or was cut short (torn write); the file's end is then
+            unknown: `truncate` it
         """
 
     def read(self, offset: int, count: int) -> bytes:
@@ -63,10 +65,10 @@ class File(Protocol):
         """fdatasync: data and size are durable on return. Raises OSError."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes, which is its end then."""
+        """Cut the file to `size` bytes, which becomes its end."""
 
     def size(self) -> int:
-        """Current size, with what was put ahead."""
+        """Return the current size, including preallocated bytes."""
 
     def forget_cache(self) -> None:
         """Ask the system to drop its cached pages, so that the next read comes from the disk. It
@@ -77,149 +79,153 @@ class File(Protocol):
 
 
 class Lock(Protocol):
-    """An exclusive hold on a directory."""
+    """An exclusive lock on a directory."""
 
     def release(self) -> None:
-        """Give the hold up."""
+        """Release the lock."""
 
 
 UNKNOWN: Final = 1 << 62
-"""More bytes than any file system has."""
+"""More bytes than any file system has: the size is unknown."""
 
 
 class Room(NamedTuple):
-    """What a file system has left, or what somebody needs of it."""
+    """Free space of a file system, or the space that an operation needs."""
 
     bytes: int
     files: int
-    """To be made: file systems run out of inodes too."""
+    """Files that can be created: file systems run out of inodes too."""
     disk: int = UNKNOWN
-    """Bytes that the whole file system has, where that is known."""
+    """Total bytes of the file system, if known."""
 
     def holds(self, needed: Room) -> bool:
-        """Whether there is as much of everything."""
+        """True if there is enough bytes and files for `needed`."""
         return self.bytes >= needed.bytes and self.files >= needed.files
 
 
 class Entry(NamedTuple):
-    """What has a name in a folder."""
+    """An entry of a directory."""
 
     kind: Literal["file", "folder", "other"]
-    """A link is something other."""
+    """A link is "other"."""
     bytes: int
     changed_us: int
-    """When it was last written, by the wall clock: microseconds since 1970."""
+    """Last modification, by the wall clock: microseconds since 1970."""
 
 
 class Folder(Protocol):
-    """A directory that is held open. Each name is one plain part of a path, is looked up in this
-    directory alone, and follows no link: whatever others do to the path meanwhile, nothing outside
-    of it is opened, made or replaced. Every failure is an OSError."""
+    """An open directory. Each name is a single path component, resolved in this directory alone,
+    without following links. Whatever other processes do to the path meanwhile, nothing outside of
+    it is opened, created or replaced. Every failure is an OSError."""
 
     def enter(self, name: str) -> Folder:
-        """The directory of that name in it. :raises NotADirectoryError: a link or file has it"""
+        """Open the subdirectory of that name. :raises NotADirectoryError: it is a link or a file"""
 
     def make_folder(self, name: str) -> None:
-        """Create a directory in it, mode 0700. :raises FileExistsError: something has the name"""
+        """Create a subdirectory, mode 0700. :raises FileExistsError: the name exists"""
 
     def remove_folder(self, name: str) -> None:
-        """Remove an empty directory in it."""
+        """Remove an empty subdirectory."""
 
     def create(self, name: str) -> File:
-        """A new file, held by this process alone until it is closed.
+        """Create a file, locked by this process until it is closed.
 
-        :raises FileExistsError: something has the name
+        :raises FileExistsError: the name exists
         """
 
     def open_read(self, name: str) -> File:
-        """Open a file for reading. :raises FileNotFoundError: it is none, but a link, say"""
+        """Open a file for reading. :raises FileNotFoundError: there is no regular file (a link,
+        say)"""
 
     def is_held(self, name: str) -> bool:
-        """Whether some process has created the file of that name and has it open still."""
+        """True if some process has created the file of that name and still has it open."""
 
     def names(self) -> list[str]:
-        """Names in it, sorted."""
+        """Return the names of its entries, sorted."""
 
     def entry(self, name: str) -> Entry | None:
-        """What has the name; None: nothing."""
+        """Return the entry of that name, or None."""
 
     def is_at(self, file: File, name: str) -> bool:
-        """Whether an open file is what has the name."""
+        """True if the name still refers to this open file."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file in it another name. :raises FileExistsError: something has that name"""
+        """Rename a file. :raises FileExistsError: the target exists"""
 
     def unlink(self, name: str) -> None:
-        """Remove a file or a link in it."""
+        """Remove a file or a link."""
 
     def sync(self) -> None:
-        """Make its entries durable."""
+        """Make its entries durable (fsync)."""
 
     def room(self) -> Room:
-        """What may still be written and made in it, quotas not seen."""
+        """Return the space left for it, without regard to quotas."""
 
     def close(self) -> None:
-        """Let go of it. Closing twice is fine."""
+        """Close it. Closing twice is fine."""
 
 
 class Fs(Protocol):
     """Files and directories. Paths are strings; every failure is an OSError."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> File:
-        """Open for reading and appending. `exclusive`: fail when it exists."""
+        """Open for reading and appending.
+
+        :param exclusive: fail if the file exists
+        """
 
     def open_read(self, path: str) -> File:
         """Open for reading only."""
 
     def exists(self, path: str) -> bool:
-        """Whether anything is at `path`."""
+        """True if `path` exists."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether a directory is at `path`."""
+        """True if `path` is a directory."""
 
     def names(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def make_directory(self, path: str) -> None:
         """Create one directory, mode 0700."""
 
     def close_to_others(self, path: str) -> bool:
-        """Let nobody but its owner into a directory. Answers whether others could get in before.
+        """Restrict a directory to its owner. Return whether other users had access before.
 
-        :raises OSError: it is somebody else's
+        :raises OSError: it belongs to another user
         """
 
     def open_folder(self, path: str) -> Folder:
-        """Hold a directory open, to work in it alone. Links on the way to it are followed."""
+        """Open a directory, to work only inside it. Links on the path to it are followed."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic replace."""
+        """Rename, replacing the target atomically."""
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all it holds."""
+        """Remove a directory with its contents."""
 
     def sync_directory(self, path: str) -> None:
-        """Make the entries of a directory durable."""
+        """Make the entries of a directory durable (fsync)."""
 
     def lock(self, path: str, sign: str) -> Lock | None:
-        """Take an exclusive lock on a directory, which dies with the process; None when another
-        process holds it, and then nothing was changed.
+        """Take an exclusive lock on a directory, released when the process ends. Return None if
+        another process holds it; nothing was changed then.
 
-        :param sign: a file that is given the process id and the program's name, for people. It has
-            no part in the lock, and is left as it is where the disk is full
+        :param sign: a file that gets the process id and the program's name, for people. It is no
+            part of the lock, and stays as it is if the disk is full
         """
 
     def room(self, path: str) -> Room:
-        """What may still be written and made below `path`, quotas not seen."""
+        """Return the space left below `path`, without regard to quotas."""
 
     def takes(self, folder: str, size: int) -> bool:
-        """Whether a new file of so many bytes would be taken in a directory, quotas included. It is
-        made there for a moment; nothing is left of it.
+        """Return whether a directory has space for a new file of `size` bytes, quotas included. A
+        temporary file is created for the test and removed.
 
-        :raises OSError: as the disk says, but for a full one
+        :raises OSError: an error of the disk other than a full one
         """
 
 
@@ -228,14 +234,14 @@ class Listener(Protocol):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address bound to; the port is the real one when 0 was asked for."""
+        """Bound address; the port is the real one if 0 was requested."""
 
     def close(self) -> None:
-        """Stop accepting; connections already made go on."""
+        """Stop accepting; existing connections continue."""
 
 
 class Net(Protocol):
-    """The network. One call for each direction."""
+    """The network: one method for incoming and one for outgoing connections."""
 
     async def listen(
         self,
@@ -244,30 +250,30 @@ class Net(Protocol):
         make_protocol: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext | None = None,
     ) -> Listener:
-        """Listen on an address. Raises OSError when it is taken or not ours."""
+        """Listen on an address. :raises OSError: it is in use, or not an address of this machine"""
 
     async def connect(
         self, host: str, port: int, make_protocol: Callable[[], asyncio.Protocol]
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Open a connection. Raises OSError."""
+        """Open a connection. :raises OSError: it failed"""
 
 
 class Scheduler(Protocol):
-    """Where actors run."""
+    """Runs actors."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that drains every loop actor."""
+        """Event loop that runs the actors without a thread of their own."""
 
     @property
     def threads(self) -> bool:
-        """Whether actors that block get threads of their own. In simulation they do not: their
-        mailboxes are drained on the loop, so that one seed decides every interleaving."""
+        """True if actors that block get a thread each. False in simulation: their mailboxes are
+        drained on the loop, so that one seed determines every interleaving."""
 
     def ready(self) -> int:
-        """How many calls the loop is going to make without waiting for anything, beside the one
-        that it makes now. A loop that does not say so seems to have many."""
+        """Return the number of callbacks ready to run on the loop, besides the current one. A loop
+        that cannot tell reports many."""
 
     def give_way(self) -> None:
-        """Have the thread that calls this leave the processor to the others from now on, where the
-        system can tell them apart."""
+        """Lower the priority of the calling thread from here on, if the system has priorities per
+        thread."""

@@ -1,4 +1,4 @@
-"""What a failover policy may say. Each clause is needed, and each has bounds."""
+"""Failover policies: their clauses and the bounds of each. Every clause is required."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ Promotion = Literal["AUTO", "MANUAL"]
 
 
 class Policy(NamedTuple):
-    """Who takes over, and what a commit waits for."""
+    """A failover policy: election and acknowledgement settings."""
 
     via: tuple[str, ...]
-    """Where the nodes agree."""
+    """URLs of the etcd servers."""
     lease: timedelta
-    """How long somebody leads who is not heard of any more."""
+    """Lease of a leader: time without contact after which it is deposed."""
     acks: int
-    """On how many followers everything is before it is shown."""
+    """Number of followers that must hold a commit before it is released."""
     behind: timedelta
-    """How long a follower is waited for that says nothing."""
+    """Silence after which a follower leaves the in-sync replicas."""
     promote: Promotion
-    """Whether a node takes over by itself, or is told to."""
+    """AUTO: a node takes the lead by itself; MANUAL: an operator decides."""
 
     @property
     def lease_seconds(self) -> int:
-        """What a lease is counted in."""
+        """The lease in whole seconds."""
         return self.lease // _SECOND
 
     @property
     def behind_us(self) -> int:
-        """By the clock that is measured with."""
+        """BEHIND in microseconds of the monotonic clock."""
         return self.behind // timedelta(microseconds=1)
 
     @property
     def release_seconds(self) -> float:
-        """How long somebody who asked waits at most for what others have to hold: who is silent is
-        out of the set by then, or somebody else leads, if either can be."""
+        """Longest wait of a client for acknowledgements of followers, in seconds. By then a silent
+        follower has left the in-sync replicas, or another node leads, if either is possible."""
         return max((self.lease + self.behind) / _SECOND, limits.RELEASE_SECONDS)
 
 
 def check_url(url: str) -> str:
-    """Where agreement is reached; without the slash at its end.
+    """Return the URL of an etcd server without its trailing slash.
 
-    What is refused is not shown: it may hold a password.
+    The error does not quote an invalid URL: it may contain a password.
 
-    :raises BadRequest: it is no address of a server
+    :raises BadRequest: not the URL of a server
     """
     found = _URL.fullmatch(url)
     if found is None or not 0 < int(found[1] or 1) < 65_536:
@@ -76,9 +76,9 @@ def check_url(url: str) -> str:
 def check_policy(
     via: Sequence[str], lease: timedelta, acks: int, behind: timedelta
 ) -> tuple[str, ...]:
-    """The addresses of VIA, each once. PROMOTE has two words and needs no check.
+    """Return the addresses of VIA, each once. PROMOTE has two possible words and needs no check.
 
-    :raises BadRequest: of an address, or a clause is out of its bounds
+    :raises BadRequest: an address is invalid, or a clause is out of bounds
     :raises TooLarge: too many addresses
     """
     found = tuple(dict.fromkeys(map(check_url, via)))

@@ -1,4 +1,4 @@
-"""Fingerprints of certificates: the SHA-256 of what a peer presents, in DER."""
+"""Fingerprints of certificates: SHA-256 of a peer's certificate in DER."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ FINGERPRINT: Final = re.compile(r"[0-9a-fA-F]{64}|[0-9a-fA-F]{2}(?::[0-9a-fA-F]{
 
 
 def check_fingerprint(text: str) -> str:
-    """A fingerprint in its one form: 64 hexadecimal digits in lower case.
+    """Return a fingerprint in normal form: 64 hexadecimal digits in lower case.
 
-    :param text: that, in any case, or with a colon behind every second digit
-    :raises BadRequest: it is none
+    :param text: the digits in any case, or with a colon behind every second one
+    :raises BadRequest: not a fingerprint
     """
     if FINGERPRINT.fullmatch(text) is None:
         raise BadRequest(

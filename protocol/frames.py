@@ -1,4 +1,4 @@
-"""Wire frames: bytes to messages and back, without input or output.
+"""Wire frames: encoding and decoding of messages, without input or output.
 
 Byte map of a frame:
 
@@ -7,13 +7,13 @@ Byte map of a frame:
 | 0 | 4 | n, big-endian: the bytes that follow, 1 to `limits.FRAME_BYTES` |
 | 4 | n | one msgpack array of three: kind, id, body |
 
-kind is an integer of `Kind`. id is an integer, 0 to 2^53-1: the request that the message belongs
-to, or 0 for what concerns the connection. body is a map with string keys, or nil. Values inside a
-body are encoded as `protocol/binary.py` says. `docs/wire.md` is the reference for other languages;
-who may send what, and when, is `protocol/conversation.py`.
+kind is an integer of `Kind`. id is an integer, 0 to 2^53-1: the request of the message, or 0 if it
+concerns the connection. body is a map with string keys, or nil; values inside it are encoded by
+`protocol/binary.py`. `docs/wire.md` is the reference for other languages; the valid order of
+messages is in `protocol/conversation.py`.
 
-A reader keeps at most one unfinished frame. It never decodes a frame that is not whole, nor one
-that is over its length, so what a peer can make it hold is bounded before any value is built.
+A reader buffers at most one incomplete frame. It decodes only complete frames within the length
+limit, so the memory that a peer can claim is bounded before any value is built.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from protocol.values import Tick, check, check_body
 
 PREFIX_BYTES: Final = 4
 HEAD_BYTES: Final = 1 + 9 + 9
-"""The head of the array and two integers, at their longest."""
+"""Longest head of a frame: the array header and two integers."""
 _COPIED_BYTES: Final = 4 * limits.KIB
-"""A frame up to this is copied to be decoded, which is quicker than two views of it."""
+"""Size up to which a frame is copied to be decoded, which is faster than two views of it."""
 ID_MAX: Final = 2**53 - 1
-"""What every client language counts exactly, JavaScript's numbers included."""
+"""Largest integer that every client language represents exactly, JavaScript included."""
 
 
 class Kind(IntEnum):
-    """What a message is. Numbers are never used again for something else.
+    """Kinds of messages. A number is never reused for another kind.
 
     Below 32: sent by the client. 32 and above: sent by the node. BYE: by both.
     """
@@ -79,26 +79,26 @@ _KINDS: Final[dict[int, Kind]] = {int(kind): kind for kind in Kind}
 
 
 class Message(NamedTuple):
-    """One message, decoded."""
+    """A decoded message."""
 
     kind: Kind
     id: int
     body: dict[str, Any] | None
     refusal: Refusal | None = None
-    """Why the body could not be taken, when kind and id could: the frame ends where it should, so
-    what follows it can be followed."""
+    """Refusal of the body, if only kind and id were valid. The frame's end is known, so the next
+    one can be read."""
     size: int = 0
-    """Bytes of the frame that it came in."""
+    """Size of its frame in bytes."""
 
 
 _made: Final = tuple.__new__
-"""Makes a Message in one call where its own constructor takes two."""
+"""Creates a Message in one call; its own constructor takes two."""
 
 
 class FrameReader:
-    """Turns bytes, cut anywhere, into messages.
+    """Decodes a byte stream into messages.
 
-    :param bytes_max: longest frame taken; raise it by setting the attribute once more is allowed
+    :param bytes_max: longest frame accepted; set the attribute to raise it later
     """
 
     __slots__ = ("_at", "_dropping", "_kept", "bytes_max")
@@ -108,20 +108,20 @@ class FrameReader:
         self._kept: bytes | bytearray = b""
         self._at = 0
         self._dropping = 0
-        """Bytes still to come of a frame that was refused by its head."""
+        """Bytes still to be skipped of a frame that was refused by its head."""
 
     @property
     def unread(self) -> int:
-        """Bytes received that no message has been made of yet."""
+        """Bytes received but not decoded yet."""
         return len(self._kept) - self._at
 
     @property
     def begins(self) -> bool:
-        """Whether something of a next frame has come, or is to be dropped."""
+        """True if part of the next frame was received, or is to be skipped."""
         return self._at != len(self._kept) or self._dropping > 0
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the peer. Never fails; `next` does."""
+        """Buffer bytes from the peer. Never fails; `next` does."""
         if self._dropping:
             dropped = min(self._dropping, len(data))
             self._dropping -= dropped
@@ -139,7 +139,7 @@ class FrameReader:
 
     @property
     def ahead(self) -> int:
-        """Bytes of the next frame, when it has come whole and may be taken; else 0."""
+        """Length of the next frame if it is complete and within the limit, else 0."""
         kept, start = self._kept, self._at + PREFIX_BYTES
         if len(kept) < start:
             return 0
@@ -148,8 +148,8 @@ class FrameReader:
 
     @property
     def awaited(self) -> int:
-        """Bytes of a frame that has begun to come and is not whole, as far as it says; 0 when the
-        next one is whole, or has not begun."""
+        """Length of an incomplete frame, as far as it is known; 0 if the next frame is complete, or
+        nothing of it was received."""
         if self._dropping:
             return self._dropping
         unread = len(self._kept) - self._at
@@ -161,17 +161,17 @@ class FrameReader:
 
     @property
     def begun(self) -> int:
-        """Bytes of a frame that has begun to come, is not whole, and may be refused by its head:
-        `refuse`. 0 when there is none."""
+        """Length of an incomplete frame whose head is complete, so that `refuse` may be called;
+        else 0."""
         length = 0 if self._dropping else self.awaited
         unread = len(self._kept) - self._at
         return length if unread >= PREFIX_BYTES + min(HEAD_BYTES, length - PREFIX_BYTES) else 0
 
     def refuse(self, refusal: Refusal) -> Message:
-        """Refuse the frame that has begun: what has come of it is let go, what comes of it is
-        dropped, and what follows it can be followed. Allowed while `begun`.
+        """Refuse the incomplete frame: discard its bytes, received and still to come. The next
+        frame can be read after it. Allowed while `begun`.
 
-        :raises BadRequest: it does not say what it is, or to which request it belongs
+        :raises BadRequest: its head is invalid
         """
         length, start = self.begun, self._at + PREFIX_BYTES
         assert length, "no frame has begun"
@@ -183,16 +183,15 @@ class FrameReader:
         return Message(*head, None, refusal)
 
     def next(self, tick: Tick | None = None) -> Message | None:
-        """The next message, or None until more bytes come.
+        """Return the next message, or None until more bytes are received.
 
-        :param tick: called now and then while a long frame is decoded; more bytes may be fed then
+        An invalid or too deep value in a body gives a message with a `refusal`.
 
-        A value in a body that is no value, or nests too deep, is a message with a `refusal`.
-
+        :param tick: called at intervals while a long frame is decoded; more bytes may be fed then
         :raises TooLarge: a frame is longer than `bytes_max`
-        :raises Refusal: a frame is not what the byte map says
+        :raises Refusal: a frame does not follow the byte map
 
-        After these the stream can't be followed any more: say so to the peer and close.
+        After these the stream position is lost: tell the peer, and close.
         """
         kept, start = self._kept, self._at + PREFIX_BYTES
         if len(kept) < start:
@@ -233,12 +232,12 @@ def _taken(frame: bytes | memoryview, size: int, tick: Tick | None = None) -> Me
 
 
 def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
-    """The message of one frame, its length prefix taken off.
+    """Decode one frame without its length prefix.
 
-    :param tick: called now and then while a long frame is decoded
+    :param tick: called at intervals while a long frame is decoded
     :raises TooLarge: a value nests deeper than `limits.DEPTH`, or there are more elements than
         `limits.ELEMENTS`
-    :raises BadRequest: anything but one array of kind, id and body
+    :raises BadRequest: not an array of kind, id and body
     """
     return Message(*_decode(frame, tick))
 
@@ -260,7 +259,7 @@ def _decode(
 
 
 def _check_frame(parts: Any, tick: Tick | None) -> None:
-    """Refuse a frame that holds what is no value. The frame and its body are no levels of one."""
+    """Refuse a frame with an invalid value. The frame and its body are not counted as levels."""
     if type(parts) is list and len(parts) == 3 and type(parts[2]) is dict:
         check(parts[:2])
         check_body(parts[2], tick)
@@ -269,7 +268,7 @@ def _check_frame(parts: Any, tick: Tick | None) -> None:
 
 
 def _head(frame: bytes | memoryview) -> tuple[Kind, int] | None:
-    """Kind and id of a frame whose body is refused; None when they can't be read either."""
+    """Return kind and id of a frame whose body is refused, or None if they are invalid too."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(frame[:HEAD_BYTES])
     try:
@@ -286,7 +285,7 @@ def _head(frame: bytes | memoryview) -> tuple[Kind, int] | None:
 
 
 def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
-    """The frame of a message.
+    """Encode a message as a frame.
 
     :raises AnswerTooLarge: over `limits.FRAME_BYTES`
     """
@@ -298,10 +297,10 @@ def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
 
 
 def encode_in_steps(kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
-    """As `encode`, for a long body.
+    """Encode a message with a long body in steps.
 
-    :param tick: called now and then
-    :raises AnswerTooLarge: found before more than a frame carries has been encoded
+    :param tick: called at intervals
+    :raises AnswerTooLarge: raised before more than one frame holds was encoded
     """
     frame = _Parts()
     binary.pack_in_steps([int(kind), id, body], tick, frame.add)
@@ -310,15 +309,15 @@ def encode_in_steps(kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> by
 
 
 class _Parts:
-    """A frame that is encoded part by part; the first is its length."""
+    """Collects the parts of a frame; the first is its length."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = [b""]
         self.length = 0
-        """Bytes behind the first part."""
+        """Bytes after the first part."""
 
     def add(self, part: bytes) -> None:
-        """:raises AnswerTooLarge: the frame carries no more"""
+        """Append a part. :raises AnswerTooLarge: the frame is full"""
         self.length += len(part)
         if self.length > limits.FRAME_BYTES:
             raise _too_large(self.length)
@@ -326,7 +325,7 @@ class _Parts:
 
 
 def around(kind: Kind, id: int, packed: bytes) -> bytes:
-    """The frame of a message whose body is packed already, and fits."""
+    """Return the frame of a message whose body is packed already, and fits."""
     head = b"\x93" + binary.pack(int(kind)) + binary.pack(id)
     length = len(head) + len(packed)
     assert length <= limits.FRAME_BYTES, f"{length} bytes are no frame"

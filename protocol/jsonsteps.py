@@ -1,9 +1,9 @@
-"""JSON text read in steps, so that 16 MiB of it do not hold the loop.
+"""JSON parser that yields, so that 16 MiB of text do not block the event loop.
 
-The C scanner of `json` reads a value in one call, and nothing outside tells how long the value
-is. So it is given a window of the text: what it reads whole in there was short. An array or object
-that does not fit is entered, item by item; a string or number that does not is scanned in the whole
-text, which is quick for each of its bytes.
+The C scanner of `json` parses a value in one call, and the length of that value is unknown before.
+So it gets a window of the text: a value that is complete within the window was short. An array or
+object that does not fit is parsed item by item. A string or number that does not fit is scanned in
+the whole text, which is fast per byte.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from protocol.errors import TooLarge
 from protocol.values import Tick
 
 WINDOW_CHARACTERS: Final = 32 * 1024
-"""About a millisecond for the scanner, whatever they are."""
+"""Window size: about a millisecond for the scanner, whatever the text contains."""
 WINDOW_CHARACTERS_MIN: Final = 256
-"""After a value that did not fit. Windows then grow again with what was read, so that a text made
-of values that don't fit, inside each other, is not scanned once for each of them."""
+"""Window size after a value that did not fit. Windows then grow again as the text is read, so that
+nested values that do not fit are not scanned once per level."""
 MARGIN: Final = 8
-"""A value that ends so near to the end of its window may go on behind it: of `1.5` it may be the 1
-that was seen."""
+"""A value that ends this close to the end of its window may continue behind it: of `1.5` only the 1
+may be visible."""
 
 DEEPEST: Final = 4 * limits.DEPTH
-"""Arrays and objects around another that are read: more than any value has with its tags. Counted
-here, for where this is compiled nothing else ends it before the stack does."""
+"""Nesting depth of arrays and objects that is parsed: more than any value has with its tags.
+Counted here, since in the compiled module only a stack overflow would end the recursion."""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
 
 
 Scan = Callable[[str, int], tuple[Any, int]]
-"""The value that begins at a character of a text, and where it ends: `JSONDecoder.scan_once`."""
+"""`JSONDecoder.scan_once`: returns the value that begins at a position of a text, and its end."""
 Made = Callable[[list[tuple[str, Any]]], dict[str, Any]]
 
 
 def load_in_steps(text: str, scan: Scan, made: Made, tick: Tick) -> Any:
-    """What a decoder answers of a whole text.
+    """Return the result of decoding a whole text.
 
-    :param scan: the decoder's
-    :param made: its hook for the pairs of an object
+    :param scan: the decoder's `scan_once`
+    :param made: the decoder's hook for the pairs of an object
     :param tick: called between the steps
-    :raises json.JSONDecodeError: as the decoder does
-    :raises TooLarge: it nests deeper than any value
+    :raises json.JSONDecodeError: like the decoder
+    :raises TooLarge: nested deeper than any value
     """
     reader = _Reader(text, scan, made, tick)
     value = reader.value(reader.after_space(0))
@@ -56,9 +56,9 @@ def load_in_steps(text: str, scan: Scan, made: Made, tick: Tick) -> Any:
 
 
 class _Reader:
-    """A place in the text.
+    """A position in the text.
 
-    :ivar at: the first character that is not read yet and not white space
+    :ivar at: the first unread character that is not white space
     """
 
     def __init__(self, text: str, scan: Scan, made: Made, tick: Tick) -> None:
@@ -71,18 +71,18 @@ class _Reader:
         self._from = 0
         self._size = WINDOW_CHARACTERS_MIN
         self._safe = -1
-        """A value that begins in the window and ends before this was seen whole."""
+        """A value that begins in the window and ends before this position is complete."""
         self._depth = 0
-        """How many arrays and objects have been entered and not been left."""
+        """Number of arrays and objects that are open."""
 
     def after_space(self, at: int) -> int:
-        """The first character from `at` on that is not white space."""
+        """Return the position of the first character from `at` on that is not white space."""
         found = _SPACE.match(self._text, at)
         assert found is not None, "the pattern matches nothing as well"
         return found.end()
 
     def value(self, at: int) -> Any:
-        """The value that begins at a character; `self.at` is then behind it."""
+        """Parse the value that begins at a position; `self.at` is behind it afterwards."""
         if at >= self._safe:
             self._size = min(self._size * 2, WINDOW_CHARACTERS)
             self._open(at)
@@ -107,7 +107,7 @@ class _Reader:
         self._safe = len(self._text) + 1 if whole else at + len(self._window) - MARGIN
 
     def _glimpsed(self, at: int) -> tuple[Any, int] | None:
-        """A value and its end, if it is seen whole in the window."""
+        """Return a value and its end, if it is complete within the window."""
         try:
             value, end = self._scan(self._window, at - self._from)
         except (StopIteration, json.JSONDecodeError):

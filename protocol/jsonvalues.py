@@ -1,4 +1,4 @@
-"""Values as JSON: plain where JSON has the type, one-key tags where it has not.
+"""Values as JSON: native types where JSON has them, one-key tags otherwise.
 
 | value | JSON |
 |---|---|
@@ -52,16 +52,16 @@ from protocol.values import (
 )
 
 EXACT: Final = 2**53
-"""Integers up to this, either way, are exact in every JSON reader."""
+"""Integers within ± this are exact in every JSON reader."""
 
 LONG_TEXT: Final = 64 * limits.KIB
-"""Characters of a text that is worth reading in steps."""
+"""Length in characters above which a text is parsed in steps."""
 
 _AS_IS: Final = frozenset({str, bool, float, type(None)})
 
 
 def to_json(value: Any) -> Any:
-    """A value as what `encode_plain` takes."""
+    """Convert a value into Python objects that `encode_plain` accepts."""
     kind = type(value)
     if kind in _AS_IS:
         return value
@@ -89,24 +89,24 @@ _TAGGED: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
 
 
 def dump(value: Any) -> bytes:
-    """A value as JSON text."""
+    """Encode a value as JSON."""
     return encode_plain(to_json(value))
 
 
 def encode_plain(plain: Any) -> bytes:
-    """JSON text of what `to_json` answers, or of the like: objects, arrays and plain values."""
+    """Encode the result of `to_json`, or other objects, arrays and plain values, as JSON."""
     return _encode(plain)
 
 
 _encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
-"""A tenth of the time that json's own takes. It knows no NaN, and no classes derived from `str`."""
+"""Takes a tenth of the time of Python's json. It supports neither NaN nor subclasses of `str`."""
 
 
 def dump_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
-    """As `dump`, in parts handed to `add` one after the other.
+    """Encode like `dump`, and pass the parts to `add` one after the other.
 
-    :param tick: called now and then
-    :raises Exception: what `tick` and `add` raise: whoever adds up can stop it early
+    :param tick: called at intervals
+    :raises Exception: any exception of `tick` or `add`, which can so stop the encoding early
     """
     kind = type(value)
     if kind is list:
@@ -133,7 +133,8 @@ def dump_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
 
 
 _THREES: Final = LONG // 3 * 3
-"""Bytes of a piece: base64 turns three into four, so the pieces are, put together, the whole."""
+"""Bytes per piece, a multiple of three: base64 turns three into four, so concatenated pieces equal
+the encoding of the whole."""
 
 
 def _dump_items(items: list[Any], tick: Tick, add: Callable[[bytes], None]) -> None:
@@ -166,22 +167,21 @@ def _dump_object(fields: dict[str, Any], tick: Tick, add: Callable[[bytes], None
 
 
 def load(text: bytes | str) -> Value:
-    """The value that a JSON text stands for, checked.
+    """Decode and check a value from JSON.
 
-    :raises BadRequest: not JSON, a key that stands twice, an unknown tag, a tag's content that
-        does not fit it
-    :raises Refusal: what `values.check` raises
+    :raises BadRequest: not JSON, a duplicate key, an unknown tag, invalid content of a tag
+    :raises Refusal: any refusal of `values.check`
     """
     return from_json(parse(text))
 
 
 def parse(text: bytes | str, tick: Tick | None = None) -> Any:
-    """JSON text as Python objects, tags not yet resolved.
+    """Parse JSON into Python objects, tags not yet resolved.
 
-    Bytes are UTF-8 and nothing else, a mark at their head allowed: `_check_counts` counts in these
-    bytes, and in another encoding would see other ones than the reader.
+    Bytes must be UTF-8, with or without a byte order mark. `_check_counts` counts in these bytes,
+    and would count wrongly in another encoding.
 
-    :param tick: called now and then while a long text is read
+    :param tick: called at intervals while a long text is parsed
     :raises BadRequest: not JSON, or not UTF-8
     :raises TooLarge: more arrays and objects, or more elements, than a message may have
     """
@@ -208,10 +208,10 @@ def _text(text: bytes | str) -> str:
 
 
 def from_json(plain: Any, tick: Tick | None = None, refuse: Check = check_given) -> Value:
-    """The value of parsed JSON, tags resolved. Raises as `load` does.
+    """Return the value of parsed JSON, with its tags resolved. Raises like `load`.
 
-    :param tick: called now and then while a large value is looked through
-    :param refuse: checks it
+    :param tick: called at intervals while a large value is processed
+    :param refuse: checks the value
     """
     value = _resolve(plain, 0, tick)
     refuse(value, tick)
@@ -219,13 +219,14 @@ def from_json(plain: Any, tick: Tick | None = None, refuse: Check = check_given)
 
 
 _STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)
-"""Strings, with their last quote, or where they are cut, with the backslash that is cut off from
-what it escapes."""
+"""Strings up to their closing quote, or to the end of a window. A string cut by the window includes
+a trailing backslash, whose escaped character is in the next one."""
 _WINDOW_BYTES: Final = 64 * limits.KIB
 
 
 def _check_counts(text: bytes | str, tick: Tick) -> None:
-    """Counted before anything is built: an empty array is 2 bytes here and 56 in memory."""
+    """Refuse too many containers or elements before anything is built: an empty array is 2 bytes as
+    text and 56 in memory."""
     if len(text) <= limits.CONTAINERS:
         return
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
@@ -250,7 +251,7 @@ def _check_counts(text: bytes | str, tick: Tick) -> None:
 
 
 def _counted(text: bytes) -> tuple[int, int]:
-    """How many brackets are opened, and how many commas there are."""
+    """Return the number of opening brackets, and of commas."""
     return text.count(b"[") + text.count(b"{"), text.count(b",")
 
 
@@ -285,7 +286,8 @@ _BLANKS: Final = " \t\n\r"
 
 
 def _decode(text: str) -> Any:
-    """As the decoder does it, less its two searches for blanks, which take as long as a short text.
+    """Decode like `JSONDecoder.decode`, without its two searches for blanks, which take as long as
+    parsing a short text.
 
     :raises ValueError: not JSON
     """
@@ -303,13 +305,13 @@ def _decode(text: str) -> Any:
 
 
 class _Names:
-    """The names in one text, each kept once: the scanner does that only within one call."""
+    """Interns the names in one text: the scanner does that only within one call."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
     def unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """As `_unique`."""
+        """Build an object with interned names, refusing duplicate keys."""
         known = self._known.setdefault
         return _unique([(known(name, name), value) for name, value in pairs])
 

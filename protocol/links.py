@@ -1,8 +1,8 @@
-"""Links between the nodes of a cluster: what they say to each other, and the door to it.
+"""Links between the nodes of a cluster: their messages, and the interface to the transport.
 
-Production passes TLS with pinned certificates (`surfaces/peers`), simulation a model of a network;
-one suite of tests holds both to what is said here. A link brings messages whole and in their order,
-or ends; it never loses one and goes on, and never repeats one.
+Production uses TLS with pinned certificates (`surfaces/peers`), simulation a model of a network.
+One test suite checks both against this interface. A link delivers messages complete and in order,
+or ends; it never drops or repeats one.
 
 Byte map of a message:
 
@@ -11,7 +11,7 @@ Byte map of a message:
 | 0 | 4 | n, big-endian: the bytes that follow |
 | 4 | n | one msgpack array: the name of the message, then its fields in their order |
 
-A reader takes what has more fields than it knows, so that a later version may add some behind.
+A reader ignores fields beyond those it knows, so that later versions can append some.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from msgspec import Meta, Struct
 from protocol import limits
 
 VERSION: Final = 1
-"""Of what is said on a link. A node speaks with those alone that speak the same."""
+"""Version of the protocol between nodes. Only nodes with the same version connect."""
 PREFIX_BYTES: Final = 4
 
 Sequence = Annotated[int, Meta(ge=0, le=limits.INT_MAX)]
-"""Of a frame; or an epoch, a size, a place in a file."""
+"""Sequence of a frame; also an epoch, a size, or an offset in a file."""
 Id = Annotated[str, Meta(max_length=64)]
-"""Of a node or a store; empty: of a directory that holds no store yet."""
+"""Id of a node or a store; empty: of a directory that holds no store yet."""
 Digest = Annotated[bytes, Meta(max_length=64)]
 Text = Annotated[str, Meta(max_length=4_096)]
 Detail = str | int | bool | None | list[str]
 Address = Annotated[str, Meta(max_length=limits.PEER_ADDRESS_CHARACTERS)]
 Told = tuple[Sequence, Sequence, Digest]
-"""A reign: its epoch, the last frame of it, and that frame's digest."""
+"""End of a leader epoch (KIP-101): the epoch, its last frame, and that frame's digest."""
 EntryName = Annotated[str, Meta(max_length=limits.ENTRY_NAME_CHARACTERS)]
 PlaceTold = Annotated[tuple[Annotated[int, Meta(ge=0, le=2**32 - 1)], ...], Meta(max_length=2)]
-"""The ids of a namespace and a database; empty: the store itself."""
+"""Ids of a namespace and a database; empty: the store itself."""
 Flags = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 FrameTold = tuple[Sequence, Sequence, Sequence, Flags, bytes]
-"""A frame as it stands in the log, in clear: sequence, epoch, time, flags, body."""
+"""A frame as in the log, unencrypted: sequence, epoch, time, flags, body."""
 
 
 def _check_utc(moment: datetime | None) -> None:
-    """:raises ValueError: a moment without a zone, which compares with no other, or of another than
-    UTC, which may have none there"""
+    """Check that a datetime is in UTC. :raises ValueError: no zone, so that it cannot be compared,
+    or another zone"""
     if moment is not None and moment.utcoffset() != timedelta(0):
         raise ValueError("a moment is said in UTC")
 
 
 class Hello(Struct, tag=True, array_like=True, frozen=True):
-    """The first that either side says, once both know the other's certificate. Whoever holds a link
-    has had it: see `Link.peer`."""
+    """First message of either side, once both have accepted the other's certificate. It was
+    exchanged before any code gets the link: see `Link.peer`."""
 
     version: int
     store: Id
@@ -64,65 +64,66 @@ class Hello(Struct, tag=True, array_like=True, frozen=True):
 
 
 class Attach(Struct, tag=True, array_like=True, frozen=True):
-    """A follower to who leads: what it has. Answered `Attached`, `CopyNeeded` or `Refused`."""
+    """Follower to leader: the state of its log. Answered `Attached`, `CopyNeeded` or `Refused`."""
 
     history: list[Told]
     end: Sequence
-    """The last frame in its log."""
+    """Last frame in its log."""
     applied: Sequence
-    """The last frame that it shows."""
+    """Last frame that it has applied."""
     promised: Sequence
-    """The highest epoch that it has promised, which is on its disk."""
+    """Highest epoch that it has promised, synced to its disk."""
 
 
 class Attached(Struct, tag=True, array_like=True, frozen=True):
-    """Up to `agree` both logs are the same: the follower cuts its own there, frames follow."""
+    """Answer to `Attach`. The logs agree up to `agree`: the follower truncates its log there, and
+    frames follow."""
 
     epoch: Sequence
     agree: Sequence
     released: Sequence
     keeps: bool = False
-    """Whether it takes `Entries`. One of an earlier version does not know them, and says nothing of
-    it; to them it is never said."""
+    """True if the leader accepts `Entries`. A leader of an earlier version does not send this
+    field, and must not get `Entries`."""
     time: Annotated[int, Meta(ge=0, le=limits.WALL_US_MAX)] = 0
-    """Log time there: the follower goes by that, and by the frames that it is sent. 0: it does not
-    say, as of an earlier version."""
+    """Log time of the leader. The follower's log time follows it and the frames that it receives.
+    0: unknown, from an earlier version."""
 
 
 class CopyNeeded(Struct, tag=True, array_like=True, frozen=True):
-    """The log that the follower lacks is there no more."""
+    """Answer to `Attach`: the part of the log that the follower lacks is pruned."""
 
     begins: Sequence
-    """The first frame that is."""
+    """First frame that the leader still has."""
 
 
 class Refused(Struct, tag=True, array_like=True, frozen=True):
-    """What was asked for is not done."""
+    """The request is refused."""
 
     code: Text
-    """Of the catalogue (`protocol/errors.py`)."""
+    """Code of the error catalogue (`protocol/errors.py`)."""
     message: Text
     detail: dict[str, Detail] = {}
 
 
 class Leads(NamedTuple):
-    """Who leads, as one says of it who does not: it asks whoever was refused to go there."""
+    """Redirect to the leader, in a refusal by another node."""
 
     node: str
-    """Its id."""
+    """Id of the leader."""
     peer: str
-    """`host:port`, where other nodes reach it."""
+    """Address of the leader for other nodes, `host:port`."""
     pins: tuple[str, ...]
-    """The fingerprints of which it shows one."""
+    """Certificate fingerprints of the leader, of which it shows one."""
 
     @property
     def detail(self) -> dict[str, Detail]:
-        """As a refusal has it."""
+        """The redirect as the detail of a refusal."""
         return {"leads": self.node, "peer": self.peer, "pins": list(self.pins)}
 
     @classmethod
     def of(cls, detail: Mapping[str, object]) -> Leads | None:
-        """What a refusal says of it; None: nothing."""
+        """Return the redirect in a refusal's detail, or None."""
         node, peer, pins = (detail.get(name) for name in ("leads", "peer", "pins"))
         if not isinstance(node, str) or not isinstance(peer, str) or not isinstance(pins, list):
             return None
@@ -130,42 +131,42 @@ class Leads(NamedTuple):
 
 
 class Frames(Struct, tag=True, array_like=True, frozen=True):
-    """Frames of a leader, in their order; none: a sign of life."""
+    """Leader to follower: log frames in order; without frames a heartbeat."""
 
     epoch: Sequence
-    """In which it leads."""
+    """Epoch of the leader."""
     released: Sequence
     frames: list[FrameTold] = []
     round: Sequence = 0
-    """The newest number that the follower is asked to say back; 0: none was ever."""
+    """Newest number that the follower has to echo (read index round); 0: none so far."""
     present: Sequence = 0
-    """The newest of what the follower `asks`: all that was released anywhere when it did is in
-    `released`."""
+    """Newest number of `asks` that is answered: `released` includes all that was released anywhere
+    when the follower asked."""
     kept: Sequence = 0
-    """The newest of the follower's `Entries` that are committed, released and to be held no
-    more."""
+    """Newest of the follower's `Entries` that is committed and released, so that it can drop them.
+    """
 
 
 class Acknowledge(Struct, tag=True, array_like=True, frozen=True):
-    """A follower to its leader."""
+    """Follower to leader: its progress."""
 
     epoch: Sequence
-    """Of the leader."""
+    """Epoch of the leader."""
     synced: Sequence
-    """The last frame that is on its disk."""
+    """Last frame synced to its disk."""
     applied: Sequence
     round: Sequence = 0
-    """The newest number that it was asked to say back; it has promised no later epoch."""
+    """Newest number of `Frames.round` that it echoes; it has promised no later epoch."""
     asks: Sequence = 0
-    """Its newest question what is present; see `Frames.present`."""
+    """Number of its newest request for the read index; see `Frames.present`."""
 
 
 class EntryTold(Struct, array_like=True, frozen=True):
-    """An entry of the statement log or the audit trail, as it was made at a follower. At which one
-    it does not say: that is who has said it. The rest is as in `storage/entries.py`."""
+    """Entry of the statement log or the audit trail, made at a follower. The leader takes the
+    follower's name from the link. Other fields are described in `storage/entries.py`."""
 
     at: Annotated[int, Meta(ge=0, le=limits.WALL_US_MAX)]
-    """By the wall clock of the follower."""
+    """Time by the wall clock of the follower, in microseconds since 1970."""
     user: EntryName
     surface: Literal["wire", "http", "command", "peer", "node"]
     statement: Annotated[str, Meta(max_length=limits.ENTRY_TEXT_CHARACTERS)] | None
@@ -183,69 +184,69 @@ class EntryTold(Struct, array_like=True, frozen=True):
 
 
 class Entries(Struct, tag=True, array_like=True, frozen=True):
-    """A follower to its leader: what the statement log and the audit trail are to keep of what was
-    done and refused at it. Not answered: `Frames.kept` says what is kept, and no more is said
-    before that. What was said over another link is said again, under the same numbers."""
+    """Follower to leader: entries for the statement log and the audit trail. Acknowledged by
+    `Frames.kept`; the follower sends no more until then. On a new link it sends them again under
+    the same numbers, so that delivery is at-least-once and the leader can drop duplicates."""
 
     epoch: Sequence
-    """Of the leader."""
+    """Epoch of the leader."""
     life: Annotated[bytes, Meta(min_length=16, max_length=16)]
-    """Of the follower's process: numbers begin anew in each."""
+    """Id of the follower's process: numbers restart in each."""
     first: Annotated[int, Meta(ge=1, le=2**48)]
-    """The number of the first; the others follow it."""
+    """Number of the first entry; the others follow consecutively."""
     entries: Annotated[list[EntryTold], Meta(min_length=1, max_length=limits.ENTRIES_CARRIED)]
 
 
 class Compare(Struct, tag=True, array_like=True, frozen=True):
-    """What the leader's state was at a frame."""
+    """Leader to follower: digest of the leader's state at a frame."""
 
     seq: Sequence
     digest: Digest
 
 
 class Copy(Struct, tag=True, array_like=True, frozen=True):
-    """An empty directory to the leader: the store is asked for. Answered `CopyBegins`, parts and
+    """Empty directory to leader: request for a copy of the store. Answered `CopyBegins`, parts and
     `CopyEnds`, or `Refused`."""
 
     resume: Digest | None = None
-    """The copy that is gone on with; None: a new one."""
+    """Id of the copy to resume; None: a new one."""
     offset: Sequence = 0
 
 
 class CopyBegins(Struct, tag=True, array_like=True, frozen=True):
-    """Parts follow, from the offset that was asked for; of a new copy from 0."""
+    """Parts follow, from the requested offset; of a new copy from 0."""
 
     id: Digest
     store: Id
     size: Sequence
-    """Bytes of the whole."""
+    """Total size in bytes."""
     at: Sequence
-    """The frame that it shows the store at; the log goes on behind it."""
+    """Frame of the snapshot; the log continues after it."""
     epoch: Sequence
-    """Of that frame."""
+    """Epoch of that frame."""
     history: list[Told]
 
 
 class Part(Struct, tag=True, array_like=True, frozen=True):
-    """A part of a copy."""
+    """Part of a copy."""
 
     offset: Sequence
     data: bytes
 
 
 class CopyEnds(Struct, tag=True, array_like=True, frozen=True):
-    """The parts were all."""
+    """End of a copy: all parts were sent."""
 
     digest: Digest
-    """SHA-256 of the whole."""
+    """SHA-256 of the whole copy."""
 
 
 class Renew(Struct, tag=True, array_like=True, frozen=True):
-    """A follower to its leader: the certificate that it will show next. Answered `Renewed` once it
-    stands in the row of that node, or `Refused`."""
+    """Follower to leader: its next certificate. Answered `Renewed` once the node's row contains it,
+    or `Refused`."""
 
     certificate: Id
-    """Its fingerprint."""
+    """Fingerprint of the certificate."""
     expires: datetime
 
     def __post_init__(self) -> None:
@@ -253,62 +254,63 @@ class Renew(Struct, tag=True, array_like=True, frozen=True):
 
 
 class Renewed(Struct, tag=True, array_like=True, frozen=True):
-    """It may be shown from now on."""
+    """Answer to `Renew`: the certificate may be shown from here on."""
 
     certificate: Id
 
 
 class Redeem(Struct, tag=True, array_like=True, frozen=True):
-    """What a node that nobody knows may say in place of `Hello`, and nothing else: it brings a join
-    token. Answered `Redeemed` or `Refused`; then the connection ends."""
+    """Join token of an unknown node: its only valid message, in place of `Hello`. Answered
+    `Redeemed` or `Refused`; then the connection ends."""
 
     version: int
     token: Annotated[str, Meta(max_length=limits.JOIN_TOKEN_CHARACTERS)]
     node: Id
     unused_4: None = None
     unused_5: Annotated[list[Address], Meta(max_length=0)] = []
-    """Two places that earlier versions had for addresses, and never filled: its row has them."""
+    """With `unused_4`: two fields that earlier versions reserved for addresses and never filled.
+    The row holds the addresses."""
     key: Id | None = None
-    """The id of the key that its directory is sealed with, in hexadecimal digits; empty: it is not
-    sealed. Who has another one than the store uses no token up. None: it does not say, as of an
-    earlier version."""
+    """Id of the key that its directory is encrypted with, in hexadecimal; empty: not encrypted. A
+    key other than the store's is refused without using up the token. None: unknown, from an earlier
+    version."""
 
 
 class Redeemed(Struct, tag=True, array_like=True, frozen=True):
-    """The certificate that it has shown is trusted from now on."""
+    """Answer to `Redeem`: the certificate that the node has shown is trusted from here on."""
 
     store: Id
     row: Text
-    """The name of its own."""
+    """Name of the new node's row."""
     node: Id
-    """Who answers."""
+    """Id of the answering node."""
 
 
 class AskWay(Struct, tag=True, array_like=True, frozen=True):
-    """A node that lacks a part of the log to any other: where is it to turn to by now? Answered
-    `Way`. One of an earlier version does not know this, and ends the link."""
+    """Request of a node without current log to any other node: the addresses of leader and etcd.
+    Answered `Way`. A node of an earlier version does not know it, and ends the link."""
 
 
 class Way(Struct, tag=True, array_like=True, frozen=True):
-    """What is known here of where others are."""
+    """Answer to `AskWay`: known addresses of the leader and of etcd."""
 
     via: Annotated[list[Address], Meta(max_length=limits.FAILOVER_ADDRESSES)] = []
-    """Where the nodes agree, by the policy that stands here; none: by no policy."""
+    """URLs of etcd by this node's failover policy; empty: it has no policy."""
     since: datetime | None = None
-    """Log time of that policy: of two ways the later one counts."""
+    """Log time of that policy: of two answers the later one counts."""
     leads: Id = ""
-    """The id of who leads; empty: nobody does that is known of."""
+    """Id of the leader; empty: no leader is known."""
     peer: Address = ""
-    """Where other nodes reach who leads."""
+    """Address of the leader for other nodes."""
     pins: Annotated[list[Id], Meta(max_length=2)] = []
-    """The fingerprints of which that one shows one."""
+    """Certificate fingerprints of the leader, of which it shows one."""
 
     def __post_init__(self) -> None:
         _check_utc(self.since)
 
     @property
     def leader(self) -> Leads | None:
-        """Who leads, where it can be linked with; None: nothing is known of that."""
+        """The leader, if its address and fingerprints are known, else None."""
         return Leads(self.leads, self.peer, tuple(self.pins)) if self.leads and self.pins else None
 
 
@@ -323,17 +325,17 @@ _DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Mess
 
 
 class BadMessage(ValueError):
-    """The bytes are no message; the text says why, and shows nothing of them."""
+    """The bytes are not a valid message. The text gives the reason, and quotes none of them."""
 
 
 def encode(message: Message) -> bytes:
-    """A message with its length in front."""
+    """Encode a message with its length prefix."""
     body = _ENCODER.encode(message)
     return len(body).to_bytes(PREFIX_BYTES, "big") + body
 
 
 def decode(body: bytes | bytearray | memoryview) -> Message:
-    """The message that stands behind a length. :raises BadMessage: there is none"""
+    """Decode a message without its length prefix. :raises BadMessage: it is invalid"""
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -341,86 +343,86 @@ def decode(body: bytes | bytearray | memoryview) -> Message:
 
 
 class LinkClosed(Exception):
-    """There is no link, or none any more; the text says why. What was sent and not answered may
-    have arrived, or not."""
+    """The link could not be made, or has ended; the text gives the reason. Unanswered messages may
+    have arrived or not."""
 
 
 class NotKnown(LinkClosed):
-    """The other side does not know the certificate that this one shows."""
+    """The other node does not trust this node's certificate."""
 
 
 class Peer(NamedTuple):
-    """Who is at the other end."""
+    """Identity of the node at the other end."""
 
     node: str
-    """The id of the node: as it says, and, where its row says so too, as that says."""
+    """Id that the node claims. If its row has an id, both agree."""
     store: str
-    """The id of its store; empty: it holds none yet. Those that differ are never linked."""
+    """Id of its store; empty: it has none yet. Nodes of different stores are never linked."""
     fingerprint: str
-    """Of the certificate that it has shown."""
+    """Fingerprint of the certificate that it has shown."""
     row: str | None
-    """The name of the row with that certificate; None: it is trusted for a token, or the rows that
-    are known here are older than it."""
+    """Name of the row with that certificate. None: it is trusted by a join token, or this node's
+    rows are older than the certificate."""
 
 
 class Link(Protocol):
-    """One end of a link. On the loop only."""
+    """An end of a link. Used only on the event loop."""
 
     @property
     def peer(self) -> Peer:
-        """Who is at the other end."""
+        """Identity of the other end."""
 
     def send(self, message: Message) -> None:
-        """Say something, without waiting. On a link that is closed it goes nowhere: `receive` tells
-        so. A peer that takes nothing for long, or for which too much waits, ends the link.
+        """Queue a message without waiting. On a closed link it is dropped, which `receive` reports.
+        The link ends if the peer reads nothing for long, or if its queue is too long.
 
         :raises TooLarge: the message is longer than `limits.LINK_MESSAGE_BYTES`
         """
 
     async def drained(self) -> None:
-        """Return when little enough waits to be taken by the peer for more to be sent.
+        """Wait until the send queue is short enough for more (backpressure).
 
         :raises LinkClosed:
         """
 
     async def receive(self) -> Message:
-        """The next that the peer said; what had come before the end comes first. May be cancelled:
-        nothing is lost by it. One at a time. As long as nobody asks, little more is read.
+        """Return the next message; those received before the link ended come first. Cancelling it
+        loses no message. One call at a time. Without calls little more is read (backpressure).
 
         :raises LinkClosed:
         """
 
     def close(self, why: str = "") -> None:
-        """End it: what was sent is still brought, if the peer takes it soon. Closing twice is fine.
+        """End the link. Queued messages are still delivered if the peer reads them soon. Closing
+        twice is fine.
 
-        :param why: for the log, and for who receives at this end
+        :param why: reason for the log, and for `receive` at this end
         """
 
 
 class Links(Protocol):
-    """The door to other nodes."""
+    """Connects to other nodes."""
 
     async def connect(self, address: str, pins: Collection[str]) -> Link:
-        """Link with the node at an address, which has to show one of these certificates.
+        """Connect to the node at an address, which has to show one of these certificates.
 
         :param address: `host:port`
-        :param pins: fingerprints; revoked ones among them are none. `Trust.pins_of` has those of a
-            node by its id, the CLUSTER file the one of a token
-        :raises NotKnown: who is there does not know this node
-        :raises LinkClosed: nobody is there, or another; or it took too long
+        :param pins: fingerprints; revoked ones among them do not count. `Trust.pins_of` returns
+            those of a node by its id, the CLUSTER file holds that of a token
+        :raises NotKnown: the node there does not trust this node
+        :raises LinkClosed: no node or another node is there, or it took too long
         """
 
     async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
-        """Have the certificate of this node trusted, for a join token.
+        """Have this node's certificate trusted, in exchange for a join token.
 
         :param pin: the fingerprint in the token
-        :raises LinkClosed: as `connect`; whether the token is used up is not known then
-        :raises Refusal: the token opens nothing (`SignInRefused`), too many were tried
-            (`TooManyTries`), the store has another key (`WrongKey`), the node can't commit
+        :raises LinkClosed: see `connect`; the token may be used up or not
+        :raises Refusal: the token is invalid (`SignInRefused`), too many were tried
+            (`TooManyTries`), the store has another key (`WrongKey`), or the node can't commit
         """
 
 
 Accept = Callable[[Link], Awaitable[None]]
-"""What becomes of a link that another node has made: it is given one that has greeted. What the
-peer says first is the next that `receive` has: `Attach` or `Copy`. The link is closed when it
-returns."""
+"""Handler of an incoming link, called after the greeting. `receive` returns the peer's first
+request: `Attach` or `Copy`. The link is closed when the handler returns."""

@@ -1,10 +1,10 @@
-"""What is done to the messages of a topic: one frozen operation for each statement on them.
+"""Operations on the messages of a topic: one immutable struct for each kind of statement.
 
-Surfaces make them of wire messages, scripts of statements; `storage/messages.py` and
-`storage/hand_outs/` have the rules. An operation's answer is an object with exactly the fields that
-its docstring names. `needs`: what its caller needs on the topic. All of them write.
+Surfaces build them from wire messages, scripts from statements; `storage/messages.py` and
+`storage/hand_outs/` hold the rules. The answer of an operation is an object with exactly the fields
+that its docstring names. `needs`: the verbs that its caller needs on the topic. All of them write.
 
-The functions below make arguments of values, whoever brings them: so both are refused alike.
+The functions below validate arguments, for all callers alike, so that both refuse the same values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PublishMessages(Struct, frozen=True):
-    """`{position, duplicate}` of one value; `{first, last, count}` of `many`."""
+    """Answer: `{position, duplicate}` of one value; `{first, last, count}` of `many`."""
 
     needs: ClassVar[Verbs] = WRITE
     topic: str
@@ -34,14 +34,16 @@ class PublishMessages(Struct, frozen=True):
     id: Value = None
     headers: Value = None
     delay_us: int | None = None
-    """Until a group hands it out; or `at_us`, log time before which none does."""
+    """Delay until the first delivery, in microseconds. Alternatively `at_us`, the log time before
+    which the message is not delivered."""
     at_us: int | None = None
     expect: int | None = None
-    """Refuse unless the last position is this one."""
+    """Optimistic concurrency: refuse unless the topic's last position is this one."""
 
 
 class TakeMessages(Struct, frozen=True):
-    """`{messages}`, as `HandOuts.take` answers them; of the statement these alone."""
+    """Answer: `{messages}`, as `HandOuts.take` builds them; the statement answers only the
+    messages."""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str
@@ -49,11 +51,11 @@ class TakeMessages(Struct, frozen=True):
     count: int = 1
     member: str | None = None
     wait_us: int | None = None
-    """How long it waits for the first, where there is none; None: not at all."""
+    """Longest wait for the first message, in microseconds; None: do not wait."""
 
 
 class AckMessages(Struct, frozen=True):
-    """`{acked, stale, stale_receipts}`"""
+    """Answer: `{acked, stale, stale_receipts}`"""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str
@@ -62,19 +64,19 @@ class AckMessages(Struct, frozen=True):
 
 
 class NackMessages(Struct, frozen=True):
-    """`{nacked, stale, stale_receipts}`"""
+    """Answer: `{nacked, stale, stale_receipts}`"""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str
     group: str
     receipts: Sequence[str]
     delay_us: int | None = None
-    """None: the group's backoff."""
+    """Delay until redelivery, in microseconds; None: the group's backoff."""
     error: str | None = None
 
 
 class ExtendMessages(Struct, frozen=True):
-    """`{extended, stale, stale_receipts}`"""
+    """Answer: `{extended, stale, stale_receipts}`"""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str
@@ -84,7 +86,7 @@ class ExtendMessages(Struct, frozen=True):
 
 
 class GiveUpMessages(Struct, frozen=True):
-    """`{given_up, stale, stale_receipts}`"""
+    """Answer: `{given_up, stale, stale_receipts}`"""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str
@@ -94,7 +96,7 @@ class GiveUpMessages(Struct, frozen=True):
 
 
 Settling = AckMessages | NackMessages | ExtendMessages | GiveUpMessages
-"""What a member answers to what it was handed out."""
+"""Answers of a consumer to its deliveries."""
 MessageOperation = PublishMessages | TakeMessages | Settling
 
 
@@ -102,21 +104,21 @@ MessageOperation = PublishMessages | TakeMessages | Settling
 
 
 def integer(value: Any, what: str) -> int:
-    """:raises TypeRefused:"""
+    """Return the value if it is an integer. :raises TypeRefused:"""
     if type(value) is not int:
         raise _wrong(what, "an integer", value)
     return value
 
 
 def text(value: Any, what: str) -> str | None:
-    """A string; None stays None. :raises TypeRefused:"""
+    """Return the value if it is a string or None. :raises TypeRefused:"""
     if value is not None and not isinstance(value, str):
         raise _wrong(what, "a string", value)
     return value
 
 
 def lasting(value: Any, what: str, least_us: int = 0) -> int:
-    """A duration in microseconds, from the least on. :raises TypeRefused, BadRequest:"""
+    """Return a duration in microseconds, `least_us` or more. :raises TypeRefused, BadRequest:"""
     if not isinstance(value, timedelta):
         raise _wrong(what, "a duration", value)
     microseconds = value // MICROSECOND
@@ -127,7 +129,7 @@ def lasting(value: Any, what: str, least_us: int = 0) -> int:
 
 
 def waiting(value: Any) -> int:
-    """How long one may WAIT, in microseconds. :raises TypeRefused, BadRequest:"""
+    """Return the duration of a WAIT, in microseconds. :raises TypeRefused, BadRequest:"""
     for_us = lasting(value, "WAIT")
     if for_us > limits.WAIT_SECONDS * 1_000_000:
         raise BadRequest(f"WAIT is at most {limits.WAIT_SECONDS} s")
@@ -135,21 +137,21 @@ def waiting(value: Any) -> int:
 
 
 def moment(value: Any, what: str) -> int:
-    """A datetime in microseconds since 1970. :raises TypeRefused:"""
+    """Return a datetime in microseconds since 1970. :raises TypeRefused:"""
     if not isinstance(value, datetime):
         raise _wrong(what, "a datetime", value)
     return (value - EPOCH) // MICROSECOND
 
 
 def receipts(value: Any) -> list[str]:
-    """:raises TypeRefused: no array; what stands in it is judged with the group"""
+    """Return the receipts; each is checked later, with its group. :raises TypeRefused: no array"""
     if not isinstance(value, list):
         raise _wrong("RECEIPTS", "an array of receipts", value)
     return value
 
 
 def values(value: Any) -> list[Value]:
-    """What a PUBLISH of many publishes. :raises TypeRefused:"""
+    """Return the values of a PUBLISH of many. :raises TypeRefused:"""
     if not isinstance(value, list):
         raise TypeRefused(f"VALUES takes an array, not {type_name(value)}", found=type_name(value))
     return value

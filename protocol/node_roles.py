@@ -1,4 +1,4 @@
-"""What a node may be told to do: the words of its roles."""
+"""Roles of a node, as an operator assigns them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROLE_WORDS: Final = (SERVING, WRITABLE, COORDINATING)
 
 
 def check_node_roles(words: Sequence[str]) -> tuple[str, ...]:
-    """The words, each once and in their order. :raises Unknown: one is none"""
+    """Return the role words, each once and in their fixed order. :raises Unknown: not a role"""
     for word in words:
         if word not in ROLE_WORDS:
             known = ", ".join(ROLE_WORDS)

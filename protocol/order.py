@@ -1,7 +1,7 @@
-"""Values as bytes that sort as the language orders them.
+"""Order-preserving encoding: values as bytes that sort as the language orders the values.
 
-Keys of the state engine are made of these. Every encoding ends where it says it ends, so encodings
-may follow each other: the order of the whole is then the order of its parts in turn.
+The keys of the state engine consist of these. Every encoding is self-delimiting, so encodings can
+be concatenated, and the result sorts by its parts in turn.
 
 ```
 value     tag  content
@@ -19,12 +19,12 @@ object    50   (string · value) in name order · 00
 record    58   string · value
 ```
 
-A number is its nearest double towards zero (8 bytes, bits turned so that they sort), then what
-that double leaves out: `01` for nothing; `02` · exponent · digits · `00` for a positive rest; `00`
-· the same with every byte mirrored · `0F` for a negative one. Beyond the largest double the double
-is an infinity and the rest is the number itself. So numbers of the three kinds that are worth the
-same have the same bytes, and integers beyond 2^53 and decimals between two doubles still sort
-exactly. Encoding is injective for the ids of records; for other values it is injective up to `=`.
+A number is its nearest double towards zero (8 bytes, with bits flipped so that they sort), then
+the rest that this double lacks. `01`: none. `02` · exponent · digits · `00`: a positive rest.
+`00` · the same with every byte mirrored · `0F`: a negative rest. Beyond the largest double the
+double is an infinity, and the rest is the number itself. So equal numbers of the three types have
+the same bytes, and integers beyond 2^53 and decimals between two doubles still sort exactly. The
+encoding is injective for record ids; for other values it is injective up to `=`.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ _HASH_BYTES: Final = 16
 _ALL: Final = (1 << 64) - 1
 _EXACT: Final = 1 << 53
 _LONG: Final = Context(prec=1200, Emax=999_999, Emin=-999_999)
-"""Wide enough for the exact difference of any decimal of ours and any double."""
+"""Precise enough for the exact difference of any valid decimal and any double."""
 
 NUMBER: Final = 0x18
 STRING: Final = 0x20
 STRINGS: Final = b"\x20"
 OBJECTS: Final = b"\x50"
-"""What the encodings of all strings and all objects begin with."""
+"""First byte of the encodings of all strings, and of all objects."""
 UUID_TAG: Final = 0x40
 ARRAY: Final = 0x48
 
 
 def class_bounds(encoding: bytes) -> tuple[bytes, bytes]:
-    """Between which bytes the encodings of all values of one class lie, the second left out: that
-    of a value whose encoding is given. All of them begin with one tag, and no two tags adjoin."""
+    """Return the range of encodings of all values with the type class of the given one, end
+    excluded. All of them begin with one tag, and no two tags are adjacent."""
     tag = encoding[0]
     return bytes((tag,)), bytes((tag + 1,))
 
 
 def encode(value: Any) -> bytes:
-    """The sortable bytes of a checked value."""
+    """Return the sortable bytes of a checked value."""
     kind = type(value)
     if kind is str:
         return b"\x20" + _escaped(value.encode()) + b"\0\0"
@@ -90,13 +90,13 @@ def encode(value: Any) -> bytes:
 
 
 def beginning(text: str) -> bytes:
-    """What the encodings of all strings with this beginning begin with, and no others."""
+    """Return the common prefix of the encodings of exactly the strings that begin with `text`."""
     return STRINGS + _escaped(text.encode())
 
 
 def fits_index(value: Any) -> bool:
-    """Whether a value has few enough parts to stand in an index: a larger one would hold up
-    everybody else while it is encoded."""
+    """True if a value has few enough parts for an index: encoding a larger one would block the
+    event loop."""
     kind = type(value)
     return (kind is not list and kind is not dict) or not is_large(
         value, limits.INDEX_ELEMENTS, math.inf
@@ -104,12 +104,12 @@ def fits_index(value: Any) -> bool:
 
 
 def array_of(items: Iterable[bytes]) -> bytes:
-    """The encoding of an array from those of its items."""
+    """Return the encoding of an array from those of its items."""
     return b"\x48" + b"".join(items) + b"\0"
 
 
 def encode_all(values: Sequence[Any]) -> list[bytes]:
-    """As `encode` of each, quicker for many of one type."""
+    """Encode each value; faster than `encode` for many values of one type."""
     kinds = set(map(type, values))
     if kinds == _STRINGS_ONLY:
         contents = [value.encode() for value in values]
@@ -126,9 +126,8 @@ _DOUBLES_ONLY: Final = frozenset({int, float})
 
 
 def shortened(encoding: bytes, most: int) -> bytes:
-    """The encoding of one value in at most `most` bytes: of a longer one the beginning, and a hash
-    of all of it. What was equal stays so and what was not stays so too; the order between two
-    values is kept unless their beginnings are the same."""
+    """Return an encoding in at most `most` bytes: a longer one as its prefix and a hash of all of
+    it. Equality is preserved both ways; order is preserved unless the prefixes are equal."""
     kept = kept_bytes(most)
     if len(encoding) <= kept:
         return encoding
@@ -136,7 +135,7 @@ def shortened(encoding: bytes, most: int) -> bytes:
 
 
 def kept_bytes(most: int) -> int:
-    """How long the beginning is that `shortened` keeps."""
+    """Return the length of the prefix that `shortened` keeps."""
     return most - _HASH_BYTES
 
 
@@ -182,7 +181,7 @@ def _number(value: int | float | Decimal) -> bytes:
 
 
 def _towards_zero(value: Decimal) -> float:
-    """The double nearest to `value` that is not further from zero."""
+    """Return the nearest double to `value` that is not further from zero."""
     near = float(value)
     if math.isinf(near):
         within = value.copy_abs() <= Decimal(_LARGEST)
@@ -196,7 +195,7 @@ def _double(value: float) -> bytes:
 
 
 def decode_id(data: bytes, at: int = 0) -> Any:
-    """The id of a record from its sortable bytes, beginning at `at` and ending with them."""
+    """Decode the id of a record from sortable bytes, from `at` to their end."""
     value, _ = _decode(data, at)
     return value
 

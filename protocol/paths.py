@@ -1,8 +1,8 @@
-"""Paths of fields: from a record to what lies in it, step by step.
+"""Paths of fields: the steps from a record to a value inside it.
 
 A step is the name of a field, a position in an array, or `EACH`: every item of an array or object.
-A field may have any name, `*` among them, so `EACH` is no string: whoever compares a step with a
-text would take the one for the other, and write every key where one was meant.
+A field may have any name, even `*`, so `EACH` is not a string. Code that compared steps with a text
+would confuse the two, and write every key instead of one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EachItem(Enum):
 
 
 EACH: Final = EachItem.EACH
-"""The step `[*]`: the rest of the path is meant of every item."""
+"""The step `[*]`: the rest of the path applies to every item."""
 
 Step = str | int | EachItem
 Path = tuple[Step, ...]
@@ -32,9 +32,9 @@ Path = tuple[Step, ...]
 
 
 def path_text(path: Iterable[Step], keywords: frozenset[str] = frozenset()) -> str:
-    """A path as a script writes it.
+    """Return a path as written in a script.
 
-    :param keywords: upper-case words that stand in back-quotes too; see `quote_name`
+    :param keywords: upper-case words that need back-quotes too; see `quote_name`
     """
     text = ""
     for step in path:
@@ -51,14 +51,15 @@ _STORED_EACH: Final = "*"
 
 
 def stored_path(path: Path) -> list[Any]:
-    """A path as declarations keep it: `*` is `EACH`, and an array of one the name `*`."""
+    """Return a path as declarations store it: `*` for `EACH`, and a one-item array for the name
+    `*`."""
     return [
         _STORED_EACH if step is EACH else [step] if step == _STORED_EACH else step for step in path
     ]
 
 
 def read_path(stored: Iterable[Any]) -> Path:
-    """The path that `stored_path` was given."""
+    """Return the path that `stored_path` encoded."""
     return tuple(
         EACH if step == _STORED_EACH else step[0] if type(step) is list else step for step in stored
     )

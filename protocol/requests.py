@@ -1,10 +1,11 @@
-"""What surfaces ask of the node, and what it answers: frozen, typed, free of any surface's form.
+"""Requests of surfaces to the node, and its answers: immutable, typed, independent of any surface's
+encoding.
 
-What is made for every request is a `msgspec.Struct`: a frozen dataclass takes ten times as long to
-make, and those of one statement together took a twelfth of its time.
+Types created for every request are `msgspec.Struct`s: a frozen dataclass takes ten times as long to
+create, which for all of one statement was a twelfth of its time.
 
-`Request[Reply]` ties a request to the type of its reply, so that `await ask(ref, request)` is
-checked by the type checker.
+`Request[Reply]` ties a request to the type of its reply, so that the type checker checks `await
+ask(ref, request)`.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ class Caller:
     user: str
     role: str
     space: str | None
-    """The namespace or `ns.db` that the user belongs to; None for a store-wide user."""
+    """Namespace or `ns.db` that the user belongs to; None for a store-wide user."""
     session: str | None
-    """Names the session in logs and lists; not the token. None for Basic on each request."""
+    """Id of the session in logs and lists; not the token. None for HTTP Basic on each request."""
     surface: Surface
     address: str
-    """Where the caller comes from, for the statement log: host and port, or `local`."""
+    """Address of the client, for the statement log: host and port, or `local`."""
     credential_version: int = field(default=0, compare=False)
-    """Revocations on this node that the caller's password was checked behind. Those of its user
-    that came later have ended it; see `Sessions.check_authenticated`."""
+    """Number of revocations on this node when the caller's password was checked. Later revocations
+    of its user invalidate the caller; see `Sessions.check_authenticated`."""
 
 
 # --- sessions -----------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A token and what it stands for."""
+    """A token with the caller that it authenticates."""
 
     token: str
     expires: datetime
@@ -63,7 +64,7 @@ class Session:
 
 
 def stays() -> bool:
-    """Of an asker that is not known to go."""
+    """Return False: default of `is_gone` for a client whose disconnect is not observed."""
     return False
 
 
@@ -76,7 +77,8 @@ class SignIn(Request[Session]):
     surface: Surface
     address: str
     is_gone: Callable[[], bool] = field(default=stays, repr=False)
-    """True once nobody waits for the answer: its turn is another's then."""
+    """True once the client no longer waits for the answer: its place in the queue goes to the next
+    one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class SignOut(Request[None]):
 
 
 class AuthenticateToken(Struct, Request[Caller], frozen=True):
-    """Who a token stands for; counts as use of it. Refused: SessionEnded."""
+    """Return the caller of a token; counts as use of the session. Refused: SessionEnded."""
 
     token: str
     surface: Surface
@@ -97,36 +99,36 @@ class AuthenticateToken(Struct, Request[Caller], frozen=True):
         return f"AuthenticateToken(surface={self.surface!r}, address={self.address!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """As above: what msgspec has for it shows every field."""
+        """Return the fields without the token: msgspec's own version shows every field."""
         return [("surface", self.surface), ("address", self.address)]
 
 
 class AuthenticatePassword(Struct, Request[Caller], frozen=True):
-    """Who a user and password are, without a session. Refused as SignIn is."""
+    """Return the caller of a user and password, without a session. Refused as SignIn is."""
 
     user: str
     password: str
     surface: Surface
     address: str
     is_gone: Callable[[], bool] = stays
-    """As of `SignIn`."""
+    """True once the client no longer waits for the answer; see `SignIn`."""
 
     def __repr__(self) -> str:
         of = f"{self.user!r}, surface={self.surface!r}, address={self.address!r}"
         return f"AuthenticatePassword({of})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """As above: what msgspec has for it shows every field."""
+        """Return the fields without the password: msgspec's own version shows every field."""
         return [("user", self.user), ("surface", self.surface), ("address", self.address)]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePassword(Request[None]):
-    """A user changes its own password; its other sessions end. Refused: SignInRefused (the old
-    one is wrong), BadRequest (the new one's length), NotWritable."""
+    """Change the caller's own password; the user's other sessions end. Refused: SignInRefused (the
+    old password is wrong), BadRequest (length of the new one), NotWritable."""
 
     caller: Caller
-    """Its session goes on."""
+    """The caller, whose session continues."""
     old: str = field(repr=False)
     new: str = field(repr=False)
 
@@ -134,103 +136,104 @@ class ChangePassword(Request[None]):
 # --- scripts ------------------------------------------------------------------------------------
 
 NEW_MOMENT: Final = "new"
-"""In place of a moment's name: what is committed now."""
+"""In place of a moment's name: a new snapshot of the committed state."""
 
 ResultKind = Literal["rows", "value", "none", "info"]
 
 
 class Result(Struct, frozen=True):
-    """What one statement answered."""
+    """The answer of one statement."""
 
     value: Value
     kind: ResultKind
     rows: int
     took_us: int
     changed: int | None = None
-    """Records that it has made, changed or deleted, those that stay as they were too; None: it
-    writes none, or the caller must not know how many."""
+    """Records that the statement created, updated or deleted, including those left as they were.
+    None: it writes none, or the caller may not know the number."""
 
 
 class HeldFile(Protocol):
-    """A backup in a file that the node keeps for whoever asked, until it is closed or nobody holds
-    this any more."""
+    """A backup file that the node keeps for a client, until it is closed or garbage-collected."""
 
     form: str
     sequence: int
-    """The last commit that is in it."""
+    """The last commit in the backup."""
     sha256: bytes
     size: int
-    """Bytes of it."""
+    """Size in bytes."""
 
     async def read(self, offset: int, count: int) -> bytes:
-        """A stretch of it."""
+        """Return up to `count` bytes from `offset`."""
 
     def close(self) -> None:
-        """Keep it no longer. Closing twice is fine."""
+        """Release the file. Closing twice is fine."""
 
 
 class ScriptAnswer(Struct, frozen=True):
-    """What a script answered; `refusal` is set when it stopped at one."""
+    """Answer of a script; `refusal` is set if it stopped at one."""
 
     results: tuple[Result, ...]
     sequence: int
-    """The committed sequence after the script's last write; after no write, the one it read at."""
+    """Committed sequence after the script's last write; after no write, the sequence that it read
+    at."""
     store: str
-    """The id of the store …"""
+    """Id of the store."""
     epoch: int
-    """… and that of the history, which the sequence is one of."""
+    """Leader epoch of `sequence`; with it the sequence is a causal token."""
     namespace: str | None
     database: str | None
     refusal: Refusal | None = None
-    """Its detail names `statement` (from 1) where one was being run, and as `committed` what is
-    below."""
+    """Refusal that stopped the script. Its detail names `statement` (from 1) if one was being run,
+    and `committed` as below."""
     committed: int = 0
-    """The newest commit of the script's own that is on the disk; 0: there is none. Whoever can't
-    give the answer away says so: the script is not to be sent again unchanged."""
+    """The script's newest own commit that is on the disk; 0: none. A surface that cannot deliver
+    the answer reports it, since the script must not be sent again unchanged."""
     moment: str | None = None
-    """The moment that it read and that is kept, by its name."""
+    """Name of the moment (pinned snapshot) that the script read, if it is kept."""
     file: HeldFile | None = None
-    """What it hands over; to be closed."""
+    """File that the script hands over; the receiver must close it."""
     size: int | None = None
-    """What the results take as msgpack, about; None: nobody has counted it."""
+    """Approximate size of the results as msgpack, in bytes; None: not counted."""
 
 
 class RunScript(Struct, Request[ScriptAnswer], frozen=True):
-    """Run a script as a caller. A refusal comes in the answer, beside what ran before it."""
+    """Run a script as a caller. A refusal comes in the answer, with the results before it."""
 
     caller: Caller
     script: str
     request: str
-    """Names the request in answers and logs."""
+    """Id of the request in answers and logs."""
     parameters: Mapping[str, Value] = member(default_factory=dict)
     namespace: str | None = None
     database: str | None = None
     timeout_us: int | None = None
-    """For the whole script; each statement may have a shorter TIMEOUT of its own."""
+    """Time-out of the whole script; each statement may have a shorter TIMEOUT of its own."""
     reason: str | None = None
     answer_bytes: int | None = None
-    """What its results may take as msgpack: what would make them larger is not committed."""
+    """Largest size of the results as msgpack. A write that would exceed it is not committed."""
     moment: str | None = None
-    """The moment of the store that all of it reads: the name of one that is kept, or `NEW_MOMENT`.
-    Nothing is written then."""
+    """Snapshot that the whole script reads: the name of a kept moment, or `NEW_MOMENT`. The script
+    is read-only then."""
     keep_us: int | None = None
-    """How long that is kept behind it; None: `limits.MOMENT_SECONDS`."""
+    """Time that the moment is kept after this request; None: `limits.MOMENT_SECONDS`."""
     hands_over: tuple[str, ...] = ()
-    """Not empty: the script is one BACKUP without TO, of one of these forms, and the answer brings
-    it as a file."""
+    """Not empty: the script is one BACKUP without TO, in one of these forms, and the answer carries
+    the backup as a file."""
     record: bool = False
-    """Whether the statement log keeps it though it only reads."""
+    """True if the statement log keeps the script even if it only reads."""
     after: int | None = None
-    """A sequence that the node has to show before anything of it is run."""
+    """Causal token: sequence that the node must have reached before the script runs."""
     current: bool = False
-    """Whether it is run only behind all that was released anywhere when it came, as all who might
-    have taken the lead have confirmed."""
+    """True for a linearizable read: the script runs only once this node shows all that was released
+    anywhere before the request came. In-sync replicas confirm the leader for it (read index, Raft
+    §6.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelScript(Request[bool]):
-    """Stop a running script at its next slice; what it committed stays. Answers whether a script
-    of that request was running."""
+    """Stop a running script at its next slice; its commits stay. Return whether a script of that
+    request was running."""
 
     request: str
 
@@ -239,15 +242,15 @@ class CancelScript(Request[bool]):
 
 Health = Literal["well", "closing", "failed"]
 HeldUp = Literal["followers", "etcd", "leader"]
-"""What a node of a cluster lacks while nothing that is written is released, or nobody leads."""
+"""Cause of a stall of the cluster: too few recent followers, etcd silent, or no known leader."""
 Unready = Literal["opening", "draining", "no_roles", "not_serving", "full", "failed", "stranded"]
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """The newest frame on a node's disk. In a cluster more may be there than is shown: of nodes
-    whose agreement is lost, the one with the latest epoch, and of those the one with the highest
-    sequence, holds all that was ever released."""
+    """The newest frame on a node's disk, which may be ahead of the commit index. If the agreement
+    is lost: the node with the latest epoch, and among those with the highest sequence, holds every
+    released commit."""
 
     epoch: int
     sequence: int
@@ -255,33 +258,34 @@ class LogEnds:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What probes and metrics show. Read without asking an actor: probes must answer when
+    """Status for probes and metrics. Read without a message to an actor: probes must answer when
     mailboxes are full."""
 
     health: Health
     reason: Unready | None
-    """Why the node should get no traffic; None when it is ready."""
+    """Reason why the node should get no traffic; None if it is ready."""
     held_up: HeldUp | None
-    """Why, by its cluster, no changes come to be; None: they do, or in a moment."""
+    """Reason why the cluster releases no writes; None: it does, or will in a moment."""
     roles: tuple[str, ...]
     version: str
     store_id: str
     node_id: str
     sequence: int
-    """The newest that is shown: durable wherever it has to be."""
+    """Commit index: the newest sequence shown, durable on every in-sync replica."""
     log_begins: int
     uptime_seconds: float
     log_bytes: int = 0
-    """Of all segments that the log still holds."""
+    """Bytes of all segments of the log."""
     log_ends: LogEnds | None = None
-    """None: there is nothing in it."""
+    """Newest frame of the log; None: the log is empty."""
     log_given_way: int = 0
-    """Frames that left the log before their time, because the disk was full."""
+    """Frames pruned early because the disk was full."""
     state_damage: str | None = None
-    """What of the state can't be read."""
+    """Unreadable part of the state, if any."""
     log_damage: int = 0
-    """Places where older segments of the log were found damaged."""
+    """Damaged places found in older segments of the log."""
     endpoints: tuple[str, ...] = ()
-    """Addresses that clients use, as DEFINE NODE ENDPOINTS declared them."""
+    """Addresses for clients, declared by DEFINE NODE ENDPOINTS."""
     origins: tuple[str, ...] = ()
-    """Of pages that may ask here from a browser, as DEFINE NODE ORIGINS declared them."""
+    """Web origins whose pages may call this node from a browser, declared by DEFINE NODE ORIGINS.
+    """

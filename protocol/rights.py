@@ -1,7 +1,7 @@
-"""What can be done, and what it is done to: the words of rights, as values.
+"""Privileges as values: verbs (privileges), nouns (securables), roles and grants.
 
-Which verb means what on which noun is the table `VERBS`; what a role holds without any grant is
-`ROLES`. Whether a caller may do something is judged in one place only, `actors/rights.py`.
+`VERBS` lists the verbs that apply to each kind of noun, `ROLES` the verbs of a role without any
+grant. Authorization itself happens in one place, `actors/rights.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Verb(Enum):
-    """What somebody may do."""
+    """A privilege, as in SQL GRANT."""
 
     READ = "READ"
     WRITE = "WRITE"
@@ -21,14 +21,15 @@ class Verb(Enum):
     INFO = "INFO"
     UNSEAL = "UNSEAL"
     OWN = "OWNER"
-    """What only the role owner brings, and no grant: users, grants, the node, dropping a place."""
+    """Held only through the role owner, never granted: users, grants, the node, dropping a
+    namespace or database."""
 
 
 class Kind(Enum):
-    """What it may be done to."""
+    """Kinds of securables."""
 
     STORE = "STORE"
-    """All of it: namespaces, and the users that belong to none."""
+    """The whole store: namespaces, and store-wide users."""
     NODE = "NODE"
     NAMESPACE = "NAMESPACE"
     DATABASE = "DATABASE"
@@ -37,19 +38,20 @@ class Kind(Enum):
     SPACE = "SPACE"
     VAULT = "VAULT"
     VAULTS = "ALL VAULTS IN"
-    """All vaults of a place, those to come among them: what a grant on the place does not reach."""
+    """All vaults of a namespace or database, future ones included. A grant on the namespace or
+    database does not cover vaults."""
     FUNCTION = "FUNCTION"
-    """Of a database: it is seen by who sees that, and judged as that."""
+    """A function of a database: visible to users that see the database, and authorized as it."""
     USER = "USER"
-    """As what is needed: an owner of the place that the user belongs to."""
+    """Requirement: an owner of the store, namespace or database that the user belongs to."""
     REPLICA = "REPLICA"
-    """A row of the cluster: it is judged as the store."""
+    """A row of the cluster: authorized as the store."""
 
 
 Verbs = frozenset[Verb]
 
 NOTHING: Final[Verbs] = frozenset()
-"""No verb. As what is needed: that the caller may see it."""
+"""No verb. As a requirement: the caller may see the noun."""
 READ: Final[Verbs] = frozenset({Verb.READ})
 WRITE: Final[Verbs] = frozenset({Verb.WRITE})
 CONSUME: Final[Verbs] = frozenset({Verb.CONSUME})
@@ -73,7 +75,7 @@ VERBS: Final[dict[Kind, Verbs]] = {
     Kind.VAULTS: READ | WRITE | INFO | UNSEAL,
     Kind.USER: OWN,
 }
-"""The verbs that mean something on each kind of noun."""
+"""Verbs that apply to each kind of noun."""
 
 ROLES: Final[dict[str, Verbs]] = {
     "owner": ALL,
@@ -81,29 +83,31 @@ ROLES: Final[dict[str, Verbs]] = {
     "viewer": READ | INFO,
     "member": NOTHING,
 }
-"""What each role holds on everything inside its user's space. Of a vault only the owner's holds."""
+"""Verbs that each role holds on everything inside its user's space. On vaults only the owner's role
+counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """One thing that something is done to.
+    """A securable: one object that privileges apply to.
 
-    Two nouns are the same when their kinds and ids are: a thing that was dropped and one declared
-    anew under its name have nothing to do with each other.
+    Two nouns are equal if their kinds and ids are. An object that was dropped and another declared
+    later under its name are unrelated.
     """
 
     kind: Kind
     ids: tuple[int, ...] = ()
-    """Of the namespace, the database and the thing itself, as far down as it stands."""
+    """Ids of the namespace, the database and the object itself, as far as they apply."""
     path: str = field(default="", compare=False)
-    """How people write it, `ns.db.name`; empty for the store and the node."""
+    """Display name, `ns.db.name`; empty for the store and the node."""
 
     def __str__(self) -> str:
         return f"{self.kind.value} {self.path}" if self.path else self.kind.value
 
     def covers(self, other: Noun) -> bool:
-        """Whether a grant on this one is about another: itself, or a place around it. No place is
-        around a vault: only a grant on the vault reaches it, or on all vaults of a place."""
+        """True if a grant on this noun applies to the other: itself, or a securable inside it. A
+        grant on a namespace or database does not cover its vaults. Those need a grant on the vault,
+        or on all vaults of a namespace or database."""
         if self.kind is Kind.VAULTS:
             inside = other.kind is Kind.VAULT and other.ids[: len(self.ids)] == self.ids
             return inside or self == other
@@ -114,7 +118,7 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A verb that a user holds on something, beside what its role brings."""
+    """A verb that a user holds on a noun, in addition to its role."""
 
     verb: Verb
     noun: Noun
@@ -128,13 +132,12 @@ NODE: Final = Noun(Kind.NODE)
 
 
 def is_inside(path: str, place: str | None) -> bool:
-    """Whether a path is that of a place, or of something in it; None: of the whole store. Names
-    hold no dots."""
+    """True if a path is `place` or inside it; None: the whole store. Names contain no dots."""
     return place is None or path == place or path.startswith(f"{place}.")
 
 
 def needed(verbs: Verbs, noun: Noun) -> str:
-    """What is needed, in the words of GRANT where a grant would do: `READ, WRITE ON TABLE a.b.t`,
-    `OWNER OF DATABASE a.b`."""
+    """Return a missing privilege in the words of GRANT where a grant would provide it: `READ, WRITE
+    ON TABLE a.b.t`, `OWNER OF DATABASE a.b`."""
     words = ", ".join(verb.value for verb in Verb if verb in verbs)
     return f"{words} {'OF' if Verb.OWN in verbs else 'ON'} {noun}"

@@ -1,21 +1,21 @@
-"""Who may have more of what is bounded for all users together.
+"""Fair shares of a resource that is limited for all users together.
 
-One user alone may have so much, and something is left beside that for the others. Of two who want
-all they can get the second one gets most of what the first has left, a third one most of the rest,
-so whoever comes next still gets in. No share is fixed, none has to be taken back.
+A single user may take up to `alone`, and a reserve stays for others. The second user can get most
+of the reserve, the third most of the rest, so every newcomer still gets some. No share is fixed,
+and none is ever revoked.
 """
 
 from __future__ import annotations
 
 
 def fits(held: int, size: int, total: int, alone: int, others: int) -> bool:
-    """True if a user may take more of something.
+    """True if a user may take more of a resource.
 
-    :param held: what the user has
-    :param size: what it takes
-    :param total: what all users have together
-    :param alone: what one user may have while no other has anything
-    :param others: what is left for others then
+    :param held: amount that the user holds
+    :param size: amount requested
+    :param total: amount that all users hold
+    :param alone: limit of one user while no other holds any
+    :param others: reserve for other users beyond that
     """
     free = alone + others - total - size
     if free < 0:

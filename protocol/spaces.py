@@ -1,8 +1,9 @@
-"""What is done to the keys of a cache space: one frozen operation for each statement on a key.
+"""Operations on the keys of a cache space: one immutable struct for each kind of statement.
 
-Surfaces make them of routes and of wire messages, scripts of statements; `storage/spaces.py` has
-the rules. An operation's answer is an object with exactly the fields that its docstring names.
-`writes`: whether it needs a node that is writable; `needs`: what its caller needs on the space.
+Surfaces build them from routes and wire messages, scripts from statements; `storage/spaces.py`
+holds the rules. The answer of an operation is an object with exactly the fields that its docstring
+names. `writes`: True if it needs a writable node; `needs`: the verbs that its caller needs on the
+space.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ When = Literal["ABSENT", "PRESENT"]
 
 
 class Packed(Struct, frozen=True):
-    """A value as it is stored: of a large one, which a surface has checked and packed in turns with
-    others' work. Who does an operation does not give up the loop meanwhile."""
+    """A value in its stored encoding. Surfaces check and pack large values in slices, before the
+    operation, which must not yield the event loop."""
 
     content: bytes
-    """Empty: what no key can hold, for it is too large."""
+    """Empty: a value too large for any key."""
 
 
 class GetKey(Struct, frozen=True):
-    """`{value, ttl}`, or NONE when there is no such key; `ttl` is NULL for one that stays."""
+    """Answer: `{value, ttl}`, or NONE if the key does not exist; `ttl` is NULL for one without
+    expiry."""
 
     writes: ClassVar[bool] = False
     needs: ClassVar[Verbs] = READ
@@ -45,24 +47,26 @@ class GetKey(Struct, frozen=True):
 
 
 class SetKey(Struct, frozen=True):
-    """`{written}`"""
+    """Answer: `{written}`"""
 
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE
     key: str
     value: Value | Packed
     expire_us: int | None = None
-    """None: what the space says; without that the key stays."""
+    """Time to live in microseconds; None: the space's default, without which the key does not
+    expire."""
     keep: bool = False
-    """Whether an expiry that the key has is kept."""
+    """True to keep the key's current expiry."""
     when: When | None = None
     expires_us: int | None = None
-    """When it expires, microseconds since 1970, in place of `expire_us`; a moment that is over is
-    one too: the key is gone then."""
+    """Absolute expiry, microseconds since 1970, in place of `expire_us`. A past one is valid: it
+    deletes the key."""
 
 
 class SwapKey(Struct, frozen=True):
-    """`{written}`: whether the key held `expect`, in type and value. NONE expects no key."""
+    """Compare-and-swap. Answer: `{written}`, true if the key held `expect`, in type and value. NONE
+    expects that there is no key."""
 
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE | READ
@@ -73,7 +77,7 @@ class SwapKey(Struct, frozen=True):
 
 
 class IncrKey(Struct, frozen=True):
-    """`{value}`: the new one."""
+    """Answer: `{value}`, the new one."""
 
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE
@@ -82,7 +86,7 @@ class IncrKey(Struct, frozen=True):
 
 
 class DeleteKey(Struct, frozen=True):
-    """`{deleted}`: whether there was one."""
+    """Answer: `{deleted}`, true if the key existed."""
 
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE
@@ -90,7 +94,7 @@ class DeleteKey(Struct, frozen=True):
 
 
 class ExpireKey(Struct, frozen=True):
-    """`{found}`"""
+    """Answer: `{found}`"""
 
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE
@@ -99,7 +103,7 @@ class ExpireKey(Struct, frozen=True):
 
 
 class PersistKey(Struct, frozen=True):
-    """`{found}`"""
+    """Answer: `{found}`"""
 
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE
@@ -107,8 +111,8 @@ class PersistKey(Struct, frozen=True):
 
 
 class LockKey(Struct, frozen=True):
-    """`{held, fence, until}`; when it is not held `fence` is NULL, and `until` says when the key
-    falls free, NULL for never."""
+    """Answer: `{held, fence, until}`. If another holder has the lock, `fence` is NULL, and `until`
+    says when the lock expires, NULL for never."""
 
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE
@@ -116,29 +120,29 @@ class LockKey(Struct, frozen=True):
     holder: str
     expire_us: int
     fence: int | None = None
-    """Only extends a lock that is held under this fence, and acquires none."""
+    """Fencing token: only extend a lock held under it, and acquire none."""
 
 
 class UnlockKey(Struct, frozen=True):
-    """`{released}`"""
+    """Answer: `{released}`"""
 
     writes: ClassVar[bool] = True
     needs: ClassVar[Verbs] = WRITE
     key: str
     holder: str
     fence: int | None = None
-    """Only releases a lock that is held under this fence."""
+    """Fencing token: only release a lock held under it."""
 
 
 class ListKeys(Struct, frozen=True):
-    """`{keys}`, in the order of their bytes."""
+    """Answer: `{keys}`, in the order of their bytes."""
 
     writes: ClassVar[bool] = False
     needs: ClassVar[Verbs] = READ
     prefix: Any = ""
     after: Any = ""
     limit: Any = limits.KEYS_LISTED
-    """As they were given; what they may be is judged where they are listed."""
+    """Arguments as given; they are validated where the keys are listed."""
 
 
 KeyOperation = (
@@ -147,12 +151,12 @@ KeyOperation = (
 )  # fmt: skip
 
 KeyAnswer = dict[str, Any] | NoneValue | Refusal
-"""A refusal is the answer of one operation among several."""
+"""Answer of one operation; a refusal is the answer of one among several."""
 
 
 class Room:
-    """How many bytes of values operations may still answer that were asked for together, in one
-    request or several. Whoever does them takes from it; with none left, nothing more is done."""
+    """Bytes of values that a batch of operations, from one request or several, may still answer.
+    The engine deducts each value; at 0 it stops."""
 
     __slots__ = ("left",)
 
@@ -164,11 +168,11 @@ class Room:
 
 
 def packed(value: Value, tick: Tick | None = None) -> Packed:
-    """A value of a key, checked and packed.
+    """Check and pack a value of a key.
 
-    :param tick: called now and then while a large one is gone through
+    :param tick: called at intervals while a large one is processed
     :raises TypeRefused, NumberTooLarge: see `values.check`
-    :raises TooLarge: deeper than it may be, or longer than `limits.CACHE_VALUE_BYTES`
+    :raises TooLarge: nested too deep, or longer than `limits.CACHE_VALUE_BYTES`
     """
     if value is NONE:
         raise TypeRefused("NONE is no value of a key: it means that there is none", found="none")
@@ -181,14 +185,14 @@ def packed(value: Value, tick: Tick | None = None) -> Packed:
 
 
 def expected(value: Value, tick: Tick | None = None) -> NoneValue | Packed:
-    """What SWAP expects of a key, checked and packed; NONE expects no key. As `packed`, and what is
-    too long is no error: no key holds it."""
+    """Check and pack the value that SWAP expects of a key, like `packed`; NONE expects no key. A
+    value that is too long is no error, since no key holds it."""
     check(value, 0, tick)
     return NONE if value is NONE else Packed(_content(value, tick))
 
 
 def _content(value: Any, tick: Tick | None) -> bytes:
-    """A value as it is stored; nothing where it is too long."""
+    """Return the stored encoding of a value; empty if it is too long."""
     if type(value) is dict or type(value) is list:
         value = without_none({"value": value}, tick)["value"]
     if tick is None:
@@ -203,18 +207,18 @@ def _content(value: Any, tick: Tick | None) -> bytes:
 
 
 class _TooLong(Exception):
-    """It takes more bytes than a value of a key may."""
+    """The value is longer than `limits.CACHE_VALUE_BYTES`."""
 
 
 class _Parts:
-    """Collects what `_content` packs. :raises _TooLong: as soon as it is more than it may be"""
+    """Collects the parts that `_content` packs. :raises _TooLong: once they exceed the limit"""
 
     def __init__(self) -> None:
         self.found: list[bytes] = []
         self._left = limits.CACHE_VALUE_BYTES
 
     def add(self, part: bytes) -> None:
-        """One more part."""
+        """Append a part."""
         self._left -= len(part)
         if self._left < 0:
             raise _TooLong
@@ -224,12 +228,12 @@ class _Parts:
 # --- what is given --------------------------------------------------------------------------------
 
 EXPIRE_MOST_US: Final = 1000 * 365 * 86_400 * 1_000_000
-"""A thousand years: the moment still fits a datetime."""
+"""A thousand years in microseconds: such an expiry still fits a datetime."""
 
 
 def check_key(key: object) -> str:
-    """A key of a cache space. :raises TypeRefused: no string :raises BadRequest: its length, a NUL
-    in it"""
+    """Return the key if it is valid in a cache space. :raises TypeRefused: not a string :raises
+    BadRequest: its length, or a NUL in it"""
     if type(key) is not str:
         raise TypeRefused(f"a key is a string, not {_type(key)}", found=_type(key))
     size = len(key)
@@ -244,7 +248,8 @@ def check_key(key: object) -> str:
 
 
 def check_holder(holder: object) -> str:
-    """Who holds a lock: text with the bounds of a key. :raises TypeRefused, BadRequest:"""
+    """Return the holder of a lock if it is valid: a string, as long as a key may be. :raises
+    TypeRefused, BadRequest:"""
     if type(holder) is not str:
         raise TypeRefused(f"a holder is a string, not {_type(holder)}", found=_type(holder))
     size = len(holder.encode("utf-8", "surrogatepass"))
@@ -254,7 +259,8 @@ def check_holder(holder: object) -> str:
 
 
 def check_prefix(prefix: object, what: str) -> str:
-    """What keys begin with, or come after; may be empty. :raises TypeRefused, BadRequest:"""
+    """Return a prefix or cursor of keys if it is valid; it may be empty. :raises TypeRefused,
+    BadRequest:"""
     if type(prefix) is not str:
         raise TypeRefused(f"{what} is a string, not {_type(prefix)}", found=_type(prefix))
     check_unicode(prefix)
@@ -264,7 +270,8 @@ def check_prefix(prefix: object, what: str) -> str:
 
 
 def check_expire(expire_us: int) -> int:
-    """How long a key lives. :raises ExpireRefused: not at all, or beyond all bounds"""
+    """Return a time to live in microseconds if it is valid. :raises ExpireRefused: not above 0, or
+    over a thousand years"""
     if expire_us <= 0:
         raise ExpireRefused("an expiry is longer than nothing", microseconds=expire_us)
     if expire_us > EXPIRE_MOST_US:
@@ -273,14 +280,15 @@ def check_expire(expire_us: int) -> int:
 
 
 def check_expires(expires_us: int, now_us: int) -> int:
-    """When a key expires, microseconds since 1970. :raises ExpireRefused: beyond all bounds"""
+    """Return an absolute expiry, microseconds since 1970, if it is valid. :raises ExpireRefused:
+    over a thousand years ahead"""
     if expires_us > now_us + EXPIRE_MOST_US:
         raise ExpireRefused("an expiry is at most a thousand years away", microseconds=expires_us)
     return max(expires_us, 1)
 
 
 def check_limit(limit: object) -> int:
-    """How many keys are listed. :raises BadRequest:"""
+    """Return the limit of a listing of keys if it is valid. :raises BadRequest:"""
     if type(limit) is not int or not 0 <= limit <= limits.KEYS_LISTED:
         raise BadRequest(f"a limit of keys is 0 to {limits.KEYS_LISTED}", limit=limits.KEYS_LISTED)
     return limit

@@ -1,7 +1,7 @@
-"""Values as the language writes them: names, durations, record addresses, literals.
+"""Values as text of the language: names, durations, record ids, literals.
 
-`parse_record` and `parse_duration` read two of these back, for surfaces that get them outside a
-script (JSON tags, query parameters). Scripts are parsed by the language room.
+`parse_record` and `parse_duration` parse two of these, for surfaces that receive them outside of
+scripts (JSON tags, query parameters). Scripts are parsed by the language room.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ESCAPED: Final = re.compile(r"[\n\t\r\\'\0]")
 
 
 def check_name(name: str, what: str = "name") -> str:
-    """The name itself. :raises NameRefused: it does not match the pattern of names"""
+    """Return the name if it is valid. :raises NameRefused: it does not match `NAME`"""
     if len(name) <= limits.NAME_CHARACTERS and name in _found_good:
         return name
     if not NAME.match(name):
@@ -55,15 +55,16 @@ def check_name(name: str, what: str = "name") -> str:
 
 _found_good: Final[set[str]] = set()
 _SHOWN_CHARACTERS: Final = 1024
-"""Of what is no name."""
+"""Characters of an invalid name quoted in the error message."""
 NAMES_REMEMBERED: Final = 1024
-"""Each request names its places, and mostly the same: to match them took a thirtieth of a read."""
+"""Size of the cache of valid names. Requests mostly name the same databases; matching the pattern
+each time was a thirtieth of a read."""
 
 
 def quote_name(name: str, keywords: frozenset[str] = frozenset()) -> str:
-    """A name as a script writes it, in back-quotes where bare it would be read as something else.
+    """Return a name as written in a script, in back-quotes where it would be ambiguous.
 
-    :param keywords: upper-case words that would be ambiguous where the name stands
+    :param keywords: upper-case words that are ambiguous at that position
     """
     if _BARE.match(name) and name.upper() not in keywords:
         return name
@@ -71,12 +72,12 @@ def quote_name(name: str, keywords: frozenset[str] = frozenset()) -> str:
 
 
 def quote_string(text: str) -> str:
-    """A string literal."""
+    """Return a string literal."""
     return "'" + _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) + "'"
 
 
 def format_duration(value: timedelta) -> str:
-    """`1w2d3h4m5s6ms7us`, largest unit first, zero parts left out; zero is `0s`."""
+    """Return `1w2d3h4m5s6ms7us`, largest unit first, zero parts omitted; zero is `0s`."""
     rest = value // MICROSECOND
     if rest == 0:
         return "0s"
@@ -90,7 +91,7 @@ def format_duration(value: timedelta) -> str:
 
 
 def parse_duration(text: str) -> timedelta:
-    """The duration that a text such as `5m` or `1h30m` names.
+    """Parse a duration such as `5m` or `1h30m`.
 
     :raises BadRequest: not a duration
     :raises NumberTooLarge: beyond 64 bits of microseconds
@@ -104,14 +105,14 @@ def parse_duration(text: str) -> timedelta:
 
 
 def duration(microseconds: int) -> timedelta:
-    """A duration of so many microseconds. :raises NumberTooLarge: it does not fit 64 bits"""
+    """Return a duration from microseconds. :raises NumberTooLarge: beyond 64 bits"""
     if not limits.INT_MIN <= microseconds <= limits.INT_MAX:
         raise NumberTooLarge("a duration does not fit 64 bits of microseconds")
     return timedelta(microseconds=microseconds)
 
 
 def parse_size(text: str) -> int:
-    """The bytes that a text such as `10MiB` or `500KB` names.
+    """Parse a size such as `10MiB` or `500KB` into bytes.
 
     :raises BadRequest: not a size
     :raises NumberTooLarge: beyond 64 bits
@@ -127,7 +128,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """A size in the largest unit that it is a whole number of; zero is `0`."""
+    """Return a size in the largest unit of which it is a whole multiple; zero is `0`."""
     for unit, factor in reversed(_SIZE_UNITS.items()):
         if size and size % factor == 0:
             return f"{size // factor}{unit}"
@@ -135,7 +136,7 @@ def format_size(size: int) -> str:
 
 
 def format_datetime(value: datetime) -> str:
-    """`2026-01-02T03:04:05.123456Z`, the fraction left out when it is zero."""
+    """Return `2026-01-02T03:04:05.123456Z`; a zero fraction is omitted."""
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
@@ -145,15 +146,15 @@ _DATETIME: Final = re.compile(
     re.ASCII,
 )
 _DATETIME_CHARACTERS: Final = 100
-"""Longest text of a datetime: more digits of a second say nothing."""
+"""Longest text of a datetime: further digits of a second have no effect."""
 _SECOND: Final = timedelta(seconds=1)
 
 
 def parse_datetime(text: str) -> datetime:
-    """Return the datetime that a text of RFC 3339 names, or the midnight of a date alone.
+    """Parse a datetime of RFC 3339, or a date alone as its midnight.
 
-    Digits past the microsecond are rounded (see `values.microseconds`). A leap second is the first
-    second of the next day, as in PostgreSQL. Seconds may be left out.
+    Digits beyond the microsecond are rounded (see `values.microseconds`). A leap second is the
+    first second of the next day, as in PostgreSQL. Seconds may be omitted.
 
     :raises BadRequest: not a datetime
     """
@@ -182,14 +183,14 @@ def parse_datetime(text: str) -> datetime:
 NUMBER: Final = re.compile(
     r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?\Z", re.ASCII
 )
-"""A number as text, on every way in: digits on either side of the point, or on both."""
+"""A number as text, on every surface: digits before the point, after it, or both."""
 _OF_NUMBERS: Final = "0123456789.eE+-"
 INT: Final = re.compile(r"[+-]?[0-9]{1,40}\Z", re.ASCII)
 """An integer as text."""
 
 
 def parse_decimal(text: str) -> Decimal:
-    """Return the decimal that a text writes, its scale kept; its range is not looked at.
+    """Parse a decimal, keeping its scale; its range is not checked.
 
     :raises BadRequest: not a number
     :raises NumberTooLarge: longer than any decimal
@@ -206,12 +207,12 @@ def parse_decimal(text: str) -> Decimal:
 
 
 def format_decimal(value: Decimal) -> str:
-    """The digits of a decimal, its scale kept, without the `dec`."""
+    """Return the digits of a decimal with its scale, without the suffix `dec`."""
     return str(value)
 
 
 def format_record(value: RecordId) -> str:
-    """`person:1`, `` person:`any text` ``, `person:u'…'`, `person:['a', 1]`."""
+    """Return `person:1`, `` person:`any text` ``, `person:u'…'` or `person:['a', 1]`."""
     table = quote_name(value.table)
     if isinstance(value.id, str):
         return f"{table}:{quote_name(value.id)}"
@@ -219,7 +220,7 @@ def format_record(value: RecordId) -> str:
 
 
 def format_value(value: Any) -> str:
-    """A value as a literal that a script reads back as the same value."""
+    """Return a literal that a script parses as the same value."""
     kind = type(value)
     if kind is str:
         return quote_string(value)
@@ -254,8 +255,8 @@ def format_value(value: Any) -> str:
 
 
 def pieces(value: Any) -> Iterator[str]:
-    """The text of `format_value` in pieces, so that a large value can be written with pauses, or
-    only its beginning."""
+    """Yield the text of `format_value` in pieces, so that a large value can be written in slices,
+    or only its beginning."""
     kind = type(value)
     if kind is list and value:
         for number, item in enumerate(value):
@@ -287,12 +288,12 @@ def pieces(value: Any) -> Iterator[str]:
 
 
 _PIECE: Final = 3 * 1024
-"""Characters or bytes written at one go: in threes, as base64 takes bytes."""
+"""Characters or bytes per piece: a multiple of three, for base64."""
 
 
 def brief(value: Any, most: int) -> str:
-    """The text of a value, or the beginning of a longer one and `…`: at most `most` characters. No
-    more of the value is looked at than is shown."""
+    """Return the text of a value, cut to at most `most` characters with `…` at its end. Formats no
+    more of the value than it shows."""
     text = ""
     for piece in pieces(value):
         text += piece
@@ -312,7 +313,7 @@ _RECORD_PART: Final = re.compile(
     r"|u'(?P<uuid>[0-9a-fA-F-]{36})'|'(?P<string>(?:[^'\\]|\\.)*)'|(?P<mark>[\[\],:]))"
 )
 _PLAIN_RECORD: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*):(-?[0-9]{1,18})")
-"""The address that most requests name, found in one step instead of three."""
+"""The most common form of a record id, matched in one step instead of three."""
 _UNESCAPE: Final = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.S)
 _UNESCAPED: Final = {
     "n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "`": "`",
@@ -320,11 +321,11 @@ _UNESCAPED: Final = {
 
 
 def parse_record(text: str) -> RecordId:
-    """The record that a text such as `person:ana` addresses.
+    """Parse a record id such as `person:ana`.
 
-    :raises BadRequest: not a record's address
-    :raises NameRefused: the table's name is none
-    :raises TypeRefused, TooLarge, NumberTooLarge: the id is no id
+    :raises BadRequest: not a record id
+    :raises NameRefused: invalid table name
+    :raises TypeRefused, TooLarge, NumberTooLarge: invalid id
     """
     plain = _PLAIN_RECORD.fullmatch(text)
     if plain is not None:
@@ -396,10 +397,10 @@ class _RecordReader:
 
 
 def unescape(text: str) -> str:
-    r"""The text that a literal with `\n \t \r \\ \' \" \` \u{…}` stands for.
+    r"""Resolve the escapes of a literal: `\n \t \r \\ \' \" \` \u{…}`.
 
-    :raises BadRequest: an escape beyond Unicode, or none of these: were its backslash dropped, the
-        pattern `\d` would look for the letter d
+    :raises BadRequest: beyond Unicode, or an unknown escape. Dropping the backslash instead would
+        turn the pattern `\d` into the letter d
     """
     if "\\" not in text:
         return text

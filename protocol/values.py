@@ -1,4 +1,4 @@
-"""The values of the language as Python objects, and the one total order over them.
+"""Values of the language as Python objects, and the total order over them.
 
 | type | in Python |
 |---|---|
@@ -12,7 +12,7 @@
 | record | `RecordId` |
 
 Order: none < null < bool < number < string < bytes < duration < datetime < uuid < array < object <
-record. Numbers of the three kinds compare by what they are worth, exactly.
+record. Numbers of the three types compare by numeric value, exactly.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from protocol import limits
 from protocol.errors import NumberTooLarge, TooLarge, TypeRefused
 
 Tick = Callable[[], None]
-"""What long work calls now and then: it may give control away, and may raise."""
+"""Callback of long work for cooperative scheduling: may yield to other work, and may raise."""
 PACE: Final = 1024
 """Items between two ticks: some tenths of a millisecond of work."""
 FEW: Final = 64
 LONG: Final = 65_536
-"""Characters or bytes from which on a string is long."""
+"""Length in characters or bytes above which a string is long."""
 
 HASH_SALT: Final = hash("storenode") | 1
-"""Factor of integers before they are hashed. Python hashes an int to itself, so that a caller could
-choose keys that collide; its hash of texts, from which this comes, is secret to the process."""
+"""Factor applied to integers before they are hashed. Python hashes an int to itself, so a client
+could choose keys that collide (hash flooding). The hash of a string, used here, is secret to the
+process."""
 
 Item = TypeVar("Item")
 
 
 def unpaced() -> None:
-    """Tick of work that nobody waits beside, or that gives others their turn by itself."""
+    """No-op tick, for work that blocks no other work, or that yields by itself."""
 
 
 def paced(items: Iterable[Item], tick: Tick, every: int = PACE) -> Iterator[Item]:
-    """The same items, with a tick now and then.
+    """Yield the items, with a tick at intervals.
 
-    :param every: items between two ticks; fewer where each takes more than a fifth of a microsecond
+    :param every: items between two ticks; fewer if each takes more than a fifth of a microsecond
     """
     for number, item in enumerate(items):
         if not number % every:
@@ -58,9 +59,9 @@ def paced(items: Iterable[Item], tick: Tick, every: int = PACE) -> Iterator[Item
 
 
 def ticking(items: Iterable[Item], count: int, tick: Tick | None) -> Iterable[Item]:
-    """The same items, `count` of them: with one tick before them, and more between them when they
-    are many. For what goes through values that nest: however the parts are spread, there is a tick
-    now and then."""
+    """Return an iterable of the items with one tick before them, and more between them if `count`
+    is large. For walks of nested values: ticks come at intervals however the parts are distributed.
+    """
     if tick is None:
         return items
     if count > PACE:
@@ -70,10 +71,11 @@ def ticking(items: Iterable[Item], count: int, tick: Tick | None) -> Iterable[It
 
 
 def let_go(values: list[Any], tick: Tick) -> None:
-    """Empty a list, and free what was in it piece by piece: a million rows whose last holder goes
-    are otherwise freed at one go, a tenth of a second of it. What others hold too stays as it is.
+    """Empty a list, and free its contents piece by piece. A million rows would otherwise be freed
+    in one step when their last reference goes, which takes a tenth of a second. Parts with other
+    references stay.
 
-    Never raises by itself: it runs when an answer has been sent already.
+    Never raises by itself: it runs after the answer was sent.
     """
     # `values` is the stack: one call for each large part would be deeper than Python lets go.
     while values:
@@ -93,8 +95,8 @@ def let_go(values: list[Any], tick: Tick) -> None:
 
 
 def is_large(value: Any, most: int = PACE, longest: float = LONG) -> bool:
-    """Whether a value has more than `most` parts, or one of more than `longest` characters or
-    bytes; looks at no more of them."""
+    """True if a value has more than `most` parts, or one of more than `longest` characters or
+    bytes. Examines no more of them than that."""
     if isinstance(value, (str, bytes)):
         return len(value) > longest
     left, waiting = most, [value]
@@ -216,25 +218,25 @@ _NAMES: Final[dict[type, str]] = {
 }  # fmt: skip
 
 _PLAIN: Final = frozenset({bool, int, str, bytes, timedelta, datetime})
-"""Types whose own `<` is the language's, between two values of the same type."""
+"""Types for which `<` of Python is the order of the language, between two values of one type."""
 
 
 def rank(value: Value) -> int:
-    """Where a value's type stands in the order of types."""
+    """Return the position of a value's type in the order of types."""
     return _RANKS[type(value)]
 
 
 def type_name(value: Value) -> str:
-    """The language's word for a value's type."""
+    """Return the name of a value's type in the language."""
     return _NAMES[type(value)]
 
 
 def compare(left: Any, right: Any, tick: Tick | None = None) -> int:
-    """-1, 0 or 1 under the total order.
+    """Return -1, 0 or 1 under the total order.
 
-    `1`, `1.0` and `1dec` compare as 0; use `identical` to tell them apart.
+    `1`, `1.0` and `1dec` compare as 0; `identical` distinguishes them.
 
-    :param tick: called now and then while large values are looked through
+    :param tick: called at intervals while large values are compared
     """
     kind = type(left)
     if kind is type(right):
@@ -266,10 +268,10 @@ def _compare_arrays(left: list[Any], right: list[Any], tick: Tick | None) -> int
 
 
 def present_fields(fields: dict[str, Any], tick: Tick | None = None) -> dict[str, Any]:
-    """Return an object without its fields that are NONE, itself where there are none: a field that
-    is NONE is no field.
+    """Return an object without its NONE fields; the same object if it has none. A NONE field is
+    absent.
 
-    :param tick: as `compare`
+    :param tick: called at intervals for a large object
     """
     if tick is None or len(fields) <= PACE:
         if NONE not in fields.values():
@@ -283,7 +285,7 @@ def present_fields(fields: dict[str, Any], tick: Tick | None = None) -> dict[str
 
 
 def _compare_objects(left: dict[str, Any], right: dict[str, Any], tick: Tick | None) -> int:
-    """Objects compare as their (name, value) pairs in name order."""
+    """Compare objects as their (name, value) pairs in name order."""
     left, right = present_fields(left, tick), present_fields(right, tick)
     names = zip(sorted(left), sorted(right), strict=False)
     for one, two in ticking(names, len(left), tick):
@@ -296,9 +298,10 @@ def _compare_objects(left: dict[str, Any], right: dict[str, Any], tick: Tick | N
 
 
 def equal(left: Any, right: Any, tick: Tick | None = None) -> bool:
-    """What `=` of the language answers: numbers by worth, everything else by type and value.
+    """Return the result of the language's `=`: numbers by numeric value, all else by type and
+    value.
 
-    :param tick: as `compare`
+    :param tick: called at intervals while large values are compared
     """
     kind = type(left)
     if kind is type(right):
@@ -312,10 +315,10 @@ def equal(left: Any, right: Any, tick: Tick | None = None) -> bool:
 
 
 def identical(left: Any, right: Any, tick: Tick | None = None) -> bool:
-    """Same type and same value, all the way down: what compare-and-set asks. Decimals must agree
-    in scale too.
+    """True if type and value are the same at every depth, as compare-and-swap requires. Decimals
+    must agree in scale too.
 
-    :param tick: as `compare`
+    :param tick: called at intervals while large values are compared
     """
     kind = type(left)
     if kind is not type(right):
@@ -340,13 +343,13 @@ def identical(left: Any, right: Any, tick: Tick | None = None) -> bool:
 
 
 def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
-    """Refuse what may not be stored or sent, at any depth.
+    """Refuse values that may not be stored or sent, at any depth.
 
-    :param tick: called now and then while a large value is looked through
+    :param tick: called at intervals while a large value is checked
     :raises TypeRefused: not a type of the language, NaN or an infinity, a naive datetime, a string
         that is not Unicode, an object key that is not a string
     :raises NumberTooLarge: an integer beyond 64 bits, a decimal beyond 34 digits or 10^±6143
-    :raises TooLarge: deeper than `limits.DEPTH`
+    :raises TooLarge: nested deeper than `limits.DEPTH`
     """
     kind = type(value)
     parts: Collection[Any]
@@ -396,27 +399,28 @@ def is_rows(value: Any) -> bool:
 
 
 def check_given(value: Any, tick: Tick | None = None) -> None:
-    """Refuse what can't be given to a script, as `check` does; of rows each is checked by itself.
+    """Refuse invalid parameters of a script, like `check`; of an array of rows, each is checked by
+    itself.
 
-    :param tick: as `check`
+    :param tick: called at intervals while a large value is checked
     """
     check(value, -1 if is_rows(value) else 0, tick)
 
 
 def check_parts(value: Any, tick: Tick | None = None) -> None:
-    """Refuse what holds something that is no value. The outermost array or object is no level: its
-    parts are values, which whoever takes them apart checks.
+    """Refuse an array or object with an invalid part. The outermost level is not counted: its parts
+    are the values, which the caller checks one by one.
 
-    :param tick: as `check`
+    :param tick: called at intervals while a large value is checked
     """
     check(value, -1, tick)
 
 
 def check_body(body: Any, tick: Tick | None = None) -> None:
-    """Refuse a message's body that holds what is no value. The body is no level of one, and
-    `params` and `values` hold values, each of which is checked by itself.
+    """Refuse a message body that contains an invalid value. The body is not counted as a level.
+    `params` and `values` contain values, each of which is checked by itself.
 
-    :param tick: as `check`
+    :param tick: called at intervals while a large value is checked
     """
     if type(body) is not dict:
         check(body, 0, tick)
@@ -462,10 +466,10 @@ def _odd_name(fields: dict[Any, Any]) -> TypeRefused:
 
 
 def without_none(fields: dict[str, Any], tick: Tick | None = None) -> dict[str, Any]:
-    """A copy of an object without the fields that are NONE, at any depth: a NONE field is absent.
-    An array keeps its NONE items, whose places matter.
+    """Return a copy of an object without its NONE fields, at any depth: a NONE field is absent.
+    Arrays keep NONE items, whose positions matter.
 
-    :param tick: as `compare`
+    :param tick: called at intervals for a large object
     """
     items: Iterable[tuple[str, Any]] = fields.items()
     if tick is not None and len(fields) > FEW:
@@ -488,37 +492,37 @@ def _deeper(value: Any, tick: Tick | None) -> Any:
 
 _HOLDERS: Final = frozenset({dict, list})
 _LITTLE: Final = 8
-"""Parts of an array or object that may be looked through without a tick."""
+"""Parts of an array or object that may be checked without a tick."""
 _INT_MIN: Final = limits.INT_MIN
 _INT_MAX: Final = limits.INT_MAX
 _ALWAYS_WELL: Final = frozenset({bool, type(None), NoneValue, bytes, UUID})
-"""Types that `check` takes whatever the value is."""
+"""Types of which `check` accepts every value."""
 MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(nanoseconds: int) -> int:
-    """Nanoseconds in whole microseconds: to the nearest, a half to the even one. The one rule for
-    whatever comes in with more digits than a datetime holds."""
+    """Round nanoseconds to whole microseconds, half to even: the only rounding rule for times with
+    more digits than a datetime has."""
     whole, rest = divmod(nanoseconds, 1000)
     return whole + (rest > 500 or (rest == 500 and whole % 2 == 1))
 
 
 def moment(nanoseconds: int) -> datetime:
-    """The datetime so many nanoseconds after 1970, rounded as `microseconds` says.
+    """Return the datetime `nanoseconds` after 1970, rounded by `microseconds`.
 
-    :raises OverflowError: it lies outside the years 1 to 9999
+    :raises OverflowError: outside the years 1 to 9999
     """
     return _EPOCH + microseconds(nanoseconds) * MICROSECOND
 
 
 def instant(time_us: int) -> datetime:
-    """The datetime so many microseconds after 1970. :raises OverflowError: as `moment`"""
+    """Return the datetime `time_us` microseconds after 1970. :raises OverflowError: see `moment`"""
     return _EPOCH + time_us * MICROSECOND
 
 
 def check_unicode(text: str) -> None:
-    """:raises TypeRefused: the text holds half of a surrogate pair, which UTF-8 can't carry"""
+    """Check that a string is valid Unicode. :raises TypeRefused: it has a lone surrogate"""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -526,8 +530,11 @@ def check_unicode(text: str) -> None:
 
 
 def check_decimal(value: Decimal) -> None:
-    """:raises NumberTooLarge: beyond 34 digits or an exponent of 6143 either way
-    :raises TypeRefused: NaN or an infinity"""
+    """Check the range of a decimal.
+
+    :raises NumberTooLarge: beyond 34 digits, or an exponent beyond ±6143
+    :raises TypeRefused: NaN or an infinity
+    """
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise TypeRefused("NaN and infinities are not values", found=str(value))
@@ -540,13 +547,16 @@ def check_decimal(value: Decimal) -> None:
 
 
 def check_record_id(value: Any) -> None:
-    """:raises TypeRefused: not a string, int, uuid, or array of these
-    :raises TooLarge: too deep, or of a string or more parts than `limits.RECORD_ID_BYTES`"""
+    """Check the id of a record.
+
+    :raises TypeRefused: not a string, int, uuid, or array of these
+    :raises TooLarge: nested too deep, or with a string or more parts over `limits.RECORD_ID_BYTES`
+    """
     _check_id(value, 0, limits.RECORD_ID_BYTES)
 
 
 def _check_id(value: Any, depth: int, left: int) -> int:
-    """Return how many of the parts that are left an id leaves: each takes a byte at least."""
+    """Check an id. Return `left` less its parts, each of which takes at least a byte."""
     kind = type(value)
     if kind is str:
         size = len(value)

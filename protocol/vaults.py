@@ -1,7 +1,8 @@
-"""What surfaces ask of vaults beside statements: passphrases, which are never statement text.
+"""Requests of surfaces to vaults that are not statements: those with passphrases, which never stand
+in statement text.
 
-Each names its vault by namespace, database and name; None: the store, whose passphrase opens every
-vault without one of its own.
+Each names its vault by namespace, database and name. None means the store, whose passphrase opens
+every vault without one of its own.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from protocol.requests import Caller, Request
 from protocol.text import check_name
 
 Names = tuple[str, str, str]
-"""Of a namespace, a database and a vault."""
+"""Names of a namespace, a database and a vault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unseal(Request[datetime]):
-    """Open it for a while; answers until when, by the wall clock. Refused: NotAllowed, Unknown,
-    NotWritable, WrongKey (of another passphrase), TooManyTries, Sealed (it has none)."""
+    """Unseal a vault for a while. Return the end of that, by the wall clock. Refused: NotAllowed,
+    Unknown, NotWritable, WrongKey (another passphrase), TooManyTries, Sealed (it has no
+    passphrase)."""
 
     caller: Caller
     vault: Names | None
@@ -33,7 +35,7 @@ class Unseal(Request[datetime]):
 
 @dataclass(frozen=True, slots=True)
 class Seal(Request[None]):
-    """Close it now. Refused: NotAllowed, Unknown, NotWritable."""
+    """Seal a vault immediately. Refused: NotAllowed, Unknown, NotWritable."""
 
     caller: Caller
     vault: Names | None
@@ -42,50 +44,50 @@ class Seal(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class ChangePassphrase(Request[int]):
-    """Give it another passphrase, or the store its first; answers how many wraps were made anew.
-    Refused: as Unseal, and BadRequest (of the new one's length)."""
+    """Change the passphrase of a vault, or set the store's first. Return the number of keys that
+    were wrapped again. Refused: as Unseal, and BadRequest (length of the new one)."""
 
     caller: Caller
     vault: Names | None
     old: str | None = field(repr=False)
-    """None: the store has none yet."""
+    """The current passphrase; None: the store has none yet."""
     new: str = field(repr=False)
     rekey: bool = False
-    """Whether root key and vault keys are made anew as well, and every value is sealed again."""
+    """True to replace root key and vault keys too, and to seal every value again."""
     request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SealState:
-    """How it stands with a seal."""
+    """State of one seal."""
 
     sealed: bool
     until: datetime | None
-    """When it is sealed again, by the wall clock; None: it is."""
+    """End of the unseal, by the wall clock; None: it is sealed."""
 
 
 @dataclass(frozen=True, slots=True)
 class VaultStanding:
-    """How it stands with one vault."""
+    """State of one vault."""
 
     names: Names
     own: bool
-    """Whether it has a passphrase of its own."""
+    """True if it has a passphrase of its own."""
     seal: SealState
     records: int
 
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """How it stands with the store and the vaults that the caller may see."""
+    """State of the store's seal and of the vaults that the caller may see."""
 
     is_set: bool
-    """Whether the store has a passphrase."""
+    """True if the store has a passphrase."""
     seal: SealState
     vaults: tuple[VaultStanding, ...]
 
     def described(self, moment: Callable[[datetime | None], object]) -> dict[str, Any]:
-        """As a surface answers it. :param moment: what is shown for a time, or for none"""
+        """Return the body of a surface's answer. :param moment: formats a time, or None"""
 
         def state(seal: SealState) -> dict[str, Any]:
             return {"sealed": seal.sealed, "until": moment(seal.until)}
@@ -104,13 +106,13 @@ class Standings:
 
 @dataclass(frozen=True, slots=True)
 class ShowVaults(Request[Standings]):
-    """How it stands with all of them."""
+    """Return the state of the store's seal and of all visible vaults."""
 
     caller: Caller
 
 
 def checked_names(namespace: str, database: str, vault: str) -> Names:
-    """The names of a vault. :raises NameRefused: one is none"""
+    """Return the three names if each is valid. :raises NameRefused: one is not"""
     return (
         check_name(namespace, "namespace"),
         check_name(database, "database"),
@@ -119,7 +121,7 @@ def checked_names(namespace: str, database: str, vault: str) -> Names:
 
 
 def check_passphrase(passphrase: object) -> str:
-    """A new passphrase. :raises TypeRefused, BadRequest: it is none"""
+    """Return a new passphrase if it is valid. :raises TypeRefused, BadRequest: it is not"""
     if not isinstance(passphrase, str):
         raise TypeRefused("a passphrase is a string")
     least, most = limits.PASSPHRASE_CHARACTERS_MIN, limits.PASSPHRASE_CHARACTERS_MAX

@@ -1,7 +1,7 @@
-"""The one place that says which version this is, and which build of it.
+"""Version of this release, and kind of this build.
 
-`pyproject.toml` reads it, the node answers with it on every surface, and the
-Python package metadata carries it in the spelling of PEP 440 (`0.2.0b0`).
+`pyproject.toml` reads it, the node reports it on every surface, and the Python package metadata
+carries it in the spelling of PEP 440 (`0.2.0b0`).
 """
 
 from __future__ import annotations

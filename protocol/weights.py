@@ -1,4 +1,4 @@
-"""About how many bytes a value takes in memory: what it is worth where memory is bounded."""
+"""Estimates of the memory that values take, for the memory accounts."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from protocol.values import FEW, RecordId, Tick, paced
 
 _POINTER: Final = 8
 FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
-"""Types of values that hold no others."""
+"""Types of values without parts."""
 
 
 def weigh(value: Any, tick: Tick | None = None) -> int:
-    """About how many bytes a value would take if nothing in it were shared.
+    """Return about how many bytes a value would take if no part of it were shared.
 
-    A value made by a script may hold the same array many times over, and that array another one:
-    each is walked once here, so that thirty doublings are weighed in thirty steps.
+    A value made by a script may hold the same array many times, and that array another one. Each is
+    walked once, so that thirty doublings take thirty steps.
 
-    :param tick: called now and then while a large value is weighed
+    :param tick: called at intervals while a large value is weighed
     :raises TooLarge: it nests too deep to be walked
     """
     return weigh_with_heights(value, {}, 0, tick)
 
 
 _DEEPEST: Final = 4 * limits.DEPTH
-"""Deeper than any expression nests what it is given, itself bounded: never reached but by a bug."""
+"""Deeper than any value that an expression can build, which is limited itself: only a bug reaches
+it."""
 
 
 def weigh_with_heights(
     value: Any, sizes: dict[int, tuple[int, int]], depth: int, tick: Tick | None
 ) -> int:
-    """As `weigh`.
+    """Return the size in bytes as `weigh` does, and fill `sizes`.
 
-    :param sizes: the size and height of every array and object walked so far, by identity;
-        all of them are parts of the value, so that no identity is used again meanwhile
+    :param sizes: size and height of every array and object walked so far, by identity. All are
+        parts of the value, so no identity is reused meanwhile
     """
     kind = type(value)
     if kind in FLAT:
