@@ -1,6 +1,6 @@
 """Client of storenode over its wire protocol.
 
-`Client` blocks, `AsyncClient` is awaited; both put any number of requests at once on one
+`Client` blocks, `AsyncClient` is awaited; both multiplex any number of requests over one
 connection. See the README of this package for a tour.
 """
 

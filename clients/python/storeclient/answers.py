@@ -1,4 +1,4 @@
-"""What a script answers."""
+"""Answers of the node to scripts and operations."""
 
 from __future__ import annotations
 
@@ -14,54 +14,55 @@ ResultKind = Literal["rows", "value", "none", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one statement answered."""
+    """Answer of one statement."""
 
     value: Any
     kind: ResultKind
     rows: int
-    """How many rows `value` holds."""
+    """Number of rows in `value`."""
     took: timedelta
     changed: int | None = None
-    """Records that the statement has made, changed or deleted, whatever it answers of them, those
-    that stay as they were too; None: it writes none, the user must not know how many, or the node
-    is of a version that does not tell."""
+    """Records that the statement created, updated or deleted, whatever it answers of them,
+    including those left as they were. None: it writes none, the user may not know the number, or
+    the node is of a version that does not send it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a script answered: one result for each statement, in their order."""
+    """Answer of a script: one result for each statement, in order."""
 
     results: tuple[Result, ...]
     seq: int
-    """The committed sequence after the script's last write."""
+    """Committed sequence after the script's last write."""
     store: str | None = None
-    """The id of the store …"""
+    """Id of the store."""
     epoch: int | None = None
-    """… and that of its history; None: the node is of a version that does not tell."""
+    """Leader epoch of `seq`; None: the node is of a version that does not send it."""
     moment: str | None = None
-    """The moment of the store that it read, if that is kept; see `AsyncDatabase.moment`."""
+    """Name of the moment (pinned snapshot) that it read, if it is kept; see `AsyncDatabase.moment`.
+    """
 
     @property
     def position(self) -> Position:
-        """Where to follow tables from: what comes behind this answer, of this history."""
+        """Start of a watch that yields the commits after this answer."""
         return Position(self.seq, self.store, self.epoch)
 
     @property
     def value(self) -> Any:
-        """The value of the last statement; None of a script that has none."""
+        """Value of the last statement; None if there is none."""
         return self.results[-1].value if self.results else None
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What an operation on a key or on messages answered; none where there is no such key."""
+    """Answer of an operation on a key or on messages; empty if the key does not exist."""
 
     fields: dict[str, Any]
     seq: int | None = None
-    """The commit that it has made; 0: none; None: not told."""
+    """Sequence of its commit; 0: it made none; None: unknown."""
 
     def with_own_seq(self) -> Fields:
-        """The same, of a node that tells the commit. :raises ProtocolBroken: it does not"""
+        """Return the answer with the commit that the node sent. :raises ProtocolBroken: invalid form"""
         seq = self.fields.pop("seq", 0)
         if type(seq) is not int or seq < 0:
             raise ProtocolBroken(f"the node tells no seq with {str(seq)[:40]!r}")
@@ -69,7 +70,7 @@ class Fields:
 
 
 def read_results(found: Any) -> tuple[Result, ...]:
-    """The `results` of a message. :raises ProtocolBroken: they have another form"""
+    """Decode the `results` of a message. :raises ProtocolBroken: invalid form"""
     try:
         return tuple(_result(one) for one in found or ())
     except (TypeError, KeyError) as error:
@@ -86,7 +87,7 @@ def _result(found: Any) -> Result:
 
 
 def read_answer(body: dict[str, Any]) -> Answer:
-    """The answer in the body of ANSWER. :raises ProtocolBroken: it has another form"""
+    """Decode the body of an ANSWER. :raises ProtocolBroken: invalid form"""
     if type(body.get("seq")) is not int:
         raise ProtocolBroken("an answer of the node has no seq")
     moment = body.get("moment")

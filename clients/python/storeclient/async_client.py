@@ -1,5 +1,5 @@
-"""The async client: a connection to the node, made when needed and made again when it broke; and to
-several where a client is given several."""
+"""Async client: multiplexes requests over one connection per node, made on demand and again after a
+failure."""
 
 from __future__ import annotations
 
@@ -52,34 +52,34 @@ from storeclient.vaults import AsyncSeal, AsyncVault
 
 T = TypeVar("T")
 MAKERS_KEPT: Final = 64
-"""Moments of which it is remembered which node has made them."""
+"""Number of moments for which the client remembers the node that made them."""
 
 
 class AsyncClient:
     """A client of a store, for use from one event loop.
 
-    Any number of tasks may share it: their requests travel on one connection and are answered in
-    any order. It connects when first used, and again after the connection has broken.
+    Any number of tasks may share it: their requests are multiplexed over one connection and
+    answered in any order. It connects when first used, and reconnects after a broken connection.
 
-    Given several nodes of a store it asks the one that takes changes, and follows it when it moves.
+    Given several nodes of a store it uses the leader, and follows it when another node is elected.
 
-    Nothing that may have run is ever sent again by itself. When the connection breaks under a
-    script, `run` raises `OutcomeUnknown`, unless it was told that the script is `repeatable`.
+    A request that may have run is never repeated automatically. If the connection breaks during a
+    script, `run` raises `OutcomeUnknown`, unless the script was declared `repeatable`.
 
         async with AsyncClient("localhost:8001", user="root", password=secret) as client:
             client.use("shop", "main")
             people = await client.query("SELECT * FROM person WHERE age > $n", {"n": 30})
 
-    :param address: `host:port`; the port is 8001 where none is given. Of several nodes of one
-        store: all of them, in a list or with commas between
-    :param user: with `password`; or give a `token` of `POST /session`, which is of one node
-    :param ns: the namespace, and `db` the database, that scripts start in
-    :param tls: True for a certificate the system trusts, or a context of your own
+    :param address: `host:port`, default port 8001. Several nodes of one store: all of them, in a
+        list or separated by commas
+    :param user: with `password`; or give a `token` of `POST /session`, which is valid at one node
+    :param ns: default namespace of scripts, and `db` their default database
+    :param tls: True for a certificate that the system trusts, or an SSL context
     :param timeout: for each script, in seconds; None leaves it to the script
-    :param connect_timeout: seconds in which a connection must stand, all attempts together
-    :param on_connection: told when a connection has come to stand, again too, or is lost
-    :param reads: "any": what only reads is asked of all nodes in turn, each of which first waits
-        until it shows all that this client has seen or done
+    :param connect_timeout: time-out of connecting in seconds, all attempts together
+    :param on_connection: called when a connection is established, also again, or lost
+    :param reads: "any": read-only scripts go to all nodes in turn. Each node first waits until it
+        shows all that this client has seen or done (read your writes)
     :raises ValueError: arguments that contradict each other
     """
 
@@ -107,7 +107,7 @@ class AsyncClient:
         self._reads = reads
         self._seen = Seen()
         self._makers: dict[str, Node] = {}
-        """Which node has made a moment, by the names of the newest."""
+        """Node that made a moment, by name of the moment, for the newest ones."""
         self._timeout = duration(timeout)
         self.ns = ns
         self.db = db
@@ -116,13 +116,15 @@ class AsyncClient:
         return f"<AsyncClient {f'{self._user}@' if self._user else ''}{self._nodes.where}>"
 
     def database(self, ns: str, db: str) -> AsyncDatabase:
-        """One database: what is asked of it names no place. :raises ValueError: of a name"""
+        """Return a handle of a database, with calls that need no ns and db. :raises ValueError:
+        invalid name"""
         return AsyncDatabase(self, ns, db)
 
     def use(self, ns: str | None, db: str | None = None) -> None:
-        """Set the place that scripts start in from now on; scripts under way are not moved.
+        """Set the default namespace and database of later scripts; running scripts are not
+        affected.
 
-        :raises ValueError: a name that is none
+        :raises ValueError: an invalid name
         """
         check_place(ns, db)
         self.ns, self.db = ns, db
@@ -144,27 +146,28 @@ class AsyncClient:
         after: int | None = None,
         current: bool = False,
     ) -> Answer:
-        """Run a script and answer all its results.
+        """Run a script and return all its results.
 
         :param params: values of `$name`, bound and never pasted into the text
-        :param ns: in place of the client's own, for this script; with `db`
-        :param timeout: seconds, or a timedelta, in place of the client's own
-        :param reason: kept with the statements in the statement log
-        :param repeatable: running the script twice does no harm: after a broken connection it is
-            sent again, until nine have ended under it
-        :param stop: once it is done the node is asked to end the script, whose answer is waited for
-            all the same: `errors.Cancelled`, or that of a script that came to its end first
-        :param moment: reads what was committed then: "new", or the `moment` of an answer;
-            `AsyncDatabase.moment` is the way to have one
-        :param keep: how long the moment is kept behind this script, seconds, or a timedelta
-        :param record: the statement log keeps the script though it only reads
-        :param after: the node first waits until it shows that sequence, such as the `seq` of an
-            answer of another client: `errors.StatementTimeout` where it does not in time
-        :param current: the script shows all that was committed on any node before it was asked for,
-            whatever clocks do: see docs/cluster.md. `errors.StatementTimeout` where not all who may
-            lead say so in time
-        :raises Refused: the node refused; the class is the code's, `results` is what ran before
-        :raises OutcomeUnknown: the connection broke under it, or no answer came in time
+        :param ns: in place of the client's default, for this script; with `db`
+        :param timeout: seconds, or a timedelta, in place of the client's default
+        :param reason: stored with the statements in the statement log
+        :param repeatable: the script is idempotent: after a broken connection it is sent again,
+            until nine have broken during it
+        :param stop: once it is done the node is asked to end the script, whose answer is still
+            awaited: `errors.Cancelled`, or the results of a script that ended before
+        :param moment: snapshot to read: "new", or the `moment` of an answer; preferably use
+            `AsyncDatabase.moment`
+        :param keep: time that the moment is kept after this script, seconds, or a timedelta
+        :param record: the statement log records the script even if it only reads
+        :param after: causal token: the node first waits until it shows that sequence, such as the
+            `seq` of another client's answer. `errors.StatementTimeout` if it does not in time
+        :param current: linearizable read: the script sees all that was committed on any node before
+            the request, independent of clocks; see docs/cluster.md. `errors.StatementTimeout` if
+            the nodes that may lead do not confirm in time
+        :raises Refused: the node refused; the class is named after the code, `results` holds the
+            results before
+        :raises OutcomeUnknown: the connection broke during the script, or no answer came in time
         :raises Unreachable: no connection could be made; nothing was sent
         :raises TypeError, ValueError: a parameter is not a value of the language
         """
@@ -231,7 +234,7 @@ class AsyncClient:
         after: int | None = None,
         current: bool = False,
     ) -> Any:
-        """Run a script and answer the value of its last statement. Otherwise as `run`."""
+        """Run a script and return the value of its last statement. Otherwise like `run`."""
         answer = await self.run(
             script,
             params,
@@ -254,14 +257,15 @@ class AsyncClient:
         progress: Progress | None = None,
         reason: str | None = None,
     ) -> Backup:
-        """Take a snapshot of the node into a new file of this machine, on a connection of its own.
+        """Take a snapshot of the node into a new local file, over a separate connection.
 
-        The file has its name once all of it is written and synced; until then it is `path.partial`.
+        The file has its final name once it is written and synced completely; until then it is
+        `path.partial`.
 
-        :param ns: of one namespace alone; with `db` of that database
-        :param progress: told the bytes written and those there are in all, after each part
-        :raises FileExistsError: there is a file of that name; it is not replaced
-        :raises Refused: the node refused; who owns the store may
+        :param ns: snapshot of one namespace; with `db` of that database
+        :param progress: called with the bytes written and the total, after each part
+        :raises FileExistsError: the file exists; it is not replaced
+        :raises Refused: the node refused; owners of the store are allowed
         :raises VersionNotSupported: the node is too old
         :raises Unreachable, OutcomeUnknown: there was no connection, or it broke
         """
@@ -290,15 +294,16 @@ class AsyncClient:
             await asyncio.to_thread(target.abandon)
 
     def cache(self, ns: str, db: str, space: str) -> AsyncCache:
-        """The keys of a cache space. Nothing is asked before its first call.
+        """Return a handle of a cache space. Nothing is sent before its first call.
 
-        :raises ValueError: of a name
+        :raises ValueError: an invalid name
         """
         check_names(ns, db, space)
         return AsyncCache(self._key, ns, db, space)
 
     def topic(self, ns: str, db: str, name: str) -> AsyncTopic:
-        """A topic. Nothing is asked before its first call. :raises ValueError: of a name"""
+        """Return a handle of a topic. Nothing is sent before its first call. :raises ValueError:
+        invalid name"""
         check_names(ns, db, name)
 
         async def run(
@@ -341,7 +346,8 @@ class AsyncClient:
         return AsyncTopic(run, ask, name)
 
     def vault(self, ns: str, db: str, name: str) -> AsyncVault:
-        """A vault. Nothing is asked before its first call. :raises ValueError: of a name"""
+        """Return a handle of a vault. Nothing is sent before its first call. :raises ValueError:
+        invalid name"""
         check_names(ns, db, name)
 
         async def run(script: str, params: Mapping[str, Any], reason: str | None) -> Answer:
@@ -350,18 +356,19 @@ class AsyncClient:
         return AsyncVault(self._seal, run, ns, db, name)
 
     def store_seal(self) -> AsyncSeal:
-        """What opens the vaults that have no passphrase of their own."""
+        """Return a handle of the store's seal, which opens vaults without a passphrase of their
+        own."""
         return AsyncSeal(self._seal, {})
 
     async def _seal(self, body: dict[str, Any]) -> dict[str, Any]:
-        """One operation on a seal."""
+        """Send one operation on a seal."""
         welcome = await self.connect()
         if welcome.minor < MINOR_OF_VAULTS:
             raise _too_old(welcome, "vaults", MINOR_OF_VAULTS)
         return await self._change(Kind.VAULT, body, None)
 
     async def _key(self, body: dict[str, Any], repeatable: bool) -> dict[str, Any]:
-        """One operation on a key. :param repeatable: doing it twice does no harm"""
+        """Send one operation on a key. :param repeatable: the operation is idempotent"""
         wait = None if self._timeout is None else self._timeout.total_seconds() + GRACE_SECONDS
         if not repeatable:
             return await self._change(Kind.KV, body, wait)
@@ -378,8 +385,8 @@ class AsyncClient:
         waits: bool = False,
         place: Place | None = None,
     ) -> dict[str, Any]:
-        """One operation that may change something. Its answer says at which commit it was done, if
-        it was; that of an operation on a seal does not, nor do those of nodes before minor 8."""
+        """Send one operation that may write, and record its commit. Operations on seals, and nodes
+        before minor 8, do not answer the commit's sequence."""
         seq = None
         try:
             answer = await self._ask(kind, body, wait, False, stop, waits, place=place)
@@ -393,11 +400,11 @@ class AsyncClient:
         return answer.fields
 
     async def ping(self) -> None:
-        """Go to the node and back. :raises StoreError: that was not possible"""
+        """Make a round trip to the node. :raises StoreError: it failed"""
         await self._ask(Kind.PING, None, self._nodes.connect_timeout, repeatable=True)
 
     async def connect(self) -> Welcome:
-        """Connect if that has not been done, and answer what the node says of itself.
+        """Connect, unless connected, and return the node's welcome message.
 
         :raises Unreachable: no connection could be made in time
         :raises Refused: the node refused the credential or the version
@@ -407,10 +414,10 @@ class AsyncClient:
         return connection.welcome
 
     async def close(self) -> None:
-        """Wait for what is under way, then end the connection. Harmless when done twice.
+        """Wait for pending requests, then end the connection. Closing twice is fine.
 
-        A `take` or `read` that waits for messages is ended, and raises `Closed` to its caller
-        unless it was answered first. So is who waits for a connection.
+        A `take` or `read` that waits for messages is ended, and raises `Closed` unless it was
+        answered before. So does a call that waits for a connection.
         """
         await self._nodes.close()
 
@@ -444,10 +451,11 @@ class AsyncClient:
         at: Node | None = None,
         place: Place | None = None,
     ) -> object:
-        """
-        :param spread: any node may be asked, that shows all that this client has seen
-        :param at: the node to ask while its connection stands
-        :param place: among requests that are to be done in order
+        """Send a request, with retries.
+
+        :param spread: any node may be used that shows all that this client has seen
+        :param at: node to use while its connection is open
+        :param place: position among requests that must run in order
         """
         attempts = Attempts(self._nodes, repeatable, spread, stop, at, place)
         seen = self._seen
@@ -469,7 +477,7 @@ class AsyncClient:
         return await self._go(ask, body, attempts, waits)
 
     def _remember_maker(self, moment: str, node: Node) -> None:
-        """Another node knows nothing of a moment, whichever of them leads by then."""
+        """Remember the node that made a moment: no other node has it, whichever is the leader."""
         self._makers.pop(moment, None)
         self._makers[moment] = node
         if len(self._makers) > MAKERS_KEPT:
@@ -478,13 +486,14 @@ class AsyncClient:
     def _behind_what_was_seen(
         self, body: dict[str, Any] | None, node: Node
     ) -> dict[str, Any] | None:
-        """A request of a read, for a node that may be behind."""
+        """Return the body of a read with `after` set to the newest commit seen, for a node that may
+        lag."""
         after = max((body or {}).get("after") or 0, self._seen.after or 0)
         return {**(body or {}), "after": after} if after and node.knows_after else body
 
     def _answered(self, node: Node, answer: Answer, mark: Mark) -> None:
-        """What an answer tells of how far the store has come. :raises ProtocolBroken: of another
-        store than the one that this client changes"""
+        """Record the position in an answer. :raises ProtocolBroken: the node belongs to another
+        store"""
         if self._nodes.is_home(node):
             self._seen.told(answer.position, mark if node.takes_changes is not False else None)
         elif self._seen.is_foreign(answer):
@@ -496,7 +505,7 @@ class AsyncClient:
             self._seen.told(answer.position)
 
     async def _watch(self, body: dict[str, Any]) -> Feed:
-        """A feed that has begun, told to nobody before: asking twice does no harm."""
+        """Open a feed. It has delivered nothing yet, so retries are safe."""
         seconds = None if self._timeout is None else self._timeout.total_seconds() + GRACE_SECONDS
         attempts = Attempts(self._nodes, True, self._reads_anywhere)
 
@@ -521,10 +530,10 @@ class AsyncClient:
     async def _reach(
         self, node: Node, connection: Connection, seq: int, seconds: float | None
     ) -> None:
-        """Wait until a node shows what a feed goes on from: one that is behind, and of a version
-        whose feeds don't wait, would take it for a position of another history.
+        """Wait until a node has reached the start of a feed. Feeds of an older version do not wait,
+        and a lagging node would refuse the position as one of another history.
 
-        :raises StatementTimeout: it does not, and is not the node that takes changes
+        :raises StatementTimeout: it lags, and is not the home node
         """
         try:
             await connection.ask(Kind.RUN, {"script": "", "after": seq}, seconds)
@@ -540,7 +549,7 @@ class AsyncClient:
         attempts: Attempts,
         waits: bool = False,
     ) -> T:
-        """Do something on a usable connection, and on another one where it was never begun."""
+        """Run `work` on a usable connection, with retries on others."""
         while True:
             node = await attempts.node()
             connection = node.connection
@@ -565,7 +574,7 @@ class AsyncClient:
 
     @property
     def _reads_anywhere(self) -> bool:
-        """Whether a read may be asked of any node, and see what this client has done."""
+        """True if a read may go to any node, and still see all changes of this client."""
         return self._reads == "any" and self._nodes.are_several and self._seen.is_whole
 
 
@@ -587,7 +596,7 @@ def _too_old(welcome: Welcome, what: str, minor: int) -> VersionNotSupported:
 
 
 def _name_parameter(error: Refused, body: Mapping[str, Any] | None) -> None:
-    """A request that was refused before it ran, for what is in it: say where."""
+    """Add the name of the invalid parameter to a refusal of a request that did not run."""
     if error.statement is None:
         name = faults.named(body or {})
         if name is not None:

@@ -1,7 +1,7 @@
-"""What becomes of a request that failed: whether it is asked again, and of whom.
+"""Retries: decides if a failed request is sent again, and to which node.
 
-Again is asked only what did not happen, or does no harm twice: what was never sent, what a node has
-refused as one that takes no changes, what its caller calls repeatable.
+Only a request that did not run, or that is idempotent, is retried. That is one that was never sent,
+one that a follower refused as not writable, or one that its caller declared repeatable.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from storeclient.outages import Pause
 from storeclient.rows import Place
 
 BREAKS_MOST: Final = 8
-"""Connections that may end under one request before it is asked no more: more than nodes that are
-restarted one after the other end, and fewer than a request that ends each node would like."""
+"""Broken connections per request, after which it is not retried. A rolling restart of the nodes
+causes fewer; a request that crashes nodes is stopped by it."""
 
 
 class Attempts:
-    """Those of one request.
+    """The attempts of one request.
 
-    :param repeatable: doing it twice does no harm
-    :param spread: whether it is asked of any node, as long as none fails
-    :param stop: ends the request: it is not asked again then
-    :param at: the node to ask for as long as its connection stands, whichever takes changes
-    :param place: its place among requests that are to be done in order: it keeps that, or is not
-        asked again
+    :param repeatable: the request is idempotent
+    :param spread: the request may go to any node, until one fails
+    :param stop: ends the request: it is not retried after that
+    :param at: node to use while its connection is usable, even if another is the leader
+    :param place: position among requests that must run in order: the request keeps it, or is not
+        retried
     """
 
     def __init__(
@@ -64,24 +64,26 @@ class Attempts:
         self._signed_in_again = False
         self._turned_away_at: float | None = None
         self._breaks = 0
-        """Connections that ended when it had been asked there."""
+        """Connections that broke after the request was sent on them."""
         self._refused: set[Node] = set()
-        """Nodes that take no changes, as they have said since the last rest."""
+        """Nodes that have refused as not writable since the last pause."""
         self._in_cluster = False
-        """Whether one of them has spoken of a leader: there is one, or there will be."""
+        """True if one of them named a leader: the nodes are a cluster, which has a leader or will
+        elect one."""
         self._searching_until: float | None = None
 
     async def node(self) -> Node:
-        """Whom to ask next. Raises as `Nodes.home`."""
+        """Return the node for the next attempt. Raises like `Nodes.home`."""
         if self._at is not None and self._at.is_usable:
             return self._at
         return await (self._nodes.near() if self.spread else self._nodes.home())
 
     async def not_sent(self, node: Node, connection: Connection) -> None:
-        """A connection had ended before anything was sent there. :raises Unreachable: they all do
+        """Handle a connection that ended before anything was sent. :raises Unreachable: all of them
+        do
 
-        One that ends in this moment says nothing. A peer that ends each of them as soon as it has
-        welcomed it is none to go on connecting to for ever.
+        A single such end means nothing. But a peer that closes every connection right after its
+        welcome must not be retried for ever.
         """
         now = asyncio.get_running_loop().time()
         if self._turned_away_at is None:
@@ -94,9 +96,9 @@ class Attempts:
             raise turned_away(self._nodes, connection, node.where) from connection.cause
 
     async def go_on_after(self, error: StoreError, node: Node, connection: Connection) -> bool:
-        """Return True if the request is to be asked again, of `node`, after a wait where one helps.
+        """Return True if the request is to be retried, after a pause if one helps.
 
-        A request of which a part is committed is never asked again, whatever ended it.
+        A request of which a part is committed is never retried, whatever ended it.
         """
         if isinstance(error, Refused) and error.committed is not None:
             return False
@@ -131,8 +133,8 @@ class Attempts:
         return not connection.usable and await self._asks_behind_a_break()
 
     async def _asks_behind_a_break(self) -> bool:
-        """Whether to ask on the next connection, where one has ended under the request. At once
-        after the first; with every other it is the likelier that the request has to do with it."""
+        """Return True to retry on the next connection after one broke. The first time at once; each
+        further break makes it likelier that the request causes them, so it pauses."""
         self._breaks += 1
         if self._breaks > BREAKS_MOST:
             return False
@@ -141,8 +143,8 @@ class Attempts:
         return True
 
     def _ask_home_instead(self, error: Refused, node: Node) -> bool:
-        """Something went wrong with a read where it was asked: it is home's to answer. Not so what
-        took too long, or too much room, and would there."""
+        """Retry a failed spread read at the home node. Not one that timed out or was too large,
+        which would fail there too."""
         late = "after" in error.detail
         if late or error.retry:
             node.rest()
@@ -154,7 +156,7 @@ class Attempts:
         return True
 
     async def _sign_in_again(self, node: Node, connection: Connection) -> bool:
-        """Open another session: with a password, never with a token."""
+        """Open a new session with the password; a token cannot be renewed."""
         credential = node.settings.credential
         if credential.password is None or self._signed_in_again:
             return False
@@ -166,8 +168,8 @@ class Attempts:
         return True
 
     async def _look_elsewhere(self, error: Refused, node: Node) -> bool:
-        """A node takes no changes: look for the one that does, for as long as a connection may
-        take where there is a cluster. It may have none for a moment."""
+        """Find the leader after a node refused as not writable. Retries for up to the connect
+        time-out if there is a cluster, which may have no leader for a moment."""
         stopped = self._stop is not None and self._stop.done()
         if stopped or not self._nodes.are_several:
             return False
@@ -187,7 +189,7 @@ class Attempts:
 
 
 def turned_away(nodes: Nodes, connection: Connection, where: str) -> Unreachable:
-    """Nothing can be sent on the connections that there are."""
+    """Return the error for connections that all end before a request can be sent."""
     why = connection.cause or "it says goodbye"
     return Unreachable(
         f"{where} has ended each connection for {nodes.connect_timeout:g} s before anything was"
@@ -196,7 +198,7 @@ def turned_away(nodes: Nodes, connection: Connection, where: str) -> Unreachable
 
 
 def belongs_to_home(fields: Mapping[str, Any]) -> bool:
-    """Whether a script has to be run by the node that takes changes, whatever it does; what is
-    current is said sooner there than elsewhere."""
+    """True if a script has to run on the home node whatever it does. Linearizable reads are among
+    these, since the leader answers them fastest."""
     names = ("moment", "reason", "record", "current")
     return any(fields.get(name) is not None for name in names)

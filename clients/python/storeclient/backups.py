@@ -1,7 +1,7 @@
-"""Snapshots of a node into files of this machine.
+"""Snapshots of a node into local files.
 
-A snapshot comes in parts, on a connection of its own: it may be large, and whoever writes it more
-slowly than it comes makes nobody else's answers wait. Its file has its name only once it is whole.
+A snapshot is streamed in parts over a separate connection: it may be large, and a slow writer must
+not delay other answers. The file gets its final name only when it is complete.
 """
 
 from __future__ import annotations
@@ -22,37 +22,38 @@ from storeclient.files import give_name
 from storeclient.names import quote_name
 
 fcntl: Any = import_module("fcntl") if os.name == "posix" else None
-"""Locks of files. None where there are none: there two who write one file are not told apart."""
+"""File locks. None on systems without them: there two writers of one file do not detect each other.
+"""
 
 PARTIAL: Final = ".partial"
-"""Ends the name of a file that is not whole yet."""
+"""Suffix of an incomplete file."""
 _BEGINS: Final = b"STORSNAP"
-"""The first bytes of a snapshot."""
+"""First bytes of a snapshot."""
 AHEAD_BYTES: Final = 8 * 1024 * 1024
-"""Come and not written yet; with more the connection is not read until some are."""
+"""Bytes received but not yet written; with more the connection is not read (backpressure)."""
 
 Progress = Callable[[int, int], None]
-"""Told the bytes that are written and those there are in all."""
+"""Called with the bytes written, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A snapshot that was taken."""
+    """A completed snapshot."""
 
     path: str
     bytes: int
     form: str
     """`snapshot`."""
     records: int
-    """Records of tables in it."""
+    """Number of table records in it."""
     version: str
-    """Of the node that it was taken of."""
+    """Version of the node that made it."""
 
 
 class Parts:
-    """The parts of one snapshot, as they come.
+    """Queue of the parts of one snapshot.
 
-    :param pause: reads the connection no more; :param resume: reads it again
+    :param pause: stops reading the connection; :param resume: continues it
     """
 
     def __init__(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
@@ -66,7 +67,7 @@ class Parts:
         self._news: asyncio.Future[None] | None = None
 
     def take(self, reply: Reply) -> None:
-        """Something has come of it."""
+        """Take a part, or the end of the stream."""
         if isinstance(reply, Told):
             self._come.append(reply.body)
             self._bytes += reply.size
@@ -79,9 +80,9 @@ class Parts:
             self._news.set_result(None)
 
     async def next(self) -> dict[str, Any] | None:
-        """The next part; None: that was the last, and `answer` is there.
+        """Return the next part, or None after the last, when `answer` is available.
 
-        :raises StoreError: it was refused, or the connection broke
+        :raises StoreError: the request was refused, or the connection broke
         """
         while not self._come:
             if self._over:
@@ -101,14 +102,14 @@ class Parts:
 
     @property
     def answer(self) -> Answer:
-        """What the node says behind the last part."""
+        """Answer of the node after the last part."""
         if not isinstance(self._end, Answer):
             raise ProtocolBroken("the node ended a snapshot with what is no answer")
         return self._end
 
 
 def statement(ns: str | None, db: str | None) -> str:
-    """What a snapshot is asked with. :raises ValueError: a database without its namespace"""
+    """Return the BACKUP statement. :raises ValueError: a database without its namespace"""
     if ns is None:
         if db is not None:
             raise ValueError("a database is named together with its namespace: ns and db")
@@ -119,10 +120,10 @@ def statement(ns: str | None, db: str | None) -> str:
 
 
 class Target:
-    """The file that a snapshot goes to. It is held until it has its name: of two who want the same
-    one the second is refused, and never takes what the first has not finished for what was cut off.
+    """Target file of a snapshot. Locked until it has its final name: a second writer is refused,
+    and cannot mistake the unfinished file for a truncated one.
 
-    :raises FileExistsError: there is one of that name, or somebody is writing it
+    :raises FileExistsError: the file exists, or another process is writing it
     """
 
     def __init__(self, path: str) -> None:
@@ -144,11 +145,11 @@ class Target:
             raise FileExistsError(f"somebody else is writing {path}")
 
     def write(self, data: bytes) -> None:
-        """The next bytes."""
+        """Append bytes."""
         self._file.write(data)
 
     def publish(self) -> None:
-        """All of them are there: make them durable, and give the file its name."""
+        """Make the complete file durable (fsync), and give it its final name."""
         self._file.flush()
         os.fsync(self._file.fileno())
         if fcntl is None:  # no open file is given another name there
@@ -157,7 +158,7 @@ class Target:
         self._file.close()
 
     def abandon(self) -> None:
-        """Leave nothing behind. After `publish` it does nothing."""
+        """Remove the unfinished file. No effect after `publish`."""
         if self._file.closed and fcntl is not None:
             return  # what has the name of the partial by now is somebody else's
         if fcntl is None:
@@ -168,13 +169,13 @@ class Target:
 
 
 def _was_cut_off(path: str) -> bool:
-    """Whether a file is a snapshot that came to no end, and not somebody's own."""
+    """True if a file is a truncated snapshot, and not an unrelated file."""
     with open(path, "rb") as file:
         return _BEGINS.startswith(file.read(len(_BEGINS)))
 
 
 def _is_held(path: str) -> bool:
-    """Whether somebody has made the file there and has it open still. Raises as `os.open` does."""
+    """True if some process has created the file and still has it open. Raises like `os.open`."""
     if fcntl is None:
         return False
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -185,7 +186,7 @@ def _is_held(path: str) -> bool:
 
 
 def _hold(descriptor: int) -> bool:
-    """Whether a file is held now by whoever has this open, until it is closed."""
+    """Lock an open file until it is closed. Return False if another process has the lock."""
     if fcntl is None:
         return True
     try:
@@ -198,9 +199,9 @@ def _hold(descriptor: int) -> bool:
 
 
 async def write(parts: Parts, target: Target, progress: Progress | None) -> Backup:
-    """Write all parts, in a thread of their own.
+    """Write all parts, each in a thread.
 
-    :raises ProtocolBroken: they are not what a snapshot's parts are
+    :raises ProtocolBroken: the parts are not consecutive or not complete
     """
     done = 0
     while (part := await parts.next()) is not None:

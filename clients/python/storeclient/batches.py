@@ -1,4 +1,5 @@
-"""Many small calls made few: what is asked while a batch is under way goes with the next one."""
+"""Batching: many small calls become few requests. Items put while a batch is sent join the next
+one."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ Outcome = TypeVar("Outcome")
 
 
 class Batches(Generic[Item, Outcome]):
-    """Sends items in the order they are put, one batch after the other, at most so many together.
+    """Sends items in order, one batch after the other, up to `most` items each.
 
-    A lone item waits for nobody: batches grow by themselves as long as the one before is under way.
+    A single item does not wait: batches fill by themselves while the previous one is sent.
     """
 
     def __init__(
@@ -23,9 +24,8 @@ class Batches(Generic[Item, Outcome]):
         most: int,
         linger: float = 0.0,
     ) -> None:
-        """:param send: answers an outcome for each item, or what it failed with; what `send` itself
-            raises is the failure of all
-        :param linger: seconds to wait for company before a batch leaves that is not full
+        """:param send: returns an outcome or exception for each item; if it raises, all items fail
+        :param linger: seconds that an incomplete batch waits for more items
         """
         self._send = send
         self._most = most
@@ -35,7 +35,7 @@ class Batches(Generic[Item, Outcome]):
         self._task: asyncio.Task[None] | None = None
 
     def put(self, item: Item) -> asyncio.Future[Outcome]:
-        """Send an item with the next batch; its outcome, or what it failed with."""
+        """Add an item to the next batch. Return a future of its outcome."""
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, outcome))
         if len(self._waiting) >= self._most:
@@ -45,7 +45,7 @@ class Batches(Generic[Item, Outcome]):
         return outcome
 
     async def drained(self) -> None:
-        """Wait until all that has been put has its outcome."""
+        """Wait until all items have an outcome."""
         while self._task is not None:
             await asyncio.wait((self._task,))
 
@@ -62,7 +62,7 @@ class Batches(Generic[Item, Outcome]):
             self._waiting.clear()
 
     async def _gather(self) -> None:
-        """Wait for company."""
+        """Wait for more items."""
         if self._linger:
             self._full.clear()
             if len(self._waiting) < self._most:

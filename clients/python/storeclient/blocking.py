@@ -1,5 +1,8 @@
-"""The blocking twins of a topic's handles. Their methods are those of the async ones, and may be
-called from any thread; a call blocks its own thread only."""
+"""Blocking twins of the handles of topics.
+
+Their methods are those of the async ones, and may be called from any thread; a call blocks its own
+thread only.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,10 @@ class Submit(Protocol):
 
 
 def result_of(future: Future[T]) -> T:
-    """What work on the client's loop brings. Interrupted, this thread cancels what it asked for.
+    """Return the result of work on the client's loop. If this thread is interrupted, the work is
+    cancelled.
 
-    :raises Closed: the client was closed before it came
+    :raises Closed: the client was closed before
     """
     try:
         return future.result()
@@ -49,7 +53,7 @@ def result_of(future: Future[T]) -> T:
 
 
 def _running_here() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs in this thread."""
+    """Return the event loop running in this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -67,12 +71,12 @@ class _Twin:
         return result_of(self._submit(work))
 
     def _each(self, found: AsyncIterator[T]) -> Iterator[T]:
-        """An async iterator, one item at a time. Whoever leaves it ends it."""
+        """Iterate over an async iterator from this thread. Leaving the loop closes it."""
 
         end = object()
         running = asyncio.Lock()
-        """Held by who runs it: one who was interrupted while it waits for an item has that go on
-        to its end on the loop, and only then is it closed."""
+        """Held while the iterator runs. If a thread is interrupted while it waits for an item, the
+        iterator first runs to that item on the loop, and only then is closed."""
 
         home: asyncio.AbstractEventLoop | None = None
 
@@ -98,7 +102,8 @@ class _Twin:
 
 
 class Topic(_Twin):
-    """One topic, blocking. Made by `Client.topic(ns, db, name)`; otherwise as `AsyncTopic`."""
+    """Blocking handle of a topic, otherwise like `AsyncTopic`. Made by `Client.topic(ns, db,
+    name)`."""
 
     def __init__(self, twin: AsyncTopic, submit: Submit) -> None:
         super().__init__(submit)
@@ -116,7 +121,7 @@ class Topic(_Twin):
         at: datetime | None = None,
         expect: int | None = None,
     ) -> Published:
-        """As `AsyncTopic.publish`."""
+        """Append a message; see `AsyncTopic.publish`."""
         return self._wait(
             self._twin.publish(
                 value, key=key, id=id, headers=headers, delay=delay, at=at, expect=expect
@@ -132,35 +137,35 @@ class Topic(_Twin):
         delay: Seconds | None = None,
         expect: int | None = None,
     ) -> range:
-        """As `AsyncTopic.publish_many`."""
+        """Append messages in one commit; see `AsyncTopic.publish_many`."""
         return self._wait(
             self._twin.publish_many(values, key=key, headers=headers, delay=delay, expect=expect)
         )
 
     def publisher(self, *, batch: int = BATCH, linger: Seconds = 0.0) -> Publisher:
-        """As `AsyncTopic.publisher`; its `publish` does not block."""
+        """Return a publisher, whose `publish` does not block; see `AsyncTopic.publisher`."""
         return Publisher(self._twin.publisher(batch=batch, linger=linger), self._submit)
 
     def read(
         self, after: int = 0, limit: int = 100, *, wait: Seconds | None = None
     ) -> list[Message]:
-        """As `AsyncTopic.read`."""
+        """Return messages after a position; see `AsyncTopic.read`."""
         return self._wait(self._twin.read(after, limit, wait=wait))
 
     def messages(self, after: int = 0, *, follow: bool = False) -> Iterator[Message]:
-        """As `AsyncTopic.messages`."""
+        """Yield messages after a position; see `AsyncTopic.messages`."""
         return self._each(self._twin.messages(after, follow=follow))
 
     def reader(self, name: str) -> Reader:
-        """As `AsyncTopic.reader`."""
+        """Return a handle of a reader; see `AsyncTopic.reader`."""
         return Reader(self._twin.reader(name), self._submit)
 
     def group(self, name: str) -> Group:
-        """As `AsyncTopic.group`."""
+        """Return a handle of a group; see `AsyncTopic.group`."""
         return Group(self._twin.group(name), self._submit)
 
     def info(self) -> dict[str, Any]:
-        """As `AsyncTopic.info`."""
+        """Return the result of INFO FOR TOPIC."""
         return self._wait(self._twin.info())
 
 
@@ -186,11 +191,12 @@ class Publisher(_Twin):
         headers: Headers | None = None,
         delay: Seconds | None = None,
     ) -> Future[Published]:
-        """As `AsyncPublisher.publish`: what becomes of it."""
+        """Publish a message with the next batch. Return a future of its outcome; see
+        `AsyncPublisher.publish`."""
         return self._submit(self._twin.publish(value, key=key, id=id, headers=headers, delay=delay))
 
     def drained(self) -> None:
-        """As `AsyncPublisher.drained`."""
+        """Wait until all published messages have an outcome."""
         self._wait(self._twin.drained())
 
     def __enter__(self) -> Self:
@@ -206,7 +212,7 @@ class Publisher(_Twin):
 
 
 class Reader(_Twin):
-    """A reader, blocking; otherwise as `AsyncReader`."""
+    """Blocking handle of a reader, otherwise like `AsyncReader`."""
 
     def __init__(self, twin: AsyncReader, submit: Submit) -> None:
         super().__init__(submit)
@@ -214,32 +220,32 @@ class Reader(_Twin):
         self.name = twin.name
 
     def define(self, at: int | datetime | None = None, *, end: bool = False) -> None:
-        """As `AsyncReader.define`."""
+        """Declare the reader, unless it exists; see `AsyncReader.define`."""
         self._wait(self._twin.define(at, end=end))
 
     def read(self, limit: int = 100, *, wait: Seconds | None = None) -> list[Message]:
-        """As `AsyncReader.read`."""
+        """Return messages after its position; see `AsyncReader.read`."""
         return self._wait(self._twin.read(limit, wait=wait))
 
     def commit(self, position: int) -> None:
-        """As `AsyncReader.commit`."""
+        """Move the reader to a processed position; see `AsyncReader.commit`."""
         self._wait(self._twin.commit(position))
 
     def move(self, at: int | datetime) -> None:
-        """As `AsyncReader.move`."""
+        """Move the reader to any position; see `AsyncReader.move`."""
         self._wait(self._twin.move(at))
 
     def messages(self, *, follow: bool = False) -> Iterator[Message]:
-        """As `AsyncReader.messages`."""
+        """Yield messages one by one; see `AsyncReader.messages`."""
         return self._each(self._twin.messages(follow=follow))
 
     def drop(self) -> None:
-        """As `AsyncReader.drop`."""
+        """Drop the reader."""
         self._wait(self._twin.drop())
 
 
 class Group(_Twin):
-    """A group, blocking; otherwise as `AsyncGroup`."""
+    """Blocking handle of a group, otherwise like `AsyncGroup`."""
 
     def __init__(self, twin: AsyncGroup, submit: Submit) -> None:
         super().__init__(submit)
@@ -249,48 +255,48 @@ class Group(_Twin):
     def take(
         self, count: int = 1, *, member: str | None = None, wait: Seconds | None = None
     ) -> list[HandOut]:
-        """As `AsyncGroup.take`."""
+        """Take messages for processing; see `AsyncGroup.take`."""
         taken = self._wait(self._twin.take(count, member=member, wait=wait))
         return [HandOut(one, self._submit) for one in taken]
 
     def messages(
         self, *, prefetch: int = 32, member: str | None = None, extend: bool = False
     ) -> Consumer:
-        """As `AsyncGroup.messages`, for `with` and `for`."""
+        """Return a consumer, for `with` and `for`; see `AsyncGroup.messages`."""
         twin = self._twin.messages(prefetch=prefetch, member=member, extend=extend)
         return Consumer(twin, self._submit)
 
     def done(
         self, message: HandOut, script: str, params: Mapping[str, Any] | None = None
     ) -> Answer | None:
-        """As `AsyncGroup.done`."""
+        """Run a script and acknowledge a message, in one transaction; see `AsyncGroup.done`."""
         return message.done(script, params)
 
     def ack(self, receipts: Sequence[str]) -> Settled:
-        """As `AsyncGroup.ack`."""
+        """Acknowledge messages; see `AsyncGroup.ack`."""
         return self._wait(self._twin.ack(receipts))
 
     def nack(
         self, receipts: Sequence[str], *, delay: Seconds | None = None, error: str | None = None
     ) -> Settled:
-        """As `AsyncGroup.nack`."""
+        """Return messages for redelivery; see `AsyncHandOut.nack`."""
         return self._wait(self._twin.nack(receipts, delay=delay, error=error))
 
     def extend(self, receipts: Sequence[str], by: Seconds) -> Settled:
-        """As `AsyncGroup.extend`."""
+        """Set the ack deadlines to `by` from the present."""
         return self._wait(self._twin.extend(receipts, by))
 
     def give_up(self, receipts: Sequence[str], *, error: str | None = None) -> Settled:
-        """As `AsyncGroup.give_up`."""
+        """Make the messages dead letters immediately."""
         return self._wait(self._twin.give_up(receipts, error=error))
 
     def info(self) -> dict[str, Any]:
-        """As `AsyncGroup.info`."""
+        """Return the result of INFO FOR GROUP."""
         return self._wait(self._twin.info())
 
 
 class HandOut(_Twin):
-    """A message that was handed out, blocking; otherwise as `AsyncHandOut`, whose fields it has."""
+    """A delivered message, blocking; otherwise like `AsyncHandOut`, whose fields it has."""
 
     def __init__(self, twin: AsyncHandOut, submit: Submit) -> None:
         super().__init__(submit)
@@ -309,23 +315,24 @@ class HandOut(_Twin):
         self.member = twin.member
 
     def ack(self) -> bool:
-        """As `AsyncHandOut.ack`."""
+        """Acknowledge the message; see `AsyncHandOut.ack`."""
         return self._wait(self._twin.ack())
 
     def done(self, script: str, params: Mapping[str, Any] | None = None) -> Answer | None:
-        """As `AsyncHandOut.done`."""
+        """Commit the message's effect and its acknowledgement in one transaction; see
+        `AsyncGroup.done`."""
         return self._wait(self._twin.done(script, params))
 
     def nack(self, *, delay: Seconds | None = None, error: str | None = None) -> bool:
-        """As `AsyncHandOut.nack`."""
+        """Return the message for redelivery; see `AsyncHandOut.nack`."""
         return self._wait(self._twin.nack(delay=delay, error=error))
 
     def extend(self, by: Seconds) -> bool:
-        """As `AsyncHandOut.extend`."""
+        """Set the ack deadline to `by` from the present; see `AsyncHandOut.extend`."""
         return self._wait(self._twin.extend(by))
 
     def give_up(self, *, error: str | None = None) -> bool:
-        """As `AsyncHandOut.give_up`."""
+        """Make the message a dead letter immediately; see `AsyncHandOut.give_up`."""
         return self._wait(self._twin.give_up(error=error))
 
 
@@ -344,7 +351,7 @@ class Consumer(_Twin):
 
     @property
     def stale(self) -> int:
-        """As `AsyncConsumer.stale`."""
+        """Acknowledgements that came too late."""
         return self._twin.stale
 
     def __iter__(self) -> Self:
@@ -360,7 +367,7 @@ class Consumer(_Twin):
         return HandOut(taken, self._submit)
 
     def stop(self) -> None:
-        """As `AsyncConsumer.stop`; another thread that iterates comes to the end."""
+        """Stop taking messages; see `AsyncConsumer.stop`. An iteration in another thread ends."""
         self._wait(self._twin.stop())
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""The cache handle: keys of one space, over the client's connection.
+"""Handle of a cache space: its keys, over the client's connection.
 
-Two twins with the same methods, `AsyncCache` and `Cache`. Reads are sent again after a broken
-connection; writes are not, and raise `OutcomeUnknown` as scripts do.
+Two twins with the same methods, `AsyncCache` and `Cache`. After a broken connection reads are
+repeated; writes are not, and raise `OutcomeUnknown` like scripts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from storeclient.values import NONE, duration
 T = TypeVar("T")
 
 NEVER: Final = timedelta.max
-"""What `ttl` answers of a key that never expires: longer than any time."""
+"""Answer of `ttl` for a key without expiry: longer than any time."""
 LOADING_SUFFIX: Final = "\x01loading"
-"""Follows a key in the name of the lock that `get_or_set(single=True)` takes."""
+"""Suffix of a key in the name of the lock that `get_or_set(single=True)` takes."""
 KEY_BYTES: Final = 1024
 RENEWALS: Final = 3
-"""How often a lease that renews itself does so within its time."""
+"""Renewals of a self-renewing lease within its time to live."""
 LOADING_SECONDS: Final = 10.0
-"""The lease of a single loader, renewed while it runs: a loader that died holds others so long."""
+"""Lease in seconds of a single loader, renewed while it runs. A loader that crashed blocks the
+others for that long."""
 POLL_FIRST_SECONDS: Final = 0.01
 POLL_MOST_SECONDS: Final = 0.25
 
@@ -38,16 +39,16 @@ AsyncLoader = Callable[[], Any | Awaitable[Any]]
 
 
 class Ask(Protocol):
-    """Sends one operation and answers its fields."""
+    """Sends one operation, and returns the fields of its answer."""
 
     def __call__(self, body: dict[str, Any], repeatable: bool) -> Awaitable[dict[str, Any]]: ...
 
 
 class AsyncCache:
-    """The keys of one space. Made by `AsyncClient.cache(ns, db, space)`; each call names the space.
+    """Keys of one space. Made by `AsyncClient.cache(ns, db, space)`; each call names the space.
 
-    A `ttl` is seconds or a timedelta, longer than nothing; without one a key stays, or gets what
-    the space was declared with.
+    A `ttl` is seconds or a timedelta, longer than 0. Without one a key gets the default of the
+    space, or does not expire.
     """
 
     def __init__(self, ask: Ask, ns: str, db: str, space: str) -> None:
@@ -58,26 +59,27 @@ class AsyncCache:
         return f"<AsyncCache {'.'.join(self._place.values())}>"
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default`. A stored null is None: give `NONE` to tell it apart."""
+        """Return the value of a key, or `default`. A stored null is None: pass `NONE` to
+        distinguish them."""
         found = await self._read("get", key=key)
         return found["value"] if found else default
 
     async def set(
         self, key: str, value: Any, ttl: Seconds | None = None, *, keep_ttl: bool = False
     ) -> None:
-        """Set a key. :param keep_ttl: an expiry it has stays; otherwise it is cleared"""
+        """Set a key. :param keep_ttl: keep its current expiry; otherwise it is cleared"""
         await self._write("set", key=key, value=value, expire=duration(ttl), keep=keep_ttl or None)
 
     async def delete(self, key: str) -> bool:
-        """Delete a key; whether there was one."""
+        """Delete a key. Return whether it existed."""
         return bool((await self._write("delete", key=key))["deleted"])
 
     async def set_if_absent(self, key: str, value: Any, ttl: Seconds | None = None) -> bool:
-        """Set a key if there is none; whether it was set."""
+        """Set a key if it does not exist. Return whether it was set."""
         return await self._set_if("absent", key, value, ttl)
 
     async def set_if_present(self, key: str, value: Any, ttl: Seconds | None = None) -> bool:
-        """Set a key if there is one; whether it was set."""
+        """Set a key if it exists. Return whether it was set."""
         return await self._set_if("present", key, value, ttl)
 
     async def _set_if(self, when: str, key: str, value: Any, ttl: Seconds | None) -> bool:
@@ -87,22 +89,23 @@ class AsyncCache:
     async def compare_and_set(
         self, key: str, expect: Any, value: Any, ttl: Seconds | None = None
     ) -> bool:
-        """Set a key if it holds `expect`, in type and value; whether it was set.
+        """Set a key if it holds `expect`, in type and value (compare-and-swap). Return whether it
+        was set.
 
-        :param expect: `NONE` for no such key
+        :param expect: `NONE` expects that there is no such key
         """
         fields = {"key": key, "expect": expect, "value": value, "expire": duration(ttl)}
         return bool((await self._write("swap", **fields))["written"])
 
     async def incr(self, key: str, by: int = 1) -> int:
-        """Add to a counter, from 0 where there is none; the new value.
+        """Add to a counter, from 0 if the key does not exist. Return the new value.
 
         :raises errors.NotANumber: the key holds something else
         """
         return int((await self._write("incr", key=key, by=by))["value"])
 
     async def ttl(self, key: str) -> timedelta | None:
-        """How long a key has yet to live; `NEVER`; None where there is no such key."""
+        """Return the time to live of a key: `NEVER` without expiry, None if it does not exist."""
         found = await self._read("get", key=key)
         if not found:
             return None
@@ -110,15 +113,16 @@ class AsyncCache:
         return NEVER if left is None else left
 
     async def expire(self, key: str, ttl: Seconds) -> bool:
-        """Let a key expire; whether there is one."""
+        """Set the expiry of a key. Return whether it exists."""
         return bool((await self._write("expire", key=key, expire=duration(ttl)))["found"])
 
     async def persist(self, key: str) -> bool:
-        """Let a key stay; whether there is one."""
+        """Remove the expiry of a key. Return whether it exists."""
         return bool((await self._write("persist", key=key))["found"])
 
     async def keys(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[str]:
-        """Keys in the order of their bytes, at most 1000; go on with the last one as `after`."""
+        """Return keys in the order of their bytes, at most 1000; continue with the last one as
+        `after`."""
         found = await self._read("keys", prefix=prefix, after=after, limit=limit)
         return list(found["keys"])
 
@@ -130,15 +134,15 @@ class AsyncCache:
         *,
         single: bool = False,
     ) -> Any:
-        """The stored value, or what the loader makes and stores when there is none.
+        """Return the stored value; if there is none, store and return the loader's result.
 
-        Callers that race each run their loader; the first to store wins, and all return what it
-        stored.
+        Concurrent callers each run their loader. The first one to store wins, and all return the
+        stored value.
 
         :param loader: a function, or a coroutine function
-        :param single: one loader runs, wherever its callers are; the others wait for its value.
-            It holds a lock under a key of its own, which a listing shows meanwhile. When it fails
-            it raises, and one of the others takes over
+        :param single: only one loader runs among all clients; the others wait for its value. It
+            holds a lock under a separate key, which is visible in listings meanwhile. If it fails
+            it raises, and another caller takes over
         """
         found = await self.get(key, NONE)
         if found is not NONE:
@@ -184,10 +188,10 @@ class AsyncCache:
     async def lock(
         self, key: str, ttl: Seconds, holder: str | None = None, *, renew: bool = False
     ) -> AsyncLease | None:
-        """A lease on a key, or None when another holds it.
+        """Acquire a lease on a key. Return None if another holder has it.
 
-        :param holder: who asks; the same one asking again extends its lease. By default nobody else
-        :param renew: extend it by itself, again and again, until it is released or lost
+        :param holder: name of the holder; the same holder extends its lease. Default: a unique name
+        :param renew: extend the lease in the background until it is released or lost
         """
         lease = AsyncLease(self, key, ttl, holder or secrets.token_hex(16))
         if not await lease._acquire():
@@ -205,15 +209,15 @@ class AsyncCache:
 
 
 _ANY: Final = frozenset({"value", "expect"})
-"""Fields of which None is a value, null, and not their absence."""
+"""Fields for which None is the value null, and not absence."""
 
 
 class AsyncLease:
-    """A lock that is held: until it is released, or its time is over. It is a lease, not a mutex:
-    hand `fence` to what it protects.
+    """A held lock, until it is released or expires. It is a lease, not a mutex: pass `fence`, a
+    fencing token, to the resource that it protects.
 
-    It is known by its fence, not by its holder's name: once it is lost, neither `extend` nor
-    `release` touches the lock of whoever holds the key then, though that be called the same.
+    The lease is identified by its fence, not by its holder's name. Once it is lost, `extend` and
+    `release` do not affect a later lock on the key, even of a holder with the same name.
 
         lease = await cache.lock("job", 30)
         if lease is not None:
@@ -228,13 +232,13 @@ class AsyncLease:
         self.key = key
         self.holder = holder
         self.fence = 0
-        """The log time of the commit that acquired it, in microseconds: grows for ever, from one
-        holder to the next."""
+        """Fencing token: log time of the commit that acquired the lock, in microseconds. Grows
+        from one holder to the next."""
         self.until: datetime | None = None
-        """When it ends, by the node's clock."""
+        """Expiry of the lease, by the node's clock."""
         self.lost = False
-        """Whether it is known to be over: it was released, or an extension found that it had
-        ended."""
+        """True if the lease is known to have ended: it was released, or an extension found it
+        expired."""
 
     async def _acquire(self) -> bool:
         fields = {"key": self.key, "holder": self.holder, "expire": duration(self._ttl)}
@@ -244,8 +248,8 @@ class AsyncLease:
         return bool(found["held"])
 
     async def extend(self, ttl: Seconds | None = None) -> bool:
-        """Let it last from now on for `ttl`, by default as long as at first; whether it is held.
-        One that had ended meanwhile is not taken back: it counts as lost."""
+        """Extend the lease to `ttl` from the present, by default its original length. Return
+        whether it is held. An expired lease is not acquired again: it counts as lost."""
         if self.lost:
             return False
         expire = duration(self._ttl if ttl is None else ttl)
@@ -258,7 +262,7 @@ class AsyncLease:
         return bool(found["held"])
 
     def renew(self) -> None:
-        """Extend it by itself from now on."""
+        """Extend the lease in the background."""
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())
 
@@ -276,7 +280,7 @@ class AsyncLease:
                 continue  # the next one may come in time
 
     async def release(self) -> bool:
-        """Give it up; whether it was still held."""
+        """Release the lease. Return whether it was still held."""
         renewing, self._renewing = self._renewing, None
         if renewing is not None:
             renewing.cancel()
@@ -306,14 +310,14 @@ class AsyncLease:
 
 
 class Wait(Protocol):
-    """Runs a coroutine of the async twin and waits for it."""
+    """Runs a coroutine of the async twin, and waits for its result."""
 
     def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
 class Cache:
-    """The keys of one space, blocking. Made by `Client.cache(ns, db, space)`; the methods are those
-    of `AsyncCache`, and may be called from any thread."""
+    """Blocking handle of a cache space. Made by `Client.cache(ns, db, space)`; the methods are
+    those of `AsyncCache`, and may be called from any thread."""
 
     def __init__(self, twin: AsyncCache, wait: Wait) -> None:
         self._twin = twin
@@ -323,57 +327,58 @@ class Cache:
         return repr(self._twin).replace("Async", "")
 
     def get(self, key: str, default: Any = None) -> Any:
-        """As `AsyncCache.get`."""
+        """Return the value of a key, or `default`; see `AsyncCache.get`."""
         return self._wait(self._twin.get(key, default))
 
     def set(
         self, key: str, value: Any, ttl: Seconds | None = None, *, keep_ttl: bool = False
     ) -> None:
-        """As `AsyncCache.set`."""
+        """Set a key; see `AsyncCache.set`."""
         self._wait(self._twin.set(key, value, ttl, keep_ttl=keep_ttl))
 
     def delete(self, key: str) -> bool:
-        """As `AsyncCache.delete`."""
+        """Delete a key. Return whether it existed."""
         return self._wait(self._twin.delete(key))
 
     def set_if_absent(self, key: str, value: Any, ttl: Seconds | None = None) -> bool:
-        """As `AsyncCache.set_if_absent`."""
+        """Set a key if it does not exist. Return whether it was set."""
         return self._wait(self._twin.set_if_absent(key, value, ttl))
 
     def set_if_present(self, key: str, value: Any, ttl: Seconds | None = None) -> bool:
-        """As `AsyncCache.set_if_present`."""
+        """Set a key if it exists. Return whether it was set."""
         return self._wait(self._twin.set_if_present(key, value, ttl))
 
     def compare_and_set(
         self, key: str, expect: Any, value: Any, ttl: Seconds | None = None
     ) -> bool:
-        """As `AsyncCache.compare_and_set`."""
+        """Set a key if it holds `expect`; see `AsyncCache.compare_and_set`."""
         return self._wait(self._twin.compare_and_set(key, expect, value, ttl))
 
     def incr(self, key: str, by: int = 1) -> int:
-        """As `AsyncCache.incr`."""
+        """Add to a counter, and return the new value; see `AsyncCache.incr`."""
         return self._wait(self._twin.incr(key, by))
 
     def ttl(self, key: str) -> timedelta | None:
-        """As `AsyncCache.ttl`."""
+        """Return the time to live of a key; see `AsyncCache.ttl`."""
         return self._wait(self._twin.ttl(key))
 
     def expire(self, key: str, ttl: Seconds) -> bool:
-        """As `AsyncCache.expire`."""
+        """Set the expiry of a key. Return whether it exists."""
         return self._wait(self._twin.expire(key, ttl))
 
     def persist(self, key: str) -> bool:
-        """As `AsyncCache.persist`."""
+        """Remove the expiry of a key. Return whether it exists."""
         return self._wait(self._twin.persist(key))
 
     def keys(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[str]:
-        """As `AsyncCache.keys`."""
+        """Return keys in the order of their bytes; see `AsyncCache.keys`."""
         return self._wait(self._twin.keys(prefix, after, limit))
 
     def get_or_set(
         self, key: str, ttl: Seconds | None, loader: Loader, *, single: bool = False
     ) -> Any:
-        """As `AsyncCache.get_or_set`. The loader runs in a thread, and may block."""
+        """Return the stored or loaded value; see `AsyncCache.get_or_set`. The loader runs in a
+        thread, and may block."""
 
         async def load() -> Any:
             return await asyncio.to_thread(loader)
@@ -383,7 +388,7 @@ class Cache:
     def lock(
         self, key: str, ttl: Seconds, holder: str | None = None, *, renew: bool = False
     ) -> Lease | None:
-        """As `AsyncCache.lock`."""
+        """Acquire a lease on a key; see `AsyncCache.lock`."""
         twin = self._wait(self._twin.lock(key, ttl, holder, renew=renew))
         return None if twin is None else Lease(twin, self._wait)
 
@@ -405,25 +410,25 @@ class Lease:
 
     @property
     def fence(self) -> int:
-        """As `AsyncLease.fence`."""
+        """Fencing token; see `AsyncLease.fence`."""
         return self._twin.fence
 
     @property
     def until(self) -> datetime | None:
-        """As `AsyncLease.until`."""
+        """Expiry of the lease, by the node's clock."""
         return self._twin.until
 
     @property
     def lost(self) -> bool:
-        """As `AsyncLease.lost`."""
+        """True if the lease is known to have ended; see `AsyncLease.lost`."""
         return self._twin.lost
 
     def extend(self, ttl: Seconds | None = None) -> bool:
-        """As `AsyncLease.extend`."""
+        """Extend the lease; see `AsyncLease.extend`."""
         return self._wait(self._twin.extend(ttl))
 
     def release(self) -> bool:
-        """As `AsyncLease.release`."""
+        """Release the lease. Return whether it was still held."""
         return self._wait(self._twin.release())
 
     def __enter__(self) -> Self:
@@ -439,7 +444,7 @@ class Lease:
 
 
 def _loading(key: str) -> str:
-    """The key of the lock of a key's loader."""
+    """Return the name of the lock of a key's loader."""
     name = key + LOADING_SUFFIX
     if len(name.encode()) <= KEY_BYTES:
         return name

@@ -1,4 +1,4 @@
-"""What a feed tells: changes, the commits that they stand in, and where a reader has come to."""
+"""Messages of a change feed: changes, their commits, and the position of a reader."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ Missing = Literal["pruned", "omitted"]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a reader has come to: keep all three, and come back with them."""
+    """Cursor of a reader in the log. Store all three parts, and resume with them."""
 
     seq: int
-    """The last commit that was dealt with, or a later one that has nothing of the table."""
+    """Last processed commit, or a later one without changes of the table."""
     store: str | None = None
-    """The id of the store …"""
+    """Id of the store."""
     epoch: int | None = None
-    """… and the epoch in which that commit was written; None: not known. With both a position is
-    never taken for one of another history."""
+    """Leader epoch of that commit; None: unknown. With store and epoch a position is never mistaken
+    for one of another history (KIP-101)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a commit has made of one record."""
+    """Change of one record by a commit."""
 
     seq: int
-    """The commit's."""
+    """Sequence of the commit."""
     at: datetime
-    """When it was committed, by the node's log time."""
+    """Log time of the commit."""
     by: str | None
-    """Who did it, and the `reason` given; None to whoever may not have INFO of the table."""
+    """Author of the commit, with the `reason` given; None if the reader lacks INFO on the table."""
     reason: str | None
     action: Action
     id: RecordId
     value: dict[str, Any] | None
-    """The record after the commit; None: it is gone."""
+    """Record after the commit; None: deleted."""
     before: dict[str, Any] | None = None
-    """The record as it was; None: that was not asked for, it was not there, or it is `missing`."""
+    """Previous version of the record; None: not requested, the record did not exist, or it is
+    `missing`."""
     missing: Missing | None = None
-    """Why the record as it was is not shown: the log no longer has it, or it is too large."""
+    """Reason why the previous version is absent: the log no longer has it, or it is too large."""
     last: bool = False
-    """Whether it is the last of its commit."""
+    """True for the last change of its commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one commit has changed of a table, whole."""
+    """All changes of a table by one commit."""
 
     seq: int
     at: datetime
@@ -60,14 +61,14 @@ class Commit:
     reason: str | None
     changes: tuple[Change, ...]
     position: Position
-    """Where a reader has come to that has dealt with it: to be kept with what came of it."""
+    """Cursor of a reader that has processed the commit: store it together with the result."""
 
 
 Body = Mapping[str, Any]
 
 
 def read_seq(body: Body) -> int:
-    """The `seq` of what a feed says. :raises ProtocolBroken: there is none"""
+    """Return the `seq` of a feed's message. :raises ProtocolBroken: it is missing"""
     seq = body.get("seq")
     if type(seq) is not int:
         raise ProtocolBroken("a feed of the node tells no seq")
@@ -75,9 +76,9 @@ def read_seq(body: Body) -> int:
 
 
 def read_epoch(body: Body, name: str = "epoch") -> int | None:
-    """The epoch that a feed says a commit is of; None: it does not.
+    """Return the epoch of a commit in a feed's message; None: it has none.
 
-    :raises ProtocolBroken: it is no number
+    :raises ProtocolBroken: it is not a number
     """
     epoch = body.get(name)
     if epoch is not None and type(epoch) is not int:
@@ -86,12 +87,12 @@ def read_epoch(body: Body, name: str = "epoch") -> int | None:
 
 
 def is_whole(body: Body) -> bool:
-    """Whether no other part of its commit follows."""
+    """True if no other part of its commit follows."""
     return body.get("part") == body.get("of")
 
 
 def read_commit(parts: list[Body], position: Position) -> Commit:
-    """A commit of all its parts. :raises ProtocolBroken: they have another form"""
+    """Assemble a commit from its parts. :raises ProtocolBroken: invalid form"""
     head = parts[0]
     try:
         seq, at, by, reason = head["seq"], head["at"], head["by"], head["reason"]

@@ -1,4 +1,4 @@
-"""The sync client: the async one, on an event loop in a thread of its own."""
+"""Blocking client: the async client on an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ T = TypeVar("T")
 class Client:
     """A client of a store, for use from any number of threads at once.
 
-    All threads share one connection; a call blocks its own thread only. Everything else is as with
-    `AsyncClient`: it connects when first used, again after the connection has broken, and never
-    sends again by itself what may have run.
+    All threads share one connection; a call blocks its own thread only. Otherwise it is like
+    `AsyncClient`: it connects when first used, reconnects after a broken connection, and never
+    repeats a request that may have run.
 
         with Client("localhost:8001", user="root", password=secret) as client:
             client.use("shop", "main")
             people = client.query("SELECT * FROM person WHERE age > $n", {"n": 30})
 
-    Not to be used across a fork: make a client in each process.
+    Do not use it across a fork: make a client in each process.
 
-    Parameters and errors as `AsyncClient`.
+    Parameters and errors are those of `AsyncClient`.
     """
 
     def __init__(
@@ -76,30 +76,30 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._calls: set[Future[Any]] = set()
-        """Those that threads are waiting for."""
+        """Calls that threads are waiting for."""
         self._is_closed = False
 
     @property
     def ns(self) -> str | None:
-        """The namespace that scripts start in."""
+        """Default namespace of scripts."""
         return self._twin.ns
 
     @property
     def db(self) -> str | None:
-        """The database that scripts start in."""
+        """Default database of scripts."""
         return self._twin.db
 
     def __repr__(self) -> str:
         return repr(self._twin).replace("Async", "")
 
     def database(self, ns: str, db: str) -> Database:
-        """One database. As `AsyncClient.database`."""
+        """Return a handle of a database; see `AsyncClient.database`."""
         return Database(self._twin.database(ns, db), self._submit)
 
     def use(self, ns: str | None, db: str | None = None) -> None:
-        """Set the place that scripts of every thread start in from now on.
+        """Set the default namespace and database of later scripts, for all threads.
 
-        :raises ValueError: a name that is none
+        :raises ValueError: an invalid name
         """
         self._twin.use(ns, db)
 
@@ -119,7 +119,7 @@ class Client:
         after: int | None = None,
         current: bool = False,
     ) -> Answer:
-        """Run a script and answer all its results. As `AsyncClient.run`."""
+        """Run a script and return all its results; see `AsyncClient.run`."""
         return self._await(
             self._twin.run(
                 script,
@@ -150,7 +150,7 @@ class Client:
         after: int | None = None,
         current: bool = False,
     ) -> Any:
-        """Run a script and answer the value of its last statement. As `AsyncClient.query`."""
+        """Run a script and return the value of its last statement; see `AsyncClient.query`."""
         return self.run(
             script,
             params,
@@ -164,7 +164,7 @@ class Client:
         ).value
 
     def cache(self, ns: str, db: str, space: str) -> Cache:
-        """The keys of a cache space. Nothing is asked before its first call."""
+        """Return a handle of a cache space. Nothing is sent before its first call."""
         return Cache(self._twin.cache(ns, db, space), self._await)
 
     def backup(
@@ -176,33 +176,36 @@ class Client:
         progress: Progress | None = None,
         reason: str | None = None,
     ) -> Backup:
-        """As `AsyncClient.backup`; `progress` is called in the client's thread."""
+        """Take a snapshot into a file; see `AsyncClient.backup`. `progress` is called in the
+        client's thread."""
         return self._await(self._twin.backup(path, ns=ns, db=db, progress=progress, reason=reason))
 
     def topic(self, ns: str, db: str, name: str) -> Topic:
-        """A topic. Nothing is asked before its first call. :raises ValueError: of a name"""
+        """Return a handle of a topic. Nothing is sent before its first call. :raises ValueError:
+        invalid name"""
         return Topic(self._twin.topic(ns, db, name), self._submit)
 
     def vault(self, ns: str, db: str, name: str) -> Vault:
-        """A vault. Nothing is asked before its first call. :raises ValueError: of its name"""
+        """Return a handle of a vault. Nothing is sent before its first call. :raises ValueError:
+        invalid name"""
         return Vault(self._twin.vault(ns, db, name), self._submit)
 
     def store_seal(self) -> Seal:
-        """What opens the vaults that have no passphrase of their own."""
+        """Return a handle of the store's seal, which opens vaults without a passphrase of their
+        own."""
         return Seal(self._twin.store_seal(), self._submit)
 
     def ping(self) -> None:
-        """Go to the node and back. :raises StoreError: that was not possible"""
+        """Make a round trip to the node. :raises StoreError: it failed"""
         self._await(self._twin.ping())
 
     def connect(self) -> Welcome:
-        """Connect if that has not been done. As `AsyncClient.connect`."""
+        """Connect, unless connected; see `AsyncClient.connect`."""
         return self._await(self._twin.connect())
 
     def close(self) -> None:
-        """Wait for what is under way, end the connection and the thread. Harmless when done
-        twice. Threads that wait for messages or for a connection hear `Closed`, as with
-        `AsyncClient.close`."""
+        """Wait for pending requests, then end the connection and the thread. Closing twice is fine.
+        Threads that wait for messages or for a connection get `Closed`, see `AsyncClient.close`."""
         with self._lock:
             self._is_closed = True
             loop, thread = self._loop, self._thread
@@ -261,8 +264,8 @@ class Client:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """What the client's thread does: run its loop until it is stopped, then end what is left, such
-    as leases that renew themselves. A thread that still waited for something hears `Closed`."""
+    """Main function of the client's thread: run the loop until it is stopped, then cancel remaining
+    tasks, such as leases that renew themselves. A thread still waiting for one gets `Closed`."""
     try:
         loop.run_forever()
         loop.run_until_complete(_end_others())

@@ -1,4 +1,4 @@
-"""One connection of the async client: an asyncio protocol around an `Exchange`."""
+"""Connection of the async client: an asyncio protocol around an `Exchange`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from storeclient.frames import Kind
 from storeclient.settings import Settings
 
 GRACE_SECONDS = 5.0
-"""Past a script's own timeout, for the node's answer about it to arrive."""
+"""Time beyond a script's own time-out for the node's answer about it to arrive, in seconds."""
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""Seconds until the system asks the peer's, between two attempts, and how many it makes: where no
-PING can be sent this tells a machine that is gone from one that is at work."""
+"""TCP keepalive: idle seconds before the first probe, seconds between probes, and their number.
+Where no PING can be sent, this distinguishes a lost machine from a busy one."""
 
 
 Waiter = asyncio.Future[Reply] | Feed | Parts
 
 
 class Connection(asyncio.Protocol):
-    """Many requests at once; what is asked in one turn of the loop leaves in one write."""
+    """Multiplexes requests; those sent in one turn of the event loop leave in one write."""
 
     def __init__(self, on_end: Callable[[BaseException | None], None]) -> None:
-        """:param on_end: called once when it is over, if it was welcomed"""
+        """:param on_end: called once after the connection ended, if there was a welcome"""
         self._loop = asyncio.get_running_loop()
         self._on_end = on_end
         self._exchange: Exchange[Waiter] = Exchange()
@@ -42,20 +42,20 @@ class Connection(asyncio.Protocol):
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._waits: set[int] = set()
-        """Ids of requests that only wait for something to come."""
+        """Ids of requests that only wait for new messages."""
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._pulse = pulse.Pulse(lambda: self._exchange.open > 0, self._ping, self._lose)
         self.welcome: Welcome | None = None
         self._cause: BaseException | None = None
-        """What it ended by."""
+        """Error that ended the connection."""
 
     @classmethod
     async def open(
         cls, settings: Settings, on_end: Callable[[BaseException | None], None] = lambda _: None
     ) -> Connection:
-        """A connection that has been welcomed.
+        """Connect and sign in.
 
-        :param on_end: called once when it is over, with what it ended by
+        :param on_end: called once after the connection ended, with the error that ended it
         :raises OSError: no connection
         :raises StoreError: the node refused it
         """
@@ -82,17 +82,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether requests may be asked here."""
+        """True if requests may be sent."""
         return not (self._exchange.broken or self._exchange.leaving)
 
     @property
     def cause(self) -> BaseException | None:
-        """What it ended by; None: it has not, or by nothing in particular."""
+        """Error that ended the connection; None: it is open, or was closed normally."""
         return self._cause
 
     @property
     def leaving(self) -> bool:
-        """Whether the node has said that it begins nothing new."""
+        """True if the node has said BYE: it starts no new requests."""
         return self._exchange.leaving
 
     async def ask(
@@ -103,14 +103,15 @@ class Connection(asyncio.Protocol):
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
     ) -> Reply:
-        """Ask and wait for the reply, which is never an exception. A waiter that is cancelled
-        cancels the request.
+        """Send a request and return its answer, never an exception. Cancelling this task cancels
+        the request.
 
-        :param timeout: seconds after which the request is given up; the node has its own deadline
-        :param waits: it may wait at the node for something to come: `close` asks the node to end it
-        :param stop: once it is done the node is asked to end the request, and whatever it answers
-            is waited for all the same
-        :raises NotSent: the connection is not usable any more, nothing has been sent
+        :param timeout: seconds after which the request is abandoned; the node has its own deadline
+        :param waits: the request may block at the node until messages come: `close` asks the node
+            to end it
+        :param stop: once it is done the node is asked to end the request; its answer is still
+            awaited
+        :raises NotSent: the connection is not usable, nothing was sent
         :raises StoreError: the node's error, or OutcomeUnknown
         """
         waiter: asyncio.Future[Reply] = self._loop.create_future()
@@ -135,9 +136,9 @@ class Connection(asyncio.Protocol):
                 stop.remove_done_callback(ends)
 
     async def watch(self, body: dict[str, Any], timeout: float | None) -> Feed:
-        """A feed that has begun: what it says first is there.
+        """Open a feed, and wait for its first message.
 
-        :param timeout: seconds in which it has to
+        :param timeout: seconds for that
         :raises NotSent, StoreError: as `ask`
         """
         ids: list[int] = []
@@ -154,7 +155,7 @@ class Connection(asyncio.Protocol):
         return feed
 
     async def stream(self, body: dict[str, Any]) -> Parts:
-        """A RUN that is answered in parts. Nothing else is to be asked here meanwhile.
+        """Send a RUN that is answered in parts. No other request may use this connection meanwhile.
 
         :raises NotSent: as `ask`
         """
@@ -163,7 +164,7 @@ class Connection(asyncio.Protocol):
         return parts
 
     async def _begin(self, kind: Kind, body: dict[str, Any] | None, waiter: Waiter) -> int:
-        """Send a request: its id. :raises NotSent: the connection is not usable any more"""
+        """Send a request, and return its id. :raises NotSent: the connection is not usable"""
         if not self._writable.is_set():
             await self._writable.wait()
         if not self.usable:
@@ -176,11 +177,11 @@ class Connection(asyncio.Protocol):
         return id
 
     def _ping(self) -> float | None:
-        """As the `ask` of a `Pulse`.
+        """Probe the peer, as `ask` of a `Pulse`.
 
-        What a request holds at a node may be many times its frame, and count for its user or for
-        all together: beside any that counts a node may read on only once some are answered, and
-        hears no PING meanwhile. After BYE nothing is sent, so that silence itself is judged.
+        A request may hold many times its frame at the node, and count for its user or for all.
+        Beside such requests a node may stop reading until some are answered, and so not see a PING.
+        After BYE nothing may be sent, so the silence itself is judged.
         """
         if not self._transport.is_reading():
             return None
@@ -206,7 +207,7 @@ class Connection(asyncio.Protocol):
     def _end_at(
         self, id: int, stop: asyncio.Future[None]
     ) -> Callable[[asyncio.Future[None]], None]:
-        """Cancel a request at the node when `stop` is done, and go on waiting for its answer."""
+        """Cancel a request at the node when `stop` is done; its answer is still awaited."""
 
         def end(_stop: asyncio.Future[None]) -> None:
             self._cancel(id)
@@ -241,8 +242,8 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     async def close(self) -> None:
-        """Wait until what is open has been answered, say goodbye, end the connection. What only
-        waits for something to come is ended."""
+        """Wait for open requests, send BYE, end the connection. Requests that only wait for new
+        messages are ended."""
         self._exchange.leaving = True
         for id in (*self._waits, *self._exchange.watched):
             self._cancel(id)
@@ -252,16 +253,16 @@ class Connection(asyncio.Protocol):
         await self.gone()
 
     def _say_bye(self) -> None:
-        """Nothing more is sent after this. The node's own BYE is answered with it, so that the
-        node knows it has seen every request, and refuses those it has not begun."""
+        """Send BYE, after which nothing may be sent. It also answers the node's own BYE: the node
+        then knows that it has seen every request, and refuses those not begun."""
         if not self._said_bye:
             self._said_bye = True
             self._send(self._exchange.bye())
             self._flush()
 
     async def gone(self) -> None:
-        """Wait until the node has answered what is open and closed. One that has answered all and
-        does not close is not waited for."""
+        """Wait until the node has answered open requests and closed. If it does not close after the
+        last answer, the connection is aborted."""
         await self._quiet.wait()
         try:
             async with asyncio.timeout(GRACE_SECONDS):
@@ -271,7 +272,7 @@ class Connection(asyncio.Protocol):
             await asyncio.shield(self._closed)
 
     def abort(self) -> None:
-        """End now; what is open has an unknown outcome."""
+        """End the connection immediately; open requests have an unknown outcome."""
         self._transport.abort()
 
     # --- what the loop calls ---------------------------------------------------------------------

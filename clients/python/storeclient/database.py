@@ -1,4 +1,4 @@
-"""One database of a client: ns and db are said once.
+"""Handles of a database: calls need no ns and db.
 
 Two twins with the same methods, `AsyncDatabase` and `Database`.
 """
@@ -24,7 +24,7 @@ from storeclient.watches import AsyncWatch, Watch, Watches, asked
 
 
 class _Client(Runs, Watches, Protocol):
-    """What a database needs of its client."""
+    """Part of the client that a database needs."""
 
     def cache(self, ns: str, db: str, space: str) -> AsyncCache: ...
 
@@ -34,12 +34,13 @@ class _Client(Runs, Watches, Protocol):
 
 
 class AsyncDatabase:
-    """One database. Made by `AsyncClient.database(ns, db)`; nothing is asked before its first call.
+    """Handle of a database. Made by `AsyncClient.database(ns, db)`; nothing is sent before its
+    first call.
 
-    db = client.database("shop", "main")
-    lamps = await db.query("SELECT * FROM item WHERE name = $n", {"n": "lamp"})
-    async for item in db.rows("SELECT * FROM item"):
-        ...
+        db = client.database("shop", "main")
+        lamps = await db.query("SELECT * FROM item WHERE name = $n", {"n": "lamp"})
+        async for item in db.rows("SELECT * FROM item"):
+            ...
     """
 
     def __init__(self, client: _Client, ns: str, db: str) -> None:
@@ -62,7 +63,7 @@ class AsyncDatabase:
         after: int | None = None,
         current: bool = False,
     ) -> Answer:
-        """As `AsyncClient.run`."""
+        """Run a script and return all its results; see `AsyncClient.run`."""
         return await self._client.run(
             script,
             params,
@@ -86,7 +87,7 @@ class AsyncDatabase:
         after: int | None = None,
         current: bool = False,
     ) -> Any:
-        """As `AsyncClient.query`."""
+        """Run a script and return the value of its last statement; see `AsyncClient.query`."""
         answer = await self.run(
             script,
             params,
@@ -99,15 +100,15 @@ class AsyncDatabase:
         return answer.value
 
     def moment(self, *, keep: float | timedelta = KEEP) -> AsyncMoment:
-        """One moment of the store, to read in as often as needed: everything read there is as it
-        was when it was entered, whatever is committed meanwhile.
+        """Return a pinned snapshot of the store: all reads in it show the state at its entry,
+        whatever is committed meanwhile.
 
-        async with db.moment() as then:
-            count = await then.query("SELECT VALUE count() FROM ONLY item GROUP ALL")
-            rows = [row async for row in then.rows("SELECT * FROM item")]
+            async with db.moment() as then:
+                count = await then.query("SELECT VALUE count() FROM ONLY item GROUP ALL")
+                rows = [row async for row in then.rows("SELECT * FROM item")]
 
-        :param keep: how long the node keeps it for the next request, seconds, or a timedelta; ten
-            minutes at most. An hour after it was entered it ends in any case
+        :param keep: time that the node keeps it for the next request, seconds, or a timedelta; ten
+            minutes at most. It ends at the latest an hour after its entry
         """
         return AsyncMoment(self._client, self.ns, self.db, keep)
 
@@ -119,19 +120,18 @@ class AsyncDatabase:
         page: int = PAGE,
         consistent: bool = False,
     ) -> AsyncIterator[dict[str, Any]]:
-        """The rows of a SELECT from one table, however many, in the order of their ids.
+        """Yield the rows of a SELECT from one table, however many, in the order of their ids.
 
-        They are asked for page by page, each of which begins behind the id that the one before
-        ended with. Pages are read one after the other: each shows what is committed when it is
-        read, so what is written meanwhile may be seen by a later page and not by an earlier one.
+        They are read page by page; the cursor is the last id of the previous page. Each page shows
+        the state when it is read, so a concurrent write may be visible in a later page and not in
+        an earlier one.
 
         :param select: `SELECT fields FROM table [WHERE condition]`; `id` is among the fields, and
             there is no VALUE, SPLIT, GROUP, ORDER, LIMIT, START, FETCH or TIMEOUT
-        :param page: rows in one request
-        :param consistent: all pages are of one `moment`, which the node keeps for a minute behind
-            each of them. Whoever takes longer over a page is refused the next with
-            `errors.Unknown`
-        :raises ValueError: the text is no such SELECT, or its rows have no `id`
+        :param page: rows per request
+        :param consistent: read all pages in one snapshot (`moment`), which the node keeps for a
+            minute after each. A slower reader gets `errors.Unknown` for the next page
+        :raises ValueError: the text is not such a SELECT, or its rows have no `id`
         """
         pages = Pages(select, params, page)
         if consistent:
@@ -151,19 +151,19 @@ class AsyncDatabase:
         before: bool = False,
         where: str | None = None,
     ) -> AsyncWatch:
-        """Follow a table: its changes, for ever, as they are committed.
+        """Follow the change feed of a table, without end.
 
             async for change in db.watch("item", answer.position):
                 print(change.action, change.id, change.value)
 
-        :param start: the last commit that is known: the `position` of an answer or of another
-            watch; a bare `seq` is one of whatever history the node has. 0: all that the log holds.
-            None: what comes from now on
+        :param start: last known commit: the `position` of an answer or of another watch. A bare
+            `seq` is not checked against the node's history. 0: all that the log holds. None: only
+            new commits
         :param actions: "create", "update", "delete"; None: all
-        :param before: each change has the record as it was
-        :param where: a condition on the record alone, such as `price > 10`: what begins to meet it
-            comes as "create", what no longer does as "delete"
-        :raises ValueError: of the name
+        :param before: each change includes the previous version of the record
+        :param where: a condition on the record alone, such as `price > 10`. A record that begins to
+            meet it comes as "create", one that no longer does as "delete"
+        :raises ValueError: an invalid name
         """
         quote_name(table)
         body = asked(self.ns, self.db, table, actions, before, where)
@@ -177,33 +177,34 @@ class AsyncDatabase:
         page: int = PAGE,
         on_copy: OnCopy | None = None,
     ) -> AsyncMirror:
-        """A copy of a table, kept in step.
+        """Return a local copy of a table, kept up to date.
 
             async with db.mirror("item", where="price > 10") as items:
                 print(len(items), items[RecordId("item", 1)])
 
-        :param where: a condition on the record alone: only what meets it
-        :param page: rows in one request, while it is copied
-        :param on_copy: told on the client's event loop of each time that it was copied, and why
-        :raises ValueError: of the name, or the condition ends the SELECT
+        :param where: a condition on the record alone: only records that meet it
+        :param page: rows per request, while it is copied
+        :param on_copy: called on the client's event loop after each full copy, with its cause
+        :raises ValueError: an invalid name, or the condition ends the SELECT
         """
         return AsyncMirror(self, table, where, page, on_copy)
 
     def cache(self, space: str) -> AsyncCache:
-        """As `AsyncClient.cache`."""
+        """Return a handle of a cache space; see `AsyncClient.cache`."""
         return self._client.cache(self.ns, self.db, space)
 
     def topic(self, name: str) -> AsyncTopic:
-        """As `AsyncClient.topic`."""
+        """Return a handle of a topic; see `AsyncClient.topic`."""
         return self._client.topic(self.ns, self.db, name)
 
     def vault(self, name: str) -> AsyncVault:
-        """As `AsyncClient.vault`."""
+        """Return a handle of a vault; see `AsyncClient.vault`."""
         return self._client.vault(self.ns, self.db, name)
 
 
 class Database(_Twin):
-    """One database, blocking. Made by `Client.database(ns, db)`; otherwise as `AsyncDatabase`."""
+    """Blocking handle of a database, otherwise like `AsyncDatabase`. Made by `Client.database(ns,
+    db)`."""
 
     def __init__(self, twin: AsyncDatabase, submit: Submit) -> None:
         super().__init__(submit)
@@ -222,7 +223,7 @@ class Database(_Twin):
         after: int | None = None,
         current: bool = False,
     ) -> Answer:
-        """As `AsyncDatabase.run`."""
+        """Run a script and return all its results; see `AsyncClient.run`."""
         return self._wait(
             self._twin.run(
                 script,
@@ -246,7 +247,7 @@ class Database(_Twin):
         after: int | None = None,
         current: bool = False,
     ) -> Any:
-        """As `AsyncDatabase.query`."""
+        """Run a script and return the value of its last statement; see `AsyncClient.query`."""
         return self.run(
             script,
             params,
@@ -258,7 +259,7 @@ class Database(_Twin):
         ).value
 
     def moment(self, *, keep: float | timedelta = KEEP) -> Moment:
-        """As `AsyncDatabase.moment`."""
+        """Return a pinned snapshot of the store; see `AsyncDatabase.moment`."""
         return Moment(self._twin.moment(keep=keep), self._submit)
 
     def rows(
@@ -269,7 +270,7 @@ class Database(_Twin):
         page: int = PAGE,
         consistent: bool = False,
     ) -> Iterator[dict[str, Any]]:
-        """As `AsyncDatabase.rows`."""
+        """Yield the rows of a SELECT; see `AsyncDatabase.rows`."""
         return self._each(self._twin.rows(select, params, page=page, consistent=consistent))
 
     def watch(
@@ -281,7 +282,7 @@ class Database(_Twin):
         before: bool = False,
         where: str | None = None,
     ) -> Watch:
-        """As `AsyncDatabase.watch`, for `for`."""
+        """Follow the change feed of a table, with `for`; see `AsyncDatabase.watch`."""
         twin = self._twin.watch(table, start, actions=actions, before=before, where=where)
         return Watch(twin, self._submit)
 
@@ -293,18 +294,19 @@ class Database(_Twin):
         page: int = PAGE,
         on_copy: OnCopy | None = None,
     ) -> Mirror:
-        """As `AsyncDatabase.mirror`, for `with`. `on_copy` is called in the client's thread."""
+        """Return a local copy of a table, for `with`; see `AsyncDatabase.mirror`. `on_copy` is
+        called in the client's thread."""
         twin = self._twin.mirror(table, where=where, page=page, on_copy=on_copy)
         return Mirror(twin, self._submit)
 
     def cache(self, space: str) -> Cache:
-        """As `AsyncDatabase.cache`."""
+        """Return a handle of a cache space; see `AsyncClient.cache`."""
         return Cache(self._twin.cache(space), self._wait)
 
     def topic(self, name: str) -> Topic:
-        """As `AsyncDatabase.topic`."""
+        """Return a handle of a topic; see `AsyncClient.topic`."""
         return Topic(self._twin.topic(name), self._submit)
 
     def vault(self, name: str) -> Vault:
-        """As `AsyncDatabase.vault`."""
+        """Return a handle of a vault; see `AsyncClient.vault`."""
         return Vault(self._twin.vault(name), self._submit)

@@ -1,15 +1,15 @@
-"""What can go wrong, as exceptions.
+"""Exceptions of the client.
 
     StoreError
-    ├── Refused             the node said no; one class below for each of its codes
-    ├── OutcomeUnknown      the connection broke, or time ran out, while a script was under way
+    ├── Refused             the node refused; one class below for each of its codes
+    ├── OutcomeUnknown      the connection broke, or time ran out, while a script was running
     ├── Unreachable         no connection could be made, in time or at all; nothing was sent
     ├── ProtocolBroken      the peer does not speak the protocol
     └── Closed              the client has been closed
 
-Only `OutcomeUnknown` leaves open whether the script ran. After every other one of these it did not
-run to its end. What a refused script answered before its refusal is in `Refused.results`, and
-`Refused.committed` is set when something of it stands: sent again, that would be done twice.
+Only after `OutcomeUnknown` a script may have run or not. After all others it did not run to its
+end. `Refused.results` holds the results before a refusal. `Refused.committed` is set if a part of
+the script is committed: sent again, the script would do that part twice.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
 
 class StoreError(Exception):
-    """Everything this package raises, but for wrong arguments (`TypeError`, `ValueError`)."""
+    """Base of all exceptions of this package, except for wrong arguments (`TypeError`,
+    `ValueError`)."""
 
 
 class OutcomeUnknown(StoreError):
-    """A script was sent and its answer will not come: it may have run, in part or whole, or not.
+    """A script was sent and its answer is lost: it may have run as a whole, in part, or not at all.
 
-    Never repeated by the client itself. Look before repeating, or write so that repeating does no
-    harm.
+    The client never repeats it by itself. Check the state before you repeat it, or write idempotent
+    scripts.
     """
 
 
 class Unreachable(StoreError):
-    """No connection in the time allowed, or nobody there who speaks the protocol. The cause is the
-    last attempt's error."""
+    """No connection within the time-out, or no server of the wire protocol there. `__cause__` is
+    the error of the last attempt."""
 
 
 class ProtocolBroken(StoreError):
-    """What came over the connection is not the wire protocol."""
+    """The peer sent data that is not the wire protocol."""
 
 
 class Closed(StoreError):
@@ -46,7 +47,7 @@ class Closed(StoreError):
 
 
 class Refused(StoreError):
-    """The node refused. Codes of newer nodes that this version has no class for come as this."""
+    """The node refused the request. Codes of newer nodes without a class here raise this."""
 
     classes: ClassVar[dict[str, type[Refused]]] = {}
 
@@ -57,29 +58,29 @@ class Refused(StoreError):
         """:param error: the error as the node sent it"""
         super().__init__(str(error.get("message", "")))
         self.code: str = str(error.get("code", type(self).__name__))
-        """The stable name of the error; the name of its class."""
+        """Stable code of the error; the name of its class."""
         self.status = int(error.get("status", 500))
-        """The HTTP status that the same error has over HTTP."""
+        """HTTP status of the same error over HTTP."""
         self.retry = bool(error.get("retry", False))
-        """Whether the same request may succeed when sent again unchanged; never once something
-        of it stands."""
+        """True if the same request, sent again unchanged, may succeed; never once a part is
+        committed."""
         self.detail: dict[str, Any] = error.get("detail") or {}
-        """For programs: the keys are stable for a code."""
+        """Facts for programs: the keys are stable for a code."""
         self.request: str | None = error.get("request")
-        """Names the request in the node's log."""
+        """Id of the request in the node's log."""
         self.statement: int | None = error.get("statement")
-        """Which statement of the script was refused, from 1."""
+        """Number of the refused statement in the script, from 1."""
         self.line: int | None = error.get("line")
         self.column: int | None = error.get("column")
         self.committed: int | None = self.detail.get("committed")
-        """The newest sequence that the script had committed before; None: it has changed nothing,
-        so that it may be sent again as a whole."""
+        """Newest sequence that the script had committed before. None: it changed nothing, so it may
+        be sent again as a whole."""
         self.results = results
-        """What ran before the refusal."""
+        """Results of the statements before the refusal."""
 
     def __str__(self) -> str:
-        """The message, with its place; not the code where that is the name of the class, which
-        stands before it wherever an error is shown."""
+        """Return the message with its position. The code is added only if it differs from the class
+        name, which Python shows in front."""
         said = str(self.args[0])
         if self.line is not None and f"(line {self.line}, column " not in said:
             said += f" (line {self.line}, column {self.column})"
@@ -87,7 +88,7 @@ class Refused(StoreError):
 
 
 def refused(error: dict[str, Any], results: tuple[Result, ...] = ()) -> Refused:
-    """The exception for an error of the node."""
+    """Return the exception for an error of the node."""
     return Refused.classes.get(str(error.get("code")), Refused)(error, results)
 
 
@@ -112,11 +113,11 @@ class BadRequest(Refused):
 
 
 class NoHistory(Refused):
-    """A place or table has no history; a record has."""
+    """A table or larger scope has no history; only a record has one."""
 
 
 class NotInTransaction(Refused):
-    """The statement does not fit where it stands in a transaction."""
+    """The statement is not allowed at this point, inside or outside of a transaction."""
 
 
 class SignInRefused(Refused):
@@ -128,15 +129,16 @@ class SessionEnded(Refused):
 
 
 class NotAllowed(Refused):
-    """The caller lacks a grant; detail.needs names it."""
+    """The caller lacks a privilege; detail.needs names it."""
 
 
 class ForeignOrigin(Refused):
-    """A page of another site asked, through the browser of somebody who can reach this node."""
+    """The request comes from a web page of another origin, through a browser that can reach this
+    node."""
 
 
 class Unknown(Refused):
-    """No such thing, or none that the caller may see."""
+    """The thing does not exist, or the caller may not see it."""
 
 
 class NoKey(Refused):
@@ -148,21 +150,21 @@ class NotASpace(Refused):
 
 
 class StatementTimeout(Refused):
-    """The statement used up its TIMEOUT, or the node did not show in time what the request was to
-    come after: detail.after and detail.seq say so then, and nothing was run."""
+    """The statement exceeded its TIMEOUT; or the node did not reach the sequence of `after` in
+    time. In the second case nothing was run, and detail.after and detail.seq hold the numbers."""
 
 
 class Cancelled(Refused):
-    """The caller cancelled the request or went away."""
+    """The caller cancelled the request or disconnected."""
 
 
 class NotWritable(Refused):
-    """The node takes no changes: it lacks the role, or another takes them; detail.leader names that
-    one's addresses, where the node is in a cluster."""
+    """The node accepts no writes: it lacks the writable role, or another node is the leader. In a
+    cluster detail.leader holds the leader's addresses."""
 
 
 class NotHeldHere(Refused):
-    """The node does not hold all of what was asked for."""
+    """The node does not hold all of the requested data."""
 
 
 class BackupExists(Refused):
@@ -174,19 +176,19 @@ class NoBackupFolder(Refused):
 
 
 class RestoreTargetExists(Refused):
-    """A database that the script creates exists."""
+    """A database that the script would create already exists."""
 
 
 class Conflict(Refused):
-    """Another commit won every retry of this transaction."""
+    """The transaction had a conflict with another commit at every retry."""
 
 
 class AlreadyExists(Refused):
-    """Something of that name or id exists."""
+    """A thing or record of that name or id already exists."""
 
 
 class Duplicate(Refused):
-    """A unique index holds these values already."""
+    """A unique index already holds these values."""
 
 
 class LastOwner(Refused):
@@ -202,7 +204,7 @@ class NotANumber(Refused):
 
 
 class NumberTooLarge(Refused):
-    """A number left its range: 64-bit integers, 34-digit decimals."""
+    """A number is out of range: 64-bit integers, 34-digit decimals."""
 
 
 class DivisionByZero(Refused):
@@ -210,27 +212,28 @@ class DivisionByZero(Refused):
 
 
 class Thrown(Refused):
-    """The script's own THROW; detail.value is what it threw."""
+    """The script executed THROW; detail.value is the thrown value."""
 
 
 class StillHeld(Refused):
-    """Something is still in use."""
+    """The object is still in use."""
 
 
 class LogPruned(Refused):
-    """The log begins later; the message says where."""
+    """The requested part of the log was pruned; the message says where the log begins."""
 
 
 class Diverged(Refused):
-    """A position is of another history: another store, one that was restored, the future."""
+    """The position is not in this history: of another store, of before a restore, or ahead of the
+    log."""
 
 
 class Stranded(Refused):
-    """The node has shown what its leader's log does not hold: it has to be copied anew."""
+    """The node has shown commits that its leader's log lacks: it must be copied again."""
 
 
 class TooSlow(Refused):
-    """The reader of a feed did not keep up."""
+    """The reader of a feed fell too far behind."""
 
 
 class AnswerTooLarge(Refused):
@@ -242,7 +245,7 @@ class TooLarge(Refused):
 
 
 class TypeRefused(Refused):
-    """A value has the wrong type for what is done with it."""
+    """A value has the wrong type for the operation."""
 
 
 class AssertFailed(Refused):
@@ -254,11 +257,11 @@ class FieldRefused(Refused):
 
 
 class RestoreRefused(Refused):
-    """A script to restore does something other than create."""
+    """A script to restore contains a statement that does not only create."""
 
 
 class BackupCut(Refused):
-    """A backup file ends early."""
+    """A backup file is truncated."""
 
 
 class BackupCorrupt(Refused):
@@ -266,7 +269,7 @@ class BackupCorrupt(Refused):
 
 
 class WrongKey(Refused):
-    """A sealed file opens under another key."""
+    """A sealed file needs another key."""
 
 
 class Sealed(Refused):
@@ -274,23 +277,23 @@ class Sealed(Refused):
 
 
 class TooManyTries(Refused):
-    """Too many failed sign-ins, and too many that wait for their turn behind them."""
+    """Too many failed sign-ins, with too many others waiting to be checked."""
 
 
 class Failed(Refused):
-    """A bug in the node; the trace is on its standard error."""
+    """A bug in the node; the stack trace is on its standard error."""
 
 
 class UnknownOutcome(Refused, OutcomeUnknown):
-    """The log failed while the commit was on its way: it may have happened."""
+    """The log failed while the commit was pending: it may have happened."""
 
 
 class Busy(Refused):
-    """The node is doing as much as it will."""
+    """The node is at its limit of concurrent work or memory (backpressure)."""
 
 
 class Full(Refused):
-    """The surface holds as many connections as it will."""
+    """The surface is at its limit of connections."""
 
 
 class Draining(Refused):
@@ -306,7 +309,7 @@ class AuditRefused(Refused):
 
 
 class DiskFull(Refused):
-    """No room for the log; reads go on."""
+    """The disk has no space for the log; reads still work."""
 
 
 class VersionNotSupported(Refused):

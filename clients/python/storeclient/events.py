@@ -1,4 +1,4 @@
-"""What a client tells of its connection."""
+"""Connection events of a client."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ ConnectionChange = Literal["connected", "reconnected", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEvent:
-    """The connection has come to stand, for the first time or again, or is lost.
+    """The connection was established, for the first time or again, or lost.
 
-    Told once for each change. A lost connection is made again by the next call that needs one, so
-    `reconnected` comes then; what was under way when it was lost has an unknown outcome.
+    Each change is reported once. A lost connection is made again by the next call that needs one,
+    so `reconnected` comes then; requests pending at the loss have an unknown outcome.
     """
 
     change: ConnectionChange
     address: str
     version: str | None = None
-    """Of the node, once connected."""
+    """Version of the node, once connected."""
     error: BaseException | None = None
-    """What it was lost by; None: the node or this client ended it."""
+    """Error that ended the connection; None: the node or this client closed it."""
 
 
 OnConnection = Callable[[ConnectionEvent], None]
-"""Called on the client's event loop: in a thread of its own with `Client`. It must not block. What
-it raises goes to the loop's exception handler."""
+"""Listener, called on the client's event loop: with `Client` in its thread. It must not block. Its
+exceptions go to the loop's exception handler."""

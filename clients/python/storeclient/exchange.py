@@ -1,8 +1,8 @@
-"""Requests and their answers on one connection, without input or output.
+"""Requests and answers of one connection, without input or output.
 
-Many requests are open at once; an answer finds its request by id. Invariant: each request is
-settled exactly once, by its answer or by the end of the connection, whatever the peer sends. A
-WATCH is `Told` things before, and a RUN that asked for a stream its parts.
+Many requests are open at once; answers are matched by id. Invariant: each request is settled
+exactly once, by its answer or by the end of the connection, whatever the peer sends. Before that, a
+WATCH gets `Told` messages, and a RUN with a stream its parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Waiter = TypeVar("Waiter")
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
 MINORS: Final = (0, 10)
-"""Lowest and highest minor that this client speaks."""
+"""Lowest and highest minor version that this client speaks."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
 MINOR_OF_VAULTS: Final = 6
@@ -29,13 +29,13 @@ MINOR_OF_AFTER: Final = 7
 MINOR_OF_SEQUENCES: Final = 8
 HELLO_ID: Final = 0
 SMALL: Final = 4 * 1024
-"""Bytes of a frame that a node does not count."""
+"""Bytes up to which a node does not count a frame."""
 _NOTHING: Final = type(None)
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """User and password, or a token, or nothing."""
+    """User and password, or a token, or neither."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -48,53 +48,53 @@ class Credential:
             raise ValueError("sign in with user and password, or with a token, not with both")
 
     def fields(self) -> dict[str, str]:
-        """What HELLO and AUTH carry of it."""
+        """Return the fields for HELLO and AUTH."""
         every = {"user": self.user, "password": self.password, "token": self.token}
         return {name: value for name, value in every.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What the node said of itself and of who is signed in."""
+    """Welcome message: the node, and the signed-in user."""
 
     version: str
     node: str
     minor: int
     limits: dict[str, int]
     user: dict[str, Any] | None
-    """Name, role and space; None when nobody is signed in."""
+    """Name, role and space; None if no user is signed in."""
     writable: bool | None = None
-    """Whether the node takes changes; None: it is of a version that does not say."""
+    """True if the node accepts writes; None: it is of a version that does not say."""
     leader: tuple[str, ...] = ()
-    """Addresses of the node that takes them in its place, as far as it knows."""
+    """Addresses of the leader, if it is another node and known."""
 
 
 class NotSent(Exception):
-    """The connection ended before a byte of the request left: asking elsewhere is safe."""
+    """The connection ended before any byte of the request was sent: it may be sent elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a feed says, or a part of an answer; it goes on."""
+    """A message of a feed, or a part of an answer; more follow."""
 
     body: dict[str, Any]
     size: int
-    """Bytes of its frame."""
+    """Size of its frame in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A feed is over, as was asked."""
+    """The requested end of a feed."""
 
 
 Reply = Answer | Fields | Welcome | Told | Over | StoreError | NotSent | None
-"""How a request was settled; None answers PING. The caller raises what is an exception. `Told` is
-not the end of a WATCH yet."""
+"""Outcome of a request; None answers PING. The caller raises exceptions among them. `Told` does not
+end a WATCH."""
 Settled = tuple[Waiter, Reply]
 
 
 class Exchange(Generic[Waiter]):
-    """One connection's requests. What a waiter is, the owner decides."""
+    """Requests of one connection. The owner chooses the type of the waiters."""
 
     def __init__(self) -> None:
         self._reader = FrameReader()
@@ -102,31 +102,31 @@ class Exchange(Generic[Waiter]):
         self._streams: set[int] = set()
         """Ids of requests that are answered in parts."""
         self._large: dict[int, int] = {}
-        """Bytes of the frames of open requests that have many."""
+        """Frame sizes of open requests over `SMALL`, in bytes."""
         self._last = 0
         self.leaving = False
-        """The node has said BYE: it answers what is open and begins nothing new."""
+        """True once the node has sent BYE: it answers open requests and starts no new ones."""
         self.broken = False
-        """Nothing can be asked any more; `cause` says why where the node did."""
+        """True if nothing can be sent any more; `cause` is the node's error, if it sent one."""
         self.cause: StoreError | None = None
 
     @property
     def open(self) -> int:
-        """Requests not settled yet."""
+        """Number of requests not settled yet."""
         return len(self._waiting)
 
     @property
     def open_bytes(self) -> int:
-        """What they hold at the node, as frames; small ones are not counted."""
+        """Bytes that open requests hold at the node, as frames; small ones are not counted."""
         return sum(self._large.values())
 
     @property
     def watched(self) -> list[int]:
-        """Ids of the feeds that are open."""
+        """Ids of open feeds."""
         return [id for id, (kind, _) in self._waiting.items() if kind is Kind.WATCH]
 
     def greet(self, credential: Credential, waiter: Waiter) -> bytes:
-        """The first bytes of a connection; settled with a Welcome or an error."""
+        """Return the first bytes of a connection; settled with a Welcome or an error."""
         hello = {
             "magic": MAGIC,
             "major": MAJOR,
@@ -138,9 +138,9 @@ class Exchange(Generic[Waiter]):
         return encode(Kind.HELLO, HELLO_ID, hello)
 
     def ask(self, kind: Kind, body: dict[str, Any] | None, waiter: Waiter) -> tuple[int, bytes]:
-        """The id and the bytes of a request.
+        """Return the id and the bytes of a request.
 
-        :raises ValueError, TypeError: as `frames.encode`; nothing is open then
+        :raises ValueError, TypeError: see `frames.encode`; no request is open then
         """
         id = self._last + 1
         data = encode(kind, id, body)
@@ -153,27 +153,28 @@ class Exchange(Generic[Waiter]):
         return id, data
 
     def give_up(self, id: int) -> bytes | None:
-        """The bytes that end a request nobody waits for any more; None when it is settled.
+        """Abandon a request. Return the bytes that end it at the node, or None if it is settled.
 
-        Its answer still comes and is dropped.
+        Its answer still comes, and is dropped.
         """
         found = self._waiting.pop(id, None)
         return None if found is None else _end_early(found[0], id)
 
     def cancel(self, id: int) -> bytes:
-        """The bytes that ask the node to end a request early. Its answer is still waited for."""
+        """Return the bytes that ask the node to end a request. Its answer is still awaited."""
         found = self._waiting.get(id)
         return _end_early(Kind.RUN if found is None else found[0], id)
 
     def bye(self) -> bytes:
-        """The bytes that end the connection once all that is open has been answered."""
+        """Return the bytes that end the connection once all open requests are answered."""
         self.leaving = True
         return encode(Kind.BYE, 0)
 
     def receive(self, data: bytes) -> list[Settled[Waiter]]:
-        """What these bytes settle. When they hold the node's last word, `broken` is set after.
+        """Return the requests that these bytes settle. `broken` is set if they include the node's
+        final error.
 
-        :raises ProtocolBroken: the peer does not speak the protocol; call `end`
+        :raises ProtocolBroken: the peer violates the protocol; call `end`
         """
         settled: list[Settled[Waiter]] = []
         for message in self._reader.feed(data):
@@ -214,9 +215,9 @@ class Exchange(Generic[Waiter]):
     def end(
         self, cause: BaseException | None, unsent: Collection[int] = ()
     ) -> list[Settled[Waiter]]:
-        """The connection is over: what that means for each open request.
+        """End the connection. Return the outcome of each open request.
 
-        :param unsent: ids of requests of which no byte was handed to the system
+        :param unsent: ids of requests of which no byte was passed to the system
         """
         self.broken = True
         settled: list[Settled[Waiter]] = []
@@ -298,7 +299,7 @@ def _welcome(body: dict[str, Any]) -> Welcome:
 
 
 def _check(what: str, found: dict[str, Any], wanted: Mapping[str, type | tuple[type, ...]]) -> None:
-    """:raises ProtocolBroken: a field is missing, or is of another type"""
+    """Check the types of fields. :raises ProtocolBroken: a field is missing, or has another type"""
     for name, kind in wanted.items():
         if not isinstance(found.get(name), kind):
             raise ProtocolBroken(f"the {what} that the node sent has no {name} that is one")

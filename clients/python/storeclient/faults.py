@@ -1,4 +1,4 @@
-"""What of a request is no value of the language: its name and the way to it, for errors."""
+"""Finds the invalid part of a request: its name and path, for error messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DEPTH: Final = 64
 
 
 def named(body: Mapping[str, Any]) -> str | None:
-    """What to call the part of a request that is no value: `$name.a[3]` of a parameter, or the
-    name of an argument. None: all of it seems to be one."""
+    """Return the name of the invalid part of a request: `$name.a[3]` of a parameter, or the name of
+    an argument. None: no such part was found."""
     for name, value in body.items():
         inside = value.items() if name == "params" and isinstance(value, Mapping) else None
         if inside is None:
@@ -28,7 +28,7 @@ def named(body: Mapping[str, Any]) -> str | None:
 
 
 def _way(value: Any, depth: int) -> str | None:
-    """The way into a value to what is wrong with it; None: nothing is."""
+    """Return the path to the invalid part of a value; None: there is none."""
     if depth > DEPTH:
         return ""
     if isinstance(value, Mapping):

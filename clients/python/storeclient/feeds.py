@@ -1,4 +1,4 @@
-"""A feed on one connection, from WATCH until it is over."""
+"""A change feed on one connection, from WATCH to its end."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from storeclient.errors import ProtocolBroken, StoreError
 from storeclient.exchange import NotSent, Over, Reply, Told
 
 BEHIND_BYTES: Final = 4 * 1024 * 1024
-"""Told in whole commits and not asked for: with more the feed is ended, and opened anew where it
-was left when all of it has been. To stop reading would hold up all else on the connection."""
+"""Size of received whole commits not yet read. With more, the feed is ended, and reopened where it
+stopped once all are read. Not reading the socket instead would block all other requests on the
+connection."""
 
 
 class Feed:
-    """What a feed says, as it comes.
+    """Queue of a feed's messages.
 
-    :param stop: asks the node to end it; what was told before comes all the same
-    :param close: the same, and nothing more of it comes
+    :param stop: asks the node to end the feed; messages sent before that still come
+    :param close: does the same, and no further message is delivered
     """
 
     def __init__(self, stop: Callable[[], None], close: Callable[[], None]) -> None:
@@ -29,16 +30,16 @@ class Feed:
         self._said: deque[Told] = deque()
         self._bytes = 0
         self._whole = 0
-        """What of these ends with a whole commit."""
+        """Bytes of the queue up to the end of the last whole commit."""
         self._stopped = False
         self._end: Reply = None
         self._over = False
         self._news: asyncio.Future[None] | None = None
         self.on_seq: Callable[[int, int | None], None] = lambda _seq, _epoch: None
-        """Told how far the store has come, and in which epoch, by what the feed says."""
+        """Called with the newest sequence and epoch in each message."""
 
     def take(self, reply: Reply) -> None:
-        """Something has come of it."""
+        """Take a message of the feed, or its end."""
         if isinstance(reply, Told):
             self._said.append(reply)
             self._bytes += reply.size
@@ -59,9 +60,9 @@ class Feed:
             self._news.set_result(None)
 
     async def begun(self) -> None:
-        """Wait until it says something.
+        """Wait for the first message.
 
-        :raises NotSent, StoreError: it is over, and has said nothing
+        :raises NotSent, StoreError: the feed ended before
         """
         while not self._said:
             if self._over:
@@ -77,10 +78,10 @@ class Feed:
             self._news = None
 
     async def next(self) -> dict[str, Any] | None:
-        """What it says next; None: it is over, as was asked.
+        """Return the next message, or None if the feed was ended on request.
 
-        :raises NotSent: its WATCH was not sent
-        :raises StoreError: it is over
+        :raises NotSent: the WATCH was not sent
+        :raises StoreError: the feed has failed
         """
         while not self._said:
             if self._over:
@@ -100,7 +101,7 @@ class Feed:
             raise ProtocolBroken("the node ended a feed with what is no end of one")
 
     def close(self) -> None:
-        """Nobody asks for more."""
+        """End the feed and drop queued messages."""
         if not self._over:
             self._over, self._end = True, Over()
             self._said.clear()

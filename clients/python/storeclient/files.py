@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all."""
+"""Atomic creation of files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import suppress
 
 
 def give_name(made: str, path: str) -> None:
-    """Give a file that is on the disk its name, durably. Nothing is replaced.
+    """Rename a synced file durably, without replacing another.
 
-    :raises FileExistsError: there is a file of that name; what was made is as it was
+    :raises FileExistsError: the target exists; the file keeps its old name
     """
     try:
         os.link(made, path)

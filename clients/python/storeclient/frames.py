@@ -1,6 +1,6 @@
-"""Frames of the wire protocol, as `docs/wire.md` of the node describes them.
+"""Frames of the wire protocol, described in the node's `docs/wire.md`.
 
-A frame is the length of what follows (4 bytes, big-endian) and one msgpack array of kind, id, body.
+A frame is a length prefix (4 bytes, big-endian) and one msgpack array of kind, id, body.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from storeclient.values import pack, unpack
 
 PREFIX_BYTES: Final = 4
 FRAME_BYTES: Final = 16 * 1024 * 1024
-"""The longest frame that either side takes."""
+"""Longest frame that either side accepts."""
 DEPTH: Final = 64 + 16
-"""Deepest nesting of a frame of the node: 64 levels of a value, and the envelope around it. That of
-a change in a history has nine: frame, body, results, one of these, its value, its entries, one of
-these, its changes, one of these."""
+"""Deepest nesting of a frame of the node: 64 levels of a value, and its envelope. The envelope of a
+change in a history has nine levels: frame, body, results, a result, its value, its entries, an
+entry, its changes, a change."""
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """Kinds of messages."""
 
     HELLO = 1
     AUTH = 2
@@ -45,20 +45,20 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """One message, decoded."""
+    """A decoded message."""
 
     kind: Kind
     id: int
     body: dict[str, Any]
     size: int = 0
-    """Bytes of its frame."""
+    """Size of its frame in bytes."""
 
 
 def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
-    """The frame of a message.
+    """Encode a message as a frame.
 
-    :raises ValueError: it is longer than a frame may be, or a value in it can't be sent
-    :raises TypeError: something in it is not a value of the language
+    :raises ValueError: longer than a frame may be, or it has a value that cannot be sent
+    :raises TypeError: a part is not a value of the language
     """
     packed = pack([int(kind), id, body])
     if len(packed) > FRAME_BYTES:
@@ -67,7 +67,7 @@ def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
 
 
 class FrameReader:
-    """Turns bytes, cut anywhere, into messages."""
+    """Decodes a byte stream into messages."""
 
     __slots__ = ("_kept",)
 
@@ -75,9 +75,9 @@ class FrameReader:
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """Every message that is whole with these bytes.
+        """Add bytes, and return the messages that are complete with them.
 
-        :raises ProtocolBroken: the stream can't be followed any more
+        :raises ProtocolBroken: the stream is invalid and cannot be continued
         """
         kept = self._kept
         kept += data
@@ -102,9 +102,9 @@ class FrameReader:
 
 
 def _speaks(begins: bytes) -> str | None:
-    """What else than the wire protocol is spoken there, and what helps; None: that is not known.
+    """Return a hint if the peer speaks another protocol, or None.
 
-    :param begins: the first bytes
+    :param begins: first bytes of the stream
     """
     if begins.startswith(b"HTTP"):
         return (
@@ -137,8 +137,7 @@ _HOLDERS: Final = frozenset({list, dict})
 
 
 def _nests_deeper(holder: dict[str, Any], levels: int) -> bool:
-    """True if arrays and maps stand one inside another deeper than `levels`, the outermost one
-    included. It does not recurse."""
+    """True if arrays and maps nest deeper than `levels`, the outermost included. Not recursive."""
     level: list[Any] = [holder]
     for _ in range(levels):
         level = [

@@ -1,8 +1,9 @@
-"""Groups: members that share a topic's messages between them.
+"""Consumer groups: members share the messages of a topic.
 
-A message is handed out to one member, who has until its deadline to acknowledge it; otherwise it is
-handed out again. So work is done at least once. Where its effect must not be had twice, `done`
-writes it and the acknowledgement in one transaction.
+A message is delivered to one member, which must acknowledge it before its ack deadline (SQS
+visibility timeout); otherwise it is delivered again. So delivery is at-least-once. `done` commits
+the effect of a message together with its acknowledgement in one transaction, for effects that must
+happen only once.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ Seconds = float | timedelta
 T = TypeVar("T")
 
 TAKE_WAIT: Final = timedelta(seconds=60)
-"""How long one TAKE of a consumer waits at the node before it asks again."""
+"""Time that one TAKE of a consumer waits at the node before it is repeated."""
 BATCH: Final = 250
-"""Receipts in one request at most: a node does so many at once, more in turns."""
+"""Receipts per request: a node processes so many at once, more in slices."""
 EXTENSIONS: Final = 3
-"""How often a consumer that extends does so within a deadline."""
+"""Extensions per ack deadline of a consumer that extends."""
 LEAST_PAUSE_SECONDS: Final = 0.05
-"""Between two extensions, however short the group's deadline is."""
+"""Shortest pause between two extensions, however short the group's ack deadline."""
 RECEIPT: Final = "storeclient_receipt"
 STALE: Final = "storeclient: the receipt is stale"
 GIVEN_BACK: Final = "given back: its consumer stopped before it was worked on"
@@ -47,57 +48,61 @@ GIVEN_BACK: Final = "given back: its consumer stopped before it was worked on"
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of receipts."""
+    """Result of an operation on receipts."""
 
     done: int
-    """Acknowledged, given back, extended or given up, as was asked."""
+    """Receipts that were acknowledged, returned, extended or dead-lettered, as requested."""
     stale: int
-    """Too late: their messages were handed out again, acknowledged before, trimmed, or the group
-    was moved."""
+    """Receipts that were too late: their messages were delivered again, already acknowledged,
+    trimmed, or the group was moved."""
     stale_receipts: tuple[str, ...] = ()
-    """Which those are."""
+    """The stale receipts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncHandOut(Message):
-    """A message that was handed out, until it is settled."""
+    """A delivered message, until it is settled."""
 
     receipt: str
     attempt: int
-    """How often it has been handed out, this time included."""
+    """Number of deliveries, including this one."""
     deadline: datetime
-    """When it may be handed out to another, by the node's log time."""
+    """Ack deadline, by the node's log time: after it the message may be delivered to another
+    member."""
     member: str | None
     _owner: _Owner = field(repr=False, compare=False)
 
     async def ack(self) -> bool:
-        """It is done, durably so when this returns; False: too late, and another may do it too.
+        """Acknowledge the message, durably when this returns. False: too late, and another member
+        may process it too.
 
-        Of a consumer, acknowledgements made at one time travel together, and are sent again after
-        an outage.
+        A consumer batches concurrent acknowledgements, and repeats them after an outage.
 
-        :raises OutcomeUnknown: the connection broke under it, and the node has it no longer: that
-            was this acknowledgement, or its deadline. The consumer goes on
+        :raises OutcomeUnknown: the connection broke, and the message is no longer delivered to this
+            member. Either the acknowledgement succeeded or the deadline passed. The consumer
+            continues
         """
         return await self._owner.ack(self)
 
     async def done(self, script: str, params: Mapping[str, Any] | None = None) -> Answer | None:
-        """Its effect and its acknowledgement in one transaction; as `AsyncGroup.done`."""
+        """Commit the message's effect and its acknowledgement in one transaction; see
+        `AsyncGroup.done`."""
         return await self._owner.done(self, script, params)
 
     async def nack(self, *, delay: Seconds | None = None, error: str | None = None) -> bool:
-        """Hand it out again, after `delay` or else the group's backoff; False: it was too late.
+        """Return the message for redelivery, after `delay` or else the group's backoff. False: too
+        late.
 
-        :param error: kept with it, and in a dead letter's `dead-error`
+        :param error: stored with the message, and in a dead letter's `dead-error`
         """
         return await self._owner.nack(self, delay, error)
 
     async def extend(self, by: Seconds) -> bool:
-        """Let the deadline be `by` from now; False: it was too late."""
+        """Set the ack deadline to `by` from the present. False: too late."""
         return await self._owner.extend(self, by)
 
     async def give_up(self, *, error: str | None = None) -> bool:
-        """Make it a dead letter at once; False: it was too late."""
+        """Make the message a dead letter immediately. False: too late."""
         return await self._owner.give_up(self, error)
 
 
@@ -114,7 +119,7 @@ class _Owner(Protocol):
 
 
 class AsyncGroup:
-    """One group. Made by `AsyncTopic.group(name)`; nothing is asked before its first call."""
+    """Handle of a group. Made by `AsyncTopic.group(name)`; sends nothing before its first call."""
 
     def __init__(self, run: Run, ask: Ask, topic: str, name: str) -> None:
         self._run = run
@@ -129,11 +134,11 @@ class AsyncGroup:
     async def take(
         self, count: int = 1, *, member: str | None = None, wait: Seconds | None = None
     ) -> list[AsyncHandOut]:
-        """Messages for this caller to work on.
+        """Take messages for processing.
 
         :param count: 1 to 1000; the node also stops at 8 MiB
-        :param member: who takes them, for people to see
-        :param wait: how long to wait for the first when there is none, at most 300 seconds
+        :param member: name of the consumer, shown to operators
+        :param wait: longest wait for the first message, at most 300 seconds
         """
         return await self._take(count, member, duration(wait), _Single(self))
 
@@ -166,37 +171,36 @@ class AsyncGroup:
         member: str | None = None,
         extend: bool = False,
     ) -> AsyncConsumer:
-        """Messages one by one, for ever, as they come.
+        """Return a consumer: an endless iterator of messages.
 
             async with group.messages() as messages:
                 async for message in messages:
                     await work(message.value)
                     await message.ack()
 
-        :param prefetch: messages taken ahead; each has its deadline from then on
-        :param extend: extend the deadlines of all that are held, again and again, until they are
-            settled: for work that takes longer than the group's deadline
+        :param prefetch: messages taken ahead; the ack deadline of each runs from then on
+        :param extend: extend the deadlines of all held messages until they are settled, for work
+            that takes longer than the group's ack deadline
         """
         return AsyncConsumer(self, prefetch, member, extend)
 
     async def done(
         self, message: AsyncHandOut, script: str, params: Mapping[str, Any] | None = None
     ) -> Answer | None:
-        """Run a script and acknowledge a message, in one transaction: the effect of a message is
-        had exactly once, whatever breaks, however often it is handed out.
+        """Run a script and acknowledge a message, in one transaction. The effect of the message is
+        committed exactly once, whatever fails, and however often it is delivered.
 
             await group.done(message, "UPDATE $id SET paid = true", {"id": order})
 
-        It is sent again by itself when the connection breaks under it: a second time it finds a
-        stale receipt and changes nothing. Of a consumer's messages it waits for a node that is
-        away, as `AsyncConsumer` does.
+        After a broken connection it is repeated automatically: the second run finds a stale receipt
+        and changes nothing. For messages of a consumer it also waits for a node that is away, see
+        `AsyncConsumer`.
 
-        :param script: any statements but BEGIN, COMMIT and CANCEL; all of them or none are done
-        :returns: the script's results; None when the receipt was stale, and nothing was changed:
-            another has the message or is done with it, as this call itself may be that was sent
-            again
-        :raises Refused: as `AsyncClient.run`; nothing was changed, and the message stays handed out
-        :raises ValueError: a parameter's name is one that this needs itself
+        :param script: any statements except BEGIN, COMMIT and CANCEL; they are atomic
+        :returns: the script's results. None: the receipt was stale and nothing was changed. Another
+            member has or had the message, or an earlier attempt of this call succeeded
+        :raises Refused: see `AsyncClient.run`; nothing was changed, and the message stays delivered
+        :raises ValueError: a parameter has a reserved name
         """
         return await message._owner.done(message, script, params)
 
@@ -227,7 +231,7 @@ class AsyncGroup:
         return replace(answer, results=results)
 
     async def ack(self, receipts: Sequence[str]) -> Settled:
-        """They are done. :param receipts: 1 to 10 000"""
+        """Acknowledge messages. :param receipts: 1 to 10 000"""
         return await self._settle("ack", "acked", receipts)
 
     async def nack(
@@ -237,15 +241,15 @@ class AsyncGroup:
         delay: Seconds | None = None,
         error: str | None = None,
     ) -> Settled:
-        """Hand them out again; see `AsyncHandOut.nack`."""
+        """Return messages for redelivery; see `AsyncHandOut.nack`."""
         return await self._settle("nack", "nacked", receipts, delay=duration(delay), error=error)
 
     async def extend(self, receipts: Sequence[str], by: Seconds) -> Settled:
-        """Let their deadlines be `by` from now."""
+        """Set the ack deadlines to `by` from the present."""
         return await self._settle("extend", "extended", receipts, by=duration(by))
 
     async def give_up(self, receipts: Sequence[str], *, error: str | None = None) -> Settled:
-        """Make them dead letters at once."""
+        """Make the messages dead letters immediately."""
         return await self._settle("give_up", "given_up", receipts, error=error)
 
     async def _settle(self, op: str, done: str, receipts: Sequence[str], **clauses: Any) -> Settled:
@@ -254,13 +258,13 @@ class AsyncGroup:
         return Settled(found[done], found["stale"], tuple(found.get("stale_receipts", ())))
 
     async def info(self) -> dict[str, Any]:
-        """What INFO FOR GROUP answers."""
+        """Return the result of INFO FOR GROUP."""
         return dict((await self._run(f"INFO FOR GROUP {self._on}", {}, repeatable=True)).value)
 
 
 def _locate(error: Refused, before: int) -> None:
-    """Let an error say where it is in the script that was given, of which `before` characters, and
-    three statements, stand in front."""
+    """Shift the position of an error into the caller's script, in front of which stand three
+    statements of `before` characters."""
     if error.statement is not None:
         error.statement = max(error.statement - 3, 1)
     if error.line == 1 and error.column is not None:
@@ -268,7 +272,7 @@ def _locate(error: Refused, before: int) -> None:
 
 
 class _Single:
-    """Settles what `take` answered: each receipt by itself."""
+    """Settles deliveries of `take`, each receipt by itself."""
 
     def __init__(self, group: AsyncGroup) -> None:
         self._group = group
@@ -299,15 +303,15 @@ def _unsure() -> OutcomeUnknown:
 
 
 class AsyncConsumer:
-    """Messages of a group as they come. Made by `AsyncGroup.messages`; see there.
+    """Endless iterator of a group's messages. Made by `AsyncGroup.messages`; see there.
 
-    It takes ahead, and goes on by itself after a broken connection, with a node that comes back,
-    is busy, has no room or only reads for a time: what was handed out in an answer that got lost
-    comes again after its deadline. Acknowledgements and extensions do so too, until `stop`. Other
-    errors end it, as does a node that can't be reached in the first place, and are
-    raised to whoever iterates. `stop`, or leaving `async with`, gives back what was taken and not
-    yet iterated over. That counts as an attempt of those messages, as each hand-out does: a group
-    whose DELIVERIES is 1 makes dead letters of them, so let its consumers prefetch 1.
+    It prefetches, and resumes by itself after a broken connection, and while a node is away, busy,
+    full or read-only. Messages in a lost answer are delivered again after their ack deadline.
+    Acknowledgements and extensions are repeated likewise, until `stop`. Other errors end it and are
+    raised to the iterating task, and so is the failure to reach a node at the first attempt.
+    `stop`, or leaving `async with`, returns prefetched messages that were not iterated over. This
+    counts as an attempt of those messages, like each delivery. A group with DELIVERIES 1 makes them
+    dead letters, so its consumers should prefetch 1.
     """
 
     def __init__(self, group: AsyncGroup, prefetch: int, member: str | None, extend: bool) -> None:
@@ -320,15 +324,15 @@ class AsyncConsumer:
         self._extend = extend
         self._ready: deque[AsyncHandOut] = deque()
         self._held: dict[str, float] = {}
-        """Iterated over and not settled, by receipt, with the loop time up to which each was
-        extended by hand, or 0; only where they are extended."""
+        """Unsettled messages that were iterated over, by receipt, with the loop time of their
+        explicit extension or 0. Empty unless `extend` is set."""
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
         self._has_taken = False
-        """Whether a TAKE was answered: from then on a node that is away is waited for."""
+        """True once a TAKE was answered: from then on a node that is away is waited for."""
         self._acks: Batches[str, bool] = Batches(self._send_acks, BATCH)
         self.stale = 0
         """Acknowledgements that came too late."""
@@ -425,9 +429,9 @@ class AsyncConsumer:
             await asyncio.wait((stopping,), timeout=between)
 
     async def _extend_all(self, deadline: timedelta) -> None:
-        """Extend what is held, and let go of what is not this consumer's any more: it was
-        acknowledged in a script, or has lapsed in an outage, and comes again by itself. What was
-        extended by hand for longer keeps that."""
+        """Extend all held messages, and drop those that are no longer delivered to this consumer.
+        Such a message was acknowledged in a script, or has expired in an outage and is delivered
+        again. An explicit extension that lasts longer is kept."""
         until = asyncio.get_running_loop().time() + deadline.total_seconds()
         held = (receipt for receipt, by_hand in self._held.items() if by_hand < until)
         receipts = [*held, *(one.receipt for one in self._ready)]
@@ -441,8 +445,8 @@ class AsyncConsumer:
                 self._room.set()
 
     async def _through_outages(self, work: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
-        """What work answers that may be done twice, once the node is there to do it; and whether it
-        may have been done before. After `stop` it is tried once more."""
+        """Run an idempotent operation until the node is available. Return its result, and whether
+        an earlier attempt may have succeeded. After `stop` there is one last attempt."""
         pause, unsure = Pause(), False
         while True:
             try:
@@ -457,7 +461,7 @@ class AsyncConsumer:
     # --- settling ---------------------------------------------------------------------------------
 
     async def ack(self, hand_out: AsyncHandOut) -> bool:
-        """`AsyncHandOut.ack`."""
+        """Acknowledge in a batch; see `AsyncHandOut.ack`."""
         try:
             return await self._acks.put(hand_out.receipt)
         finally:
@@ -483,18 +487,18 @@ class AsyncConsumer:
     async def done(
         self, hand_out: AsyncHandOut, script: str, params: Mapping[str, Any] | None
     ) -> Answer | None:
-        """`AsyncHandOut.done`."""
+        """Commit effect and acknowledgement; see `AsyncHandOut.done`."""
         answer, _ = await self._through_outages(lambda: self._group._done(hand_out, script, params))
         self._held.pop(hand_out.receipt, None)
         return answer
 
     async def nack(self, hand_out: AsyncHandOut, delay: Seconds | None, error: str | None) -> bool:
-        """`AsyncHandOut.nack`."""
+        """Return for redelivery; see `AsyncHandOut.nack`."""
         self._held.pop(hand_out.receipt, None)
         return await self._single.nack(hand_out, delay, error)
 
     async def extend(self, hand_out: AsyncHandOut, by: Seconds) -> bool:
-        """`AsyncHandOut.extend`."""
+        """Extend the ack deadline; see `AsyncHandOut.extend`."""
         span, receipt = duration(by), hand_out.receipt
         if receipt in self._held and span is not None:
             self._held[receipt] = asyncio.get_running_loop().time() + span.total_seconds()
@@ -506,15 +510,15 @@ class AsyncConsumer:
             raise
 
     async def give_up(self, hand_out: AsyncHandOut, error: str | None) -> bool:
-        """`AsyncHandOut.give_up`."""
+        """Make a dead letter; see `AsyncHandOut.give_up`."""
         self._held.pop(hand_out.receipt, None)
         return await self._single.give_up(hand_out, error)
 
     # --- stopping ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Take nothing more, give back what was not iterated over, and wait for the
-        acknowledgements under way. Whoever iterates comes to the end. Harmless when done twice."""
+        """Take no more messages, return those not iterated over, and wait for pending
+        acknowledgements. The iteration ends. Stopping twice is fine."""
         if self._stopping is None:
             self._stopping = asyncio.get_running_loop().create_future()
         if not self._stopping.done():

@@ -1,4 +1,4 @@
-"""A message as the node answers it, and how topics are asked: by scripts, and by operations."""
+"""Messages of topics, and the two ways to address a topic: scripts and operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storeclient.rows import Place
 
 
 class Run(Protocol):
-    """Runs a script at the topic's place."""
+    """Runs a script in the topic's database."""
 
     async def __call__(
         self,
@@ -24,14 +24,14 @@ class Run(Protocol):
         repeatable: bool = False,
         stop: asyncio.Future[None] | None = None,
     ) -> Answer:
-        """:param wait: how long the script itself may wait, on top of the client's timeout
-        :param repeatable: running it twice does no harm
-        :param stop: ends the script early once it is done; its answer is waited for
+        """:param wait: time that the script itself may wait, on top of the client's time-out
+        :param repeatable: the script is idempotent
+        :param stop: ends the script early once it is done; its answer is still awaited
         """
 
 
 class Ask(Protocol):
-    """Does one operation on the topic's messages; answers its fields."""
+    """Executes one operation on the topic's messages, and returns the fields of its answer."""
 
     async def __call__(
         self,
@@ -42,15 +42,15 @@ class Ask(Protocol):
         stop: asyncio.Future[None] | None = None,
         place: Place | None = None,
     ) -> dict[str, Any]:
-        """:param fields: what it takes beside the topic's place and name
-        :param wait: how long it may wait, on top of the client's timeout
-        :param stop: as of `Run`
-        :param place: among those that are under way with it, and are to be done in order
+        """:param fields: arguments besides the topic's database and name
+        :param wait: time that it may wait, on top of the client's time-out
+        :param stop: ends the operation early once it is done
+        :param place: position among concurrent requests that must run in order
         """
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """The fields that are given."""
+    """Return the fields that are not None."""
     return {name: one for name, one in fields.items() if one is not None}
 
 
@@ -60,22 +60,22 @@ class Message:
 
     position: int
     at: datetime
-    """When it was committed, by the node's log time."""
+    """Log time of its commit."""
     key: str | None
     id: str | None
     headers: dict[str, str]
     value: Any
     bytes: int
-    """What it takes in the store."""
+    """Size in the store, in bytes."""
     due: datetime | None
-    """Groups get it from then on; None: at once."""
+    """Time before which no group delivers it; None: immediately."""
 
 
 _FIELDS: Final = ("position", "at", "key", "id", "headers", "value", "bytes")
 
 
 def message_fields(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `Message` in what the node answers."""
+    """Return the fields of a `Message` from the node's answer."""
     fields = {name: found[name] for name in _FIELDS}
     fields["due"] = found.get("due")
     return fields

@@ -1,8 +1,8 @@
-"""A copy of a table, or of what meets a condition, kept in step with it.
+"""Mirrors: local copies of a table, or of the records that meet a condition, kept up to date.
 
-It is read whole in one moment of the store, and followed from there: nothing lies between. Where
-what follows can't be told any more, it is read anew by itself; until that is done, what there was
-is shown.
+A mirror is read whole from one snapshot (moment) of the store, and follows the change feed from
+there, without a gap. If the feed cannot continue, the table is read again automatically. Until that
+is complete the old copy is shown.
 
 Two twins with the same methods, `AsyncMirror` and `Mirror`.
 """
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
     from storeclient.database import AsyncDatabase
 
 _COPIED_ANEW: Final = (LogPruned, Diverged, Unknown)
-"""What follows can't be told: the log begins later, the history is another, the table is."""
+"""Errors after which the feed cannot continue: the log is pruned, the history has diverged, or the
+table was replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A mirror has been read whole."""
+    """Event: a mirror was read whole."""
 
     seq: int
-    """The commit that it shows."""
+    """Commit that the mirror shows."""
     rows: int
     why: StoreError | None
-    """What made that needed; None: it was the first time."""
+    """Error that made it necessary; None: the first time."""
 
 
 OnCopy = Callable[[Copied], None]
@@ -47,12 +48,12 @@ Rows = Mapping[RecordId, dict[str, Any]]
 
 
 class AsyncMirror(Rows):
-    """The records of a table by their ids, a mapping that is only read. Made by
-    `AsyncDatabase.mirror`, and filled from `async with` on.
+    """Records of a table by id, as a read-only mapping. Made by `AsyncDatabase.mirror`, filled on
+    entering `async with`.
 
-    It changes between two turns of the event loop, a whole commit at a time. While the node is away
-    it shows what it showed last: `seq` says of when that is. Once it can't go on (`NotAllowed`, the
-    table is no more, the client was closed), reading it raises why.
+    It changes only between two turns of the event loop, by a whole commit. While the node is away
+    it shows the last known state; `seq` says how new that is. After a permanent error
+    (`NotAllowed`, the table was dropped, the client was closed) reading it raises that error.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class AsyncMirror(Rows):
         self._work: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.lock = threading.Lock()
-        """Held while it changes: for who reads it in another thread."""
+        """Held while the mirror changes, for readers in other threads."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._table}: {len(self._rows)} at {self.seq}>"
@@ -86,8 +87,8 @@ class AsyncMirror(Rows):
 
     @property
     def seq(self) -> int:
-        """The commit that it shows; 0: none yet. It moves on with what is committed elsewhere too,
-        every 15 seconds."""
+        """Commit that the mirror shows; 0: none yet. Advances with commits elsewhere too, every 15
+        seconds."""
         return 0 if self._position is None else self._position.seq
 
     def __getitem__(self, id: RecordId) -> dict[str, Any]:
@@ -105,16 +106,16 @@ class AsyncMirror(Rows):
         return self._rows
 
     async def changed(self) -> None:
-        """Wait until it shows something else. :raises StoreError: it can't go on"""
+        """Wait for the next change. :raises StoreError: the mirror has ended"""
         self._shown()
         await self._changed.wait()
         self._shown()
 
     async def reached(self, seq: int) -> None:
-        """Wait until it shows a commit, such as the `seq` of an answer of one's own. One that
-        changes nothing of what it shows is known of within 15 seconds.
+        """Wait until the mirror shows a commit, such as the `seq` of an own answer (causal token).
+        A commit without effect on the mirror is noticed within 15 seconds.
 
-        :raises StoreError: it can't go on
+        :raises StoreError: the mirror has ended
         """
         while self.seq < seq:
             await self.changed()
@@ -161,7 +162,7 @@ class AsyncMirror(Rows):
                 self._apply(commit)
 
     async def _copy(self, why: StoreError | None) -> None:
-        """Read all of it; where it was read before a node that is away is waited for."""
+        """Read the table whole. If it was read before, wait for a node that is away."""
         pause = Pause()
         while True:
             try:
@@ -190,7 +191,7 @@ class AsyncMirror(Rows):
             return then.position, rows
 
     def _move(self, position: Position) -> None:
-        """Nothing of the table was changed up to there."""
+        """Advance the position: no commit up to there changed the table."""
         self._position = position
         self._tell()
 
@@ -210,7 +211,7 @@ class AsyncMirror(Rows):
 
 
 class Mirror(_Twin, Rows):
-    """A mirror, blocking. Made by `Database.mirror`; otherwise as `AsyncMirror`. Its methods may be
+    """Blocking mirror, otherwise like `AsyncMirror`. Made by `Database.mirror`. Its methods may be
     called from any thread; each sees whole commits."""
 
     def __init__(self, twin: AsyncMirror, submit: Submit) -> None:
@@ -219,7 +220,7 @@ class Mirror(_Twin, Rows):
 
     @property
     def seq(self) -> int:
-        """As `AsyncMirror.seq`."""
+        """Commit that the mirror shows; see `AsyncMirror.seq`."""
         return self._twin.seq
 
     def __getitem__(self, id: RecordId) -> dict[str, Any]:
@@ -235,24 +236,24 @@ class Mirror(_Twin, Rows):
             return len(self._twin)
 
     def items(self) -> ItemsView[RecordId, dict[str, Any]]:
-        """Those of one commit."""
+        """Return the items of one commit."""
         return self.snapshot().items()
 
     def values(self) -> ValuesView[dict[str, Any]]:
-        """Those of one commit."""
+        """Return the values of one commit."""
         return self.snapshot().values()
 
     def snapshot(self) -> dict[RecordId, dict[str, Any]]:
-        """All of it as it is now."""
+        """Return a copy of the mirror's current state."""
         with self._twin.lock:
             return dict(self._twin)
 
     def changed(self) -> None:
-        """As `AsyncMirror.changed`."""
+        """Wait for the next change; see `AsyncMirror.changed`."""
         self._wait(self._twin.changed())
 
     def reached(self, seq: int) -> None:
-        """As `AsyncMirror.reached`."""
+        """Wait until the mirror shows a commit; see `AsyncMirror.reached`."""
         self._wait(self._twin.reached(seq))
 
     def __enter__(self) -> Self:

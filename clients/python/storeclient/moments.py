@@ -1,4 +1,4 @@
-"""One moment of the store, kept by the node for several requests to read in.
+"""Moments: pinned snapshots of the store, kept by the node for several requests.
 
 Two twins with the same methods, `AsyncMoment` and `Moment`.
 """
@@ -18,12 +18,12 @@ from storeclient.errors import StoreError
 from storeclient.pages import PAGE, Pages, each
 
 KEEP: Final = 60.0
-"""Seconds that a moment is kept behind a request that reads in it."""
+"""Seconds that a moment is kept after a request that reads in it."""
 NEW: Final = "new"
 
 
 class Runs(Protocol):
-    """What runs scripts: a client, as its handles see it."""
+    """Part of the client that moments need."""
 
     async def run(
         self,
@@ -43,11 +43,11 @@ class Runs(Protocol):
 
 
 class AsyncMoment:
-    """A moment, from `async with` on. Made by `AsyncDatabase.moment`.
+    """A pinned snapshot, taken on entering `async with`. Made by `AsyncDatabase.moment`.
 
-    It is the user's, not the connection's, and goes on where that breaks. Once the node has started
-    anew, a user or grant has changed, its disk was full, or nobody has read for as long as it is
-    kept, reading is refused with `errors.Unknown`.
+    It belongs to the user, not to the connection, and survives a broken one. It ends when the node
+    restarts, a user or grant changes, the disk was full, or no request has read it for its keep
+    time. Then reads are refused with `errors.Unknown`.
     """
 
     def __init__(self, client: Runs, ns: str, db: str, keep: float | timedelta) -> None:
@@ -56,9 +56,9 @@ class AsyncMoment:
         self._keep = keep
         self._name: str | None = None
         self.seq = 0
-        """The sequence that is read; 0 before it was entered."""
+        """Sequence of the snapshot; 0 before its entry."""
         self.position = Position(0)
-        """The same, with its history: where to follow from."""
+        """Position of the snapshot, to start a watch from."""
 
     def __repr__(self) -> str:
         return f"<AsyncMoment {self._name or 'not entered'} at {self.seq} of {self._client!r}>"
@@ -87,7 +87,7 @@ class AsyncMoment:
         *,
         timeout: float | timedelta | None = None,
     ) -> Answer:
-        """As `AsyncClient.run`, of a script that only reads.
+        """Run a read-only script; see `AsyncClient.run`.
 
         :raises errors.Unknown: the moment has ended
         :raises errors.BadRequest: a statement writes
@@ -107,18 +107,18 @@ class AsyncMoment:
         *,
         timeout: float | timedelta | None = None,
     ) -> Any:
-        """The value of the last statement. Otherwise as `run`."""
+        """Run a script and return the value of the last statement. Otherwise like `run`."""
         return (await self.run(script, params, timeout=timeout)).value
 
     def rows(
         self, select: str, params: Mapping[str, Any] | None = None, *, page: int = PAGE
     ) -> AsyncIterator[dict[str, Any]]:
-        """The rows of a SELECT, however many, as `AsyncDatabase.rows`; all of this moment."""
+        """Yield the rows of a SELECT in this snapshot; see `AsyncDatabase.rows`."""
         return each(Pages(select, params, page), self.query)
 
 
 class Moment(_Twin):
-    """A moment, blocking. Made by `Database.moment`; otherwise as `AsyncMoment`."""
+    """Blocking pinned snapshot, otherwise like `AsyncMoment`. Made by `Database.moment`."""
 
     def __init__(self, twin: AsyncMoment, submit: Submit) -> None:
         super().__init__(submit)
@@ -126,12 +126,12 @@ class Moment(_Twin):
 
     @property
     def seq(self) -> int:
-        """As `AsyncMoment.seq`."""
+        """Sequence of the snapshot; 0 before its entry."""
         return self._twin.seq
 
     @property
     def position(self) -> Position:
-        """As `AsyncMoment.position`."""
+        """Position of the snapshot, to start a watch from."""
         return self._twin.position
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ class Moment(_Twin):
         *,
         timeout: float | timedelta | None = None,
     ) -> Answer:
-        """As `AsyncMoment.run`."""
+        """Run a read-only script; see `AsyncMoment.run`."""
         return self._wait(self._twin.run(script, params, timeout=timeout))
 
     def query(
@@ -163,11 +163,11 @@ class Moment(_Twin):
         *,
         timeout: float | timedelta | None = None,
     ) -> Any:
-        """As `AsyncMoment.query`."""
+        """Run a script and return the value of the last statement."""
         return self._wait(self._twin.query(script, params, timeout=timeout))
 
     def rows(
         self, select: str, params: Mapping[str, Any] | None = None, *, page: int = PAGE
     ) -> Iterator[dict[str, Any]]:
-        """As `AsyncMoment.rows`."""
+        """Yield the rows of a SELECT in this snapshot; see `AsyncDatabase.rows`."""
         return self._each(self._twin.rows(select, params, page=page))

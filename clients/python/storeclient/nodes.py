@@ -1,8 +1,8 @@
-"""The nodes that a client knows, and a connection to each of them that is used.
+"""Known nodes of a store, with a connection to each one in use.
 
-One is *home*: all is asked there that is not asked elsewhere on purpose. It is the node that takes
-changes, as far as that is known, or else any that answers. Of a client that was given one address
-it is that node and no other, whoever takes changes: a node is told its roles there.
+One of them is *home*, the default target of requests: the leader, as far as it is known, else any
+node that answers. A client with a single address always uses that node, whichever is the leader, so
+that an operator can assign roles there.
 """
 
 from __future__ import annotations
@@ -32,33 +32,32 @@ from storeclient.settings import Settings, split_address
 
 BACKOFF_FIRST_SECONDS: Final = 0.02
 BACKOFF_MOST_SECONDS: Final = 0.5
-"""Between two rounds of attempts, so a lead that was taken is found that much later at most, and by
-what the round takes. A node that answers keeps its connection: a round costs attempts at others."""
+"""Longest pause between two rounds of connection attempts. A new leader is found at most that much
+later, plus the duration of a round. Nodes that answer keep their connection, so a round only
+retries the others."""
 AWAY_SECONDS: Final = 5.0
-"""How long a node is left alone that could not be reached, or was too far behind, where another can
-be read from as well."""
+"""Time without reads from a node that was unreachable or lagging, if another can be read from."""
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
-"""What OpenSSL says, by its version, of an answer that is no TLS."""
+"""OpenSSL's reasons, by version, for an answer that is not TLS."""
 KNOWN: Final = 64
-"""Nodes at most; a leader that is named beyond them is not followed."""
+"""Largest number of known nodes; a leader named beyond that is not followed."""
 
 
 class Node:
-    """One of them: its address, and the connection to it, which is made when it is needed and made
-    again when it broke.
+    """A node: its address and its connection, made on demand and again after a failure.
 
-    :param tell: told when the connection has come to stand, or is lost
+    :param on_connection: called when the connection is established or lost
     """
 
     def __init__(self, settings: Settings, on_connection: OnConnection | None) -> None:
         self.settings = settings
         self.connection: Connection | None = None
         self.takes_changes: bool | None = None
-        """As far as is known."""
+        """True if it is writable, as far as is known; None: unknown."""
         self.is_foreign = False
-        """Whether it is a node of another store."""
+        """True if it belongs to another store."""
         self.rests_until = 0.0
-        """By the loop's clock: nothing is read there before."""
+        """Time on the loop's clock before which nothing is read from it."""
         self._on_connection = on_connection
         self._was_connected = False
         self._is_closed = False
@@ -70,23 +69,23 @@ class Node:
 
     @property
     def where(self) -> str:
-        """Its address."""
+        """Address of the node."""
         return self.settings.where
 
     @property
     def is_usable(self) -> bool:
-        """Whether its connection stands."""
+        """True if its connection is open."""
         return self.connection is not None and self.connection.usable
 
     @property
     def knows_after(self) -> bool:
-        """Whether it can wait for what a script has to show."""
+        """True if it can delay a script until it shows a sequence (`after`)."""
         return self._minor >= MINOR_OF_AFTER
 
     @property
     def knows_sequences(self) -> bool:
-        """Whether it can wait for what a feed, or an operation on keys, has to show, and says at
-        which commit operations on keys and messages were done."""
+        """True if it can delay feeds and operations on keys until it shows a sequence, and answers
+        operations on keys and messages with their commit."""
         return self._minor >= MINOR_OF_SEQUENCES
 
     @property
@@ -96,14 +95,14 @@ class Node:
         return connection.welcome.minor
 
     def rest(self) -> None:
-        """Read nothing there for a while."""
+        """Read nothing from it for `AWAY_SECONDS`."""
         self.rests_until = asyncio.get_running_loop().time() + AWAY_SECONDS
 
     async def open(self, seconds: float) -> Connection:
-        """The connection; where there is none one attempt is made to have one.
+        """Return the connection; if there is none, make one attempt to connect.
 
-        :raises OSError: there is none in that time, or at all
-        :raises StoreError: the node refused it, or is no node
+        :raises OSError: it failed, or took too long
+        :raises StoreError: the node refused it, or the peer is not a node
         """
         if self.connection is not None and self.connection.usable:
             return self.connection
@@ -145,13 +144,13 @@ class Node:
             self._tell(ConnectionEvent("lost", self.where, error=error))
 
     def _tell(self, event: ConnectionEvent) -> None:
-        """By a call of its own, so that what is raised there disturbs nothing here, and the loop
-        reports it."""
+        """Call the listener from the loop, so that its exceptions affect nothing here and are
+        reported by the loop."""
         if self._on_connection is not None:
             asyncio.get_running_loop().call_soon(self._on_connection, event)
 
     async def close(self) -> None:
-        """Wait for what is under way, and end the connection."""
+        """Wait for pending requests, and end the connection."""
         self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -162,9 +161,9 @@ class Node:
 
 
 class Nodes:
-    """All of them.
+    """All known nodes.
 
-    :param given: those that the client was told of, at least one
+    :param given: nodes from the client's arguments, at least one
     """
 
     def __init__(self, given: Sequence[Settings], on_connection: OnConnection | None) -> None:
@@ -172,41 +171,41 @@ class Nodes:
         self._on_connection = on_connection
         self._nodes = [Node(settings, on_connection) for settings in given]
         self.connect_timeout = given[0].connect_timeout
-        """Seconds in which a connection must stand, all attempts together."""
+        """Time-out of connecting in seconds, all attempts together."""
         self._home: Node | None = None
         self.finding: asyncio.Task[Node] | None = None
-        """The search for a home, while there is none."""
+        """Search for a home node, while there is none."""
         self._named: list[Node] = []
-        """Said to take changes by a node that does not: asked first."""
+        """Nodes that another node named as the leader: tried first."""
         self._dialling: set[asyncio.Task[None]] = set()
         self._turn = 0
         self.is_closed = False
 
     @property
     def where(self) -> str:
-        """The addresses that were given, as they may be given again."""
+        """Addresses from the client's arguments, in a form that can be passed again."""
         return ",".join(settings.where for settings in self._given)
 
     @property
     def are_several(self) -> bool:
-        """Whether there is more than one."""
+        """True if there is more than one."""
         return len(self._nodes) > 1
 
     @property
     def connection(self) -> Connection | None:
-        """That of home."""
+        """Connection of the home node."""
         return None if self._home is None else self._home.connection
 
     def is_home(self, node: Node) -> bool:
-        """Whether all is asked there."""
+        """True if it is the home node."""
         return node is self._home
 
     def closed(self) -> Closed:
-        """What is raised to whoever asks when it is too late."""
+        """Return the error for calls after `close`."""
         return Closed("the client has been closed")
 
     async def home(self) -> Node:
-        """The node to ask, connected.
+        """Return the home node, connected.
 
         :raises Unreachable: none could be connected to in time
         :raises Refused: they refused the credential or the version
@@ -234,8 +233,8 @@ class Nodes:
             finding.exception()  # whoever waits is told; there may be nobody any more
 
     async def near(self) -> Node:
-        """A node to read from, connected: each in its turn, of those that stand and can wait for
-        what is to be seen. The others are connected meanwhile. Raises as `home`."""
+        """Return a connected node to read from, round-robin over those that can wait for a
+        sequence. Others are connected in the background. Raises like `home`."""
         home = await self.home()
         now = asyncio.get_running_loop().time()
         for node in self._nodes:
@@ -257,7 +256,7 @@ class Nodes:
         dialling.add_done_callback(self._dialling.discard)
 
     async def _connect(self, node: Node) -> None:
-        """Connect a node that nobody waits for."""
+        """Connect a node in the background."""
         try:
             await node.open(self.connect_timeout)
         except (OSError, StoreError):
@@ -267,7 +266,7 @@ class Nodes:
     # --- where home is ----------------------------------------------------------------------------
 
     async def _find(self) -> Node:
-        """Ask one after the other, and the named ones first."""
+        """Try the nodes in order, named ones first, until one is found."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.connect_timeout
         pause = BACKOFF_FIRST_SECONDS
@@ -287,7 +286,7 @@ class Nodes:
             pause = min(pause * 2, BACKOFF_MOST_SECONDS)
 
     async def _ask_round(self, deadline: float) -> tuple[Node | None, list[Exception]]:
-        """The node that takes changes, or else one that answers; and what others have raised."""
+        """Return the leader, else a node that answers, and the errors of the others."""
         loop = asyncio.get_running_loop()
         waiting, asked = deque(self._in_order()), set[Node]()
         second: Node | None = None
@@ -314,13 +313,13 @@ class Nodes:
         return second, errors
 
     def _in_order(self) -> list[Node]:
-        """The named ones, those that took changes or may, and the others: of these, who was asked
-        longest ago first."""
+        """Return the nodes in the order to try: named ones, those not known to be read-only, the
+        others. Among the last, the one tried longest ago first."""
         rest = sorted(self._nodes, key=lambda node: node.takes_changes is False)
         return list(dict.fromkeys([*self._named, *rest]))
 
     def _what_ends(self, errors: list[Exception]) -> Exception:
-        """The last of what went wrong. :raises StoreError: there is no use in another attempt"""
+        """Return the last error of a round. :raises StoreError: another round would not help"""
         error = errors[-1]
         if any(map(_may_go_away, errors)):
             return error
@@ -337,8 +336,8 @@ class Nodes:
         raise error
 
     def _nodes_at(self, endpoints: Any) -> list[Node]:
-        """Those at addresses that a node has named, made known if they are not. What is no address
-        is passed over: the node that is asked next says what is wrong."""
+        """Return the nodes at addresses that a node has named, adding unknown ones. Invalid
+        addresses are skipped: the node tried next will report the problem."""
         found = list[Node]()
         if not (self.are_several and isinstance(endpoints, list | tuple)):
             return found
@@ -359,9 +358,9 @@ class Nodes:
         return found
 
     def refused_by(self, node: Node, leader: Any) -> None:
-        """A node took no change: look for another home.
+        """Record that a node refused a write as not writable, and search for another home.
 
-        :param leader: the endpoints that it has named, if it did
+        :param leader: endpoints that it named, if any
         """
         node.takes_changes = False
         self._nodes.remove(node)
@@ -373,9 +372,10 @@ class Nodes:
             self._home = None
 
     async def own(self) -> Connection:
-        """A connection to home that is nobody else's, and that nobody is told of. Raises as `home`.
+        """Return a separate connection to the home node, without events to the listener. Raises
+        like `home`.
 
-        It is not kept: who has it ends it.
+        It is not kept: the caller has to end it.
         """
         settings = self._given[0]
         if self.are_several:
@@ -390,7 +390,7 @@ class Nodes:
         return connection
 
     async def close(self) -> None:
-        """Wait for what is under way, then end all connections. Harmless when done twice."""
+        """Wait for pending requests, then end all connections. Closing twice is fine."""
         self.is_closed = True
         ending = [*self._dialling] if self.finding is None else [self.finding, *self._dialling]
         for task in ending:
@@ -410,7 +410,7 @@ def _may_go_away(error: Exception) -> bool:
 
 
 def why(error: Exception) -> str:
-    """Why there is no connection, in a few words."""
+    """Return a short text of the reason why there is no connection."""
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror | ssl.SSLError):
         # asyncio puts words of its own, and the address once more, in the place of the system's.
         return os.strerror(error.errno) if error.errno else str(error) or "no answer in time"

@@ -1,4 +1,4 @@
-"""Rows as dataclasses: what a query answers is made into the classes that a program has."""
+"""Conversion of rows to dataclasses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def into(kind: type[T], value: Any) -> T:
-    """A value of the language as an instance of a class.
+    """Convert a value of the language to an instance of a class.
 
         @dataclass
         class Item:
@@ -25,11 +25,11 @@ def into(kind: type[T], value: Any) -> T:
 
         items = [into(Item, row) for row in db.query("SELECT * FROM item")]
 
-    Fields that the class does not have are left out, and those that the row does not have take
-    their defaults. A dataclass that goes out as a parameter becomes an object, an Enum its value.
+    Fields that the class lacks are ignored; those that the row lacks take their defaults. In the
+    other direction, a dataclass passed as a parameter becomes an object, an Enum its value.
 
-    :raises TypeError: the value is not of that type, or a field without a default is missing; it
-        says which
+    :raises TypeError: the value is not of that type, or a field without a default is missing; the
+        message names it
     """
     return _made(kind, value, getattr(kind, "__name__", str(kind)))  # type: ignore[no-any-return]
 

@@ -1,5 +1,5 @@
-"""A node that is away for a time: which errors tell of it, and how long to wait before the next
-attempt. For what goes on for ever: consumers of groups, and readers that follow a topic."""
+"""Outages of a node: errors that indicate one, and the backoff between attempts. For endless work:
+consumers of groups, and readers that follow a topic."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ RETRY_MOST_SECONDS: Final = 5.0
 
 
 def is_outage(error: StoreError) -> bool:
-    """Whether it goes away with time, as a node does that is away, stops, is full, only reads or is
-    behind."""
+    """True if an error is temporary: the node is away, stopping, full, read-only or lagging."""
     if isinstance(error, Refused) and not isinstance(error, OutcomeUnknown):
         return error.retry or is_behind(error) or isinstance(error, NotWritable)
     return isinstance(error, OutcomeUnknown | Unreachable)
 
 
 def is_behind(error: StoreError) -> bool:
-    """Whether a node did not show in time what a request was to come after."""
+    """True if a node did not reach a request's `after` sequence in time."""
     return isinstance(error, StatementTimeout) and "after" in error.detail
 
 
 class Pause:
-    """Between attempts, longer each time and somewhat at random, so that many clients of a node
-    don't come back as one."""
+    """Exponential backoff between attempts, with jitter, so that the clients of a node do not
+    reconnect all at once."""
 
     def __init__(self) -> None:
         self._seconds = RETRY_FIRST_SECONDS
 
     async def rest(self, stopping: asyncio.Future[None] | None = None) -> None:
-        """Until the next attempt, or until somebody stops."""
+        """Sleep until the next attempt, or until `stopping` is done."""
         seconds = self._seconds * random.uniform(0.5, 1.0)
         self._seconds = min(self._seconds * 2, RETRY_MOST_SECONDS)
         if stopping is None:
@@ -50,5 +49,5 @@ class Pause:
             await asyncio.wait((stopping,), timeout=seconds)
 
     def over(self) -> None:
-        """An attempt has succeeded."""
+        """Reset the backoff after a successful attempt."""
         self._seconds = RETRY_FIRST_SECONDS

@@ -1,7 +1,7 @@
-"""A SELECT read page by page: its text, with where a page begins and how long it is.
+"""Paging: reads a SELECT page by page, with a cursor on the record id.
 
-The text is not parsed, only split at the words that stand in no string, comment or bracket; what it
-means is the node's to say.
+The text is not parsed. It is only split at words outside of strings, comments and brackets; the
+node interprets it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _CLAUSES: Final = frozenset(
     ("SPLIT", "GROUP", "HAVING", "ORDER", "LIMIT", "START", "FETCH", "TIMEOUT")
 )  # fmt: skip
 _GOES_ON: Final = re.compile(r"\s*(?:$|[=!<>~+\-*/%),.?]|(?i:IN|NOT|CONTAINS|AND|OR)\b)")
-"""Behind a word that is a field, and begins no clause."""
+"""Text after a word that is a field, and so begins no clause."""
 
 
 class Pages:
-    """The pages of one SELECT, asked for one after the other.
+    """Pages of one SELECT, requested one after the other.
 
-    :raises ValueError: as `AsyncDatabase.rows`
+    :raises ValueError: see `AsyncDatabase.rows`
     """
 
     def __init__(self, select: str, params: Mapping[str, Any] | None, page: int) -> None:
@@ -46,10 +46,10 @@ class Pages:
         self._head, self._where = _split(select)
         self._after: RecordId | None = None
         self.over = False
-        """Whether the last page has come."""
+        """True once the last page was received."""
 
     def ask(self) -> tuple[str, dict[str, Any]]:
-        """The script of the next page, and its parameters."""
+        """Return the script of the next page, and its parameters."""
         conditions = [] if self._after is None else [f"id > ${AFTER}"]
         if self._where is not None:
             # On a line of its own: the text may end in a comment.
@@ -61,7 +61,7 @@ class Pages:
         return f"{self._head}\n{where} ORDER BY id LIMIT ${ROWS}", given
 
     def took(self, rows: Any) -> list[dict[str, Any]]:
-        """A page has come: its rows. :raises ValueError: they have no id"""
+        """Take a page, and return its rows. :raises ValueError: they have no id"""
         if not isinstance(rows, list):
             raise ValueError("rows are those of one SELECT")
         self.over = len(rows) < self._page
@@ -77,9 +77,9 @@ class Pages:
 async def each(
     pages: Pages, query: Callable[[str, dict[str, Any]], Awaitable[Any]]
 ) -> AsyncIterator[dict[str, Any]]:
-    """The rows of all pages, one after the other.
+    """Yield the rows of all pages.
 
-    :param query: asks a script, with parameters; it may be asked twice
+    :param query: runs a script with parameters; must be repeatable
     """
     while not pages.over:
         for row in pages.took(await query(*pages.ask())):
@@ -87,7 +87,7 @@ async def each(
 
 
 def _words(text: str) -> Iterator[tuple[str, int, int]]:
-    """The words outside of strings, comments and brackets, in capitals, and where they stand."""
+    """Yield the words outside of strings, comments and brackets: upper-cased, start, end."""
     depth = 0
     for found in _PIECE.finditer(text):
         if found["open"]:
@@ -101,7 +101,7 @@ def _words(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _split(select: str) -> tuple[str, str | None]:
-    """What stands before WHERE, and its condition."""
+    """Return the text before WHERE, and the condition."""
     words = list(_words(select))
     if not words or words[0][0] != "SELECT":
         raise ValueError(f"what is read page by page is a SELECT, not {select[:40]!r}")

@@ -1,7 +1,7 @@
-"""Whether the peer of a connection is still there, where something is open and nothing comes.
+"""Failure detector of a connection: probes a silent peer while requests are open.
 
-A peer that vanishes without a word, its machine off or a proxy before it stuck, looks like one that
-takes its time. So it is asked, with a PING, and taken for gone when nothing comes of that.
+A peer that vanishes silently, because its machine is off or a proxy is stuck, looks like a slow
+one. So it is sent a PING, and considered lost if nothing is received after that.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Callable
 from typing import Final
 
 QUIET_SECONDS: Final = 20.0
-"""Without a byte from the peer while something is open; then it is asked. The beat of a feed comes
-sooner, every 15."""
+"""Seconds of silence while requests are open, after which the peer is probed. Longer than the
+interval of a feed's heartbeats, 15 seconds."""
 ANSWER_SECONDS: Final = 20.0
-"""For anything to come once it was asked."""
+"""Seconds for any data to be received after a probe."""
 LEAVING_SECONDS: Final = 60.0
-"""For anything to come of a node that has said BYE, where it can't be asked: one that is stopping
-has 30 seconds for what is under way, and cuts it off then."""
+"""Seconds for any data from a node that has said BYE, when it cannot be probed. A stopping node
+gives pending requests 30 seconds, and cuts them off then."""
 
 
 class Pulse:
-    """That of one connection, looked at while something is open there.
+    """Failure detector of one connection, active while requests are open.
 
-    :param is_open: whether something is
-    :param ask: asks the peer if it can, and answers in how many seconds anything must come of it;
-        None: it owes nothing now, or nothing it says would be heard
-    :param lost: called when nothing came in that time
+    :param is_open: returns True while requests are open
+    :param ask: probes the peer if possible. Returns the seconds in which any data must be received;
+        None: the peer owes no answer, or its answer would not be read
+    :param lost: called if nothing was received in that time
     """
 
     def __init__(
@@ -41,20 +41,20 @@ class Pulse:
         self._lost = lost
         self._heard = self._loop.time()
         self._asked: float | None = None
-        """When it was asked for the last time; None: something has come since."""
+        """Time of the last probe; None: data was received since."""
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Something is open."""
+        """Start watching: a request was opened."""
         if self._timer is None:
             self._look_in(QUIET_SECONDS)
 
     def heard(self) -> None:
-        """Something has come."""
+        """Record received data."""
         self._heard = self._loop.time()
 
     def stop(self) -> None:
-        """The connection is over."""
+        """Stop watching: the connection is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -72,7 +72,7 @@ class Pulse:
             self._look_in(self._next())
 
     def _next(self) -> float:
-        """Ask it if it has been quiet for long: seconds until it is to be looked at again."""
+        """Probe the peer if it was silent for long. Return the seconds until the next check."""
         self._asked = None
         now = self._loop.time()
         left = self._heard + QUIET_SECONDS - now

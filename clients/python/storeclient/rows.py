@@ -1,4 +1,4 @@
-"""Requests that are under way together, and are to be done in the order in which they stand."""
+"""Concurrent requests that must be executed in order."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import asyncio
 
 
 class Row:
-    """All of them leave at once, in order, and on one connection they are done so. What has to be
-    asked again waits until each of the others was answered or waits likewise. Then the first of
-    those leaves, alone, and finds out where to; once it has its outcome all others do.
+    """A sequence of requests, sent concurrently on one connection, which executes them in order. A
+    request to be retried waits until each of the others was answered or waits too. Then the first
+    of these is sent alone, and finds the right node; once it has an outcome all others are sent.
 
-    What stands before one that was done is not asked again: it has lost its place. One of which a
-    part was done has it still.
+    A request before one that was executed is not retried: it has lost its place. A request that was
+    executed in part keeps its place.
 
-    :param count: how many there are
+    :param count: number of requests
     """
 
     def __init__(self, count: int) -> None:
         self.places = [Place(self, number) for number in range(count)]
         self._under_way = set(range(count))
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        """Those that are to be asked again."""
+        """Requests to be retried."""
         self._last_done = -1
 
     async def again(self, number: int) -> bool:
-        """As `Place.again`."""
+        """Wait for the retry of a request; see `Place.again`."""
         waits = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._under_way.discard(number)
         self._let_go(all_of_them=False)
@@ -32,11 +32,11 @@ class Row:
         return number >= self._last_done
 
     def done(self, number: int) -> None:
-        """As `Place.done`."""
+        """Record that a request was executed; see `Place.done`."""
         self._last_done = max(self._last_done, number)
 
     def over(self, number: int) -> None:
-        """As `Place.over`."""
+        """End a request; see `Place.over`."""
         self._under_way.discard(number)
         self._waiting.pop(number, None)
         self._let_go(all_of_them=True)
@@ -53,20 +53,20 @@ class Row:
 
 
 class Place:
-    """That of one of them. Made by `Row`, and under way from then on until it is `over`."""
+    """Place of one request in a `Row`. Pending from its creation until `over`."""
 
     def __init__(self, row: Row, number: int) -> None:
         self._row = row
         self._number = number
 
     async def again(self) -> bool:
-        """Wait until it may be asked again. False: it can't have its place any more."""
+        """Wait until the request may be retried. False: it has lost its place."""
         return await self._row.again(self._number)
 
     def done(self) -> None:
-        """It, or a part of it, was done."""
+        """Record that the request, or a part of it, was executed."""
         self._row.done(self._number)
 
     def over(self) -> None:
-        """It has its outcome, or nobody waits for that any more."""
+        """End the request: it has an outcome, or its caller was cancelled."""
         self._row.over(self._number)

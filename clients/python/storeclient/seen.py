@@ -1,4 +1,5 @@
-"""What a client has seen of a store, so that it is not shown anything older by another node."""
+"""Session guarantees: tracks the newest commit that a client has seen, so that no other node shows
+it anything older (read your writes, monotonic reads)."""
 
 from __future__ import annotations
 
@@ -15,58 +16,58 @@ _READING: Final = frozenset(("SELECT", "RETURN", "READ"))
 
 
 def seems_to_read(script: str) -> bool:
-    """Whether a script begins like one that only reads. One that then writes is refused by a node
-    that takes no changes, so nothing but a detour comes of it."""
+    """True if a script begins like a read-only one. If it writes after all, a follower refuses it,
+    and it is sent to the leader."""
     found = _FIRST_WORD.match(script)
     return found is not None and found["word"].upper() in _READING
 
 
 class Mark(NamedTuple):
-    """What is known when something is asked for."""
+    """State of `Seen` at the start of a request."""
 
     untold: int
-    """Changes whose sequence was not told."""
+    """Number of changes with unknown sequence."""
     seq: int
-    """The newest commit; 0: none."""
+    """Newest commit; 0: none."""
 
 
 class Seen:
-    """The newest commit that is known of, and whether one is missing in that: what is done to seals
-    is answered without a sequence, by nodes before minor 8 what is done to keys and messages too,
-    and what broke off is answered with nothing."""
+    """The newest commit that a client has seen, and whether that includes all its own changes.
+    Changes may have an unknown sequence: operations on seals, those on keys and messages at nodes
+    before minor 8, and requests without an answer."""
 
     def __init__(self) -> None:
         self._position: Position | None = None
         self._is_of_epoch = True
-        """Whether the epoch of that is the one that its commit is of; else that may be a later one:
-        what is done to keys and messages is answered with a sequence alone."""
+        """True if the position's epoch is that of its commit. Otherwise the commit's may be later:
+        operations on keys and messages answer a sequence without an epoch."""
         self._untold = 0
-        """Changes so far whose sequence was not told."""
+        """Changes so far with an unknown sequence."""
         self._covered = 0
-        """So many of them are not newer than the position."""
+        """Number of those that are not newer than the position."""
 
     @property
     def after(self) -> int | None:
-        """The sequence that a read has to show; None: any will do."""
+        """Sequence that a read has to see (causal token); None: any."""
         return None if self._position is None else self._position.seq
 
     @property
     def is_whole(self) -> bool:
-        """Whether `after` stands for all that this client has done."""
+        """True if `after` covers all changes of this client."""
         return self._covered == self._untold
 
     def untold(self) -> None:
-        """There may be a change of this client's whose sequence it does not know."""
+        """Record a possible change of this client with an unknown sequence."""
         self._untold += 1
 
     def mark(self) -> Mark:
-        """What an answer covers that is asked for now of the node that takes changes."""
+        """Return the state that an answer of the leader to a request sent now will cover."""
         return Mark(self._untold, self.after or 0)
 
     def told(self, position: Position, mark: Mark | None = None) -> None:
-        """An answer has come.
+        """Record the position in an answer.
 
-        :param mark: of when it was asked for, of the node that takes changes: see `mark`
+        :param mark: result of `mark` at the start of the request, if the leader answered it
         """
         if self._is_newer(position, mark):
             self._position, self._is_of_epoch = position, True
@@ -74,7 +75,7 @@ class Seen:
             self._covered = max(self._covered, mark.untold)
 
     def reached(self, seq: int, epoch: int | None = None) -> None:
-        """A commit of the same history is known of. :param epoch: None: not told"""
+        """Record a commit of the same history. :param epoch: None: unknown"""
         before = self._position
         if before is None:
             self._position, self._is_of_epoch = Position(seq, None, epoch), epoch is not None
@@ -83,7 +84,8 @@ class Seen:
             self._is_of_epoch = epoch is not None
 
     def _is_newer(self, position: Position, mark: Mark | None) -> bool:
-        """A number of a later history counts, however low: what was higher is no more."""
+        """Return True if a position is newer. One in a later history is, even with a lower
+        sequence: the higher commits were rolled back."""
         before = self._position
         if before is None or position.store != before.store or position.seq > before.seq:
             return True
@@ -97,7 +99,7 @@ class Seen:
         return self._is_of_epoch or known
 
     def is_foreign(self, answer: Answer) -> bool:
-        """Whether an answer is of another store than the node's that takes changes."""
+        """True if an answer is from a store other than the leader's."""
         before = self._position
         return (
             before is not None

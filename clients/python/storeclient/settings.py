@@ -1,4 +1,4 @@
-"""Where a client connects and how."""
+"""Connection settings of a client."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from storeclient.exchange import Credential
 DEFAULT_PORT: Final = 8001
 
 Reads = Literal["leader", "any"]
-"""Whom what only reads is asked of."""
+"""Target of read-only requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a connection needs."""
+    """Settings of the connection to one node."""
 
     host: str
     port: int
     credential: Credential = field(default_factory=Credential)
     tls: ssl.SSLContext | None = None
     connect_timeout: float = 10.0
-    """Seconds in which a connection must stand, all attempts together."""
+    """Time-out of connecting in seconds, all attempts together."""
 
     @property
     def where(self) -> str:
-        """The address, as it may be given again."""
+        """Address, in a form that can be passed again."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -40,8 +40,8 @@ def make_settings(
     tls: ssl.SSLContext | bool,
     connect_timeout: float,
 ) -> tuple[Settings, ...]:
-    """Settings of each node, from a client's arguments. :raises ValueError: they contradict each
-    other"""
+    """Return the settings of each node, from a client's arguments. :raises ValueError: they
+    contradict each other"""
     given = address.split(",") if isinstance(address, str) else list(address)
     addresses = dict.fromkeys(split_address(one.strip()) for one in given)
     if not addresses:
@@ -61,9 +61,9 @@ def make_settings(
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `host`, `:port` or `[::1]:port`.
+    """Split `host:port`, `host`, `:port` or `[::1]:port` into host and port.
 
-    :raises ValueError: it is none of these
+    :raises ValueError: none of these
     """
     if address.startswith("["):
         host, bracket, rest = address[1:].partition("]")

@@ -1,6 +1,6 @@
-"""Records as text and back, and values as JSON that people read.
+"""Record ids as text and back, and values as readable JSON.
 
-The text of a record is what a statement writes: `person:1`, `person:ana`, `` person:`any text` ``,
+The text of a record id is that of a statement: `person:1`, `person:ana`, `` person:`any text` ``,
 `person:u'…'`, `person:['a', 1]`.
 """
 
@@ -31,7 +31,7 @@ _UNITS: Final = (
 
 
 def record_text(table: str, id: Any) -> str:
-    """The text of a record. :raises TypeError: an id is a string, int, UUID or list of these"""
+    """Return the text of a record id. :raises TypeError: an id of another type"""
     return f"{_name(table)}:{_name(id) if isinstance(id, str) else _id(id)}"
 
 
@@ -54,7 +54,7 @@ def _id(id: Any) -> str:
 
 
 def read_record(text: str) -> tuple[str, Any]:
-    """Table and id of a record's text. :raises ValueError: it is none"""
+    """Parse a record id into table and id. :raises ValueError: it is invalid"""
     table, at = _read_name(text, 0)
     if not text.startswith(":", at):
         raise _no_record(text)
@@ -129,7 +129,7 @@ def _meant(found: re.Match[str]) -> str:
 
 
 def duration_text(value: timedelta) -> str:
-    """`1w2d3h4m5s6ms7us`, largest unit first, zero parts left out; zero is `0s`."""
+    """Return `1w2d3h4m5s6ms7us`, largest unit first, zero parts omitted; zero is `0s`."""
     rest = value // timedelta(microseconds=1)
     parts = ["-"] if rest < 0 else []
     rest = abs(rest)
@@ -141,7 +141,7 @@ def duration_text(value: timedelta) -> str:
 
 
 def in_utc(value: datetime) -> datetime:
-    """The same moment in UTC. :raises ValueError: UTC has no datetime for it"""
+    """Convert a datetime to UTC. :raises ValueError: out of the range of datetime"""
     try:
         return value.astimezone(UTC)
     except OverflowError:
@@ -149,21 +149,21 @@ def in_utc(value: datetime) -> datetime:
 
 
 def datetime_text(value: datetime) -> str:
-    """`2026-01-02T03:04:05.123456Z`. :raises ValueError: as `in_utc`"""
+    """Return `2026-01-02T03:04:05.123456Z`. :raises ValueError: see `in_utc`"""
     return in_utc(value).replace(tzinfo=None).isoformat() + "Z"
 
 
 def json_default(value: Any) -> Any:
-    """What `json.dumps` is to write for values that JSON has no form for.
+    """Convert a value without a JSON type, as the `default` of `json.dumps`.
 
         json.dumps(rows, default=json_default)
 
-    For people and other programs to read, not to be read back as what it was: records are
-    `table:id`, datetimes RFC 3339 in UTC, decimals their digits as a string, durations `1h30m`,
-    bytes base64, uuids their text; `NONE` is null.
+    For people and other programs; the types are lost. Records become `table:id`, datetimes RFC 3339
+    in UTC, decimals their digits as a string. Durations become `1h30m`, bytes base64, uuids their
+    text, `NONE` null.
 
-    :raises TypeError: it is no value of the language
-    :raises ValueError: a datetime that is beyond the years 1 to 9999 in UTC
+    :raises TypeError: not a value of the language
+    :raises ValueError: a datetime beyond the years 1 to 9999 in UTC
     """
     from storeclient.values import NoneValue, RecordId  # they print themselves with this module
 

@@ -1,9 +1,8 @@
-"""Topics: publish, read pages, stand as a reader, take part in a group.
+"""Topics: publish messages, read pages, keep a reader, join a consumer group.
 
-Two twins with the same methods, `AsyncTopic` and `Topic` (in `blocking.py`). What is published,
-taken and answered are messages of their own, all else is statements, on the client's connection:
-what they refuse is raised as scripts raise it, and what may have run is never sent again, but for
-reads.
+Two twins with the same methods, `AsyncTopic` and `Topic` (in `blocking.py`). Publishing, taking and
+settling are wire messages of their own; all else is statements. Refusals are raised as for scripts,
+and a request that may have run is never repeated, except for reads.
 """
 
 from __future__ import annotations
@@ -30,28 +29,29 @@ Seconds = float | timedelta
 Headers = Mapping[str, str]
 
 PAGE: Final = 1000
-"""Messages that a read asks for at once; the most a node gives."""
+"""Messages per read request: the largest number that a node answers."""
 LONGEST_WAIT: Final = 60.0
-"""Seconds that one read of `follow` waits before it asks again."""
+"""Time in seconds that one read of `follow` waits before it is repeated."""
 BATCH: Final = 500
 TOGETHER: Final = 250
-"""Values in one request at most: a node appends so many at once, more in turns."""
+"""Values per request: a node appends so many at once, more in slices."""
 LONG_RUN: Final = 16
-"""Fewer than so many leave one by one: a request of several holds up those behind it."""
+"""Length of a run of plain messages from which they share requests; a shorter one is sent one by
+one, since a request of several delays those behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a message."""
+    """Result of publishing a message."""
 
     position: int
     duplicate: bool = False
-    """Whether one with the same id was there already; the position is that one's."""
+    """True if a message with the same id existed; `position` is that of the existing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToPublish:
-    """A message on its way; as the parameters of `AsyncTopic.publish`."""
+    """A message to publish; fields are the parameters of `AsyncTopic.publish`."""
 
     value: Any
     key: str | None = None
@@ -61,7 +61,8 @@ class ToPublish:
 
 
 class AsyncTopic:
-    """One topic. Made by `AsyncClient.topic(ns, db, name)`; nothing is asked before its first call.
+    """Handle of a topic. Made by `AsyncClient.topic(ns, db, name)`; nothing is sent before its
+    first call.
 
     Times are seconds or timedeltas.
     """
@@ -89,12 +90,13 @@ class AsyncTopic:
         """Append a message; durable when this returns.
 
         :param key: messages of one key keep their order in groups that are ordered by key
-        :param id: a second message with it, inside the topic's DEDUP window, is not appended. With
-            an id a publish whose outcome is unknown may be repeated without harm
-        :param delay: groups get it only after that; `at`: only from then on
-        :param expect: refuse unless this is the topic's last position
-        :raises errors.TooLarge, errors.Full, errors.AssertFailed: by its size, the topic's BYTES
-            with FULL REFUSE, `expect`
+        :param id: deduplication: a second message with this id within the topic's DEDUP window is
+            not appended. With an id publishing is idempotent, and may be repeated after an unknown
+            outcome
+        :param delay: groups deliver it only after that time; `at`: not before that time
+        :param expect: refuse unless this is the topic's last position (optimistic concurrency)
+        :raises errors.TooLarge, errors.Full, errors.AssertFailed: its size, the topic's BYTES with
+            FULL REFUSE, `expect`
         """
         fields = _fields(ToPublish(value, key, id, headers, delay))
         found = await self._ask("publish", fields | given(at=at, expect=expect))
@@ -109,7 +111,8 @@ class AsyncTopic:
         delay: Seconds | None = None,
         expect: int | None = None,
     ) -> range:
-        """Append messages in one commit, all or none; their positions. Otherwise as `publish`."""
+        """Append messages in one commit, atomically, and return their positions. Otherwise like
+        `publish`."""
         fields = given(
             values=list(values),
             key=key,
@@ -121,30 +124,30 @@ class AsyncTopic:
         return range(found["first"], found["last"] + 1)
 
     def publisher(self, *, batch: int = BATCH, linger: Seconds = 0.0) -> AsyncPublisher:
-        """Publishes for many tasks at once, with few requests.
+        """Return a publisher that batches the messages of many tasks.
 
-        :param batch: messages that leave together at most
-        :param linger: how long a batch waits for company; the batches of a busy publisher fill by
-            themselves, while the one before is under way
+        :param batch: largest number of messages in a batch
+        :param linger: longest wait of a batch for more messages. A busy publisher needs none: its
+            batches fill while the previous one is sent
         """
         return AsyncPublisher(self, batch, linger)
 
     async def read(
         self, after: int = 0, limit: int = 100, *, wait: Seconds | None = None
     ) -> list[Message]:
-        """Messages after a position, oldest first; nobody is moved by it.
+        """Return messages after a position, oldest first, without moving any reader.
 
         :param limit: 1 to 1000; the node also ends a page at 8 MiB
-        :param wait: how long to wait for the first when there is none, at most 300 seconds
+        :param wait: longest wait for the first message, at most 300 seconds
         """
         text, params = f"READ FROM {self._quoted} AFTER $after LIMIT $limit", {"after": after}
         return await self._read(text, params, limit, wait)
 
     async def messages(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[Message]:
-        """Messages after a position, page by page.
+        """Yield messages after a position, page by page.
 
-        :param follow: go on for ever, with what is published, and with a node that was away once it
-            has answered; otherwise end at the end
+        :param follow: continue without end with new messages, and wait for a node that is away once
+            it has answered; otherwise stop at the end of the topic
         """
         pause, has_read = Pause(), False
         while True:
@@ -165,15 +168,15 @@ class AsyncTopic:
                 return
 
     def reader(self, name: str) -> AsyncReader:
-        """A reader of the topic: a position that the node keeps under a name."""
+        """Return a handle of a reader: a named cursor that the node stores."""
         return AsyncReader(self, name)
 
     def group(self, name: str) -> AsyncGroup:
-        """A group of the topic: its members share the messages between them."""
+        """Return a handle of a consumer group, whose members share the messages."""
         return AsyncGroup(self._run, self._ask, self.name, name)
 
     async def info(self) -> dict[str, Any]:
-        """What INFO FOR TOPIC answers: figures of the topic, its readers and groups."""
+        """Return the result of INFO FOR TOPIC: figures of the topic, its readers and groups."""
         answer = await self._run(f"INFO FOR TOPIC {self._quoted}", {}, repeatable=True)
         return dict(answer.value)
 
@@ -193,15 +196,15 @@ class AsyncTopic:
 
 
 class AsyncPublisher:
-    """Publishes in batches what tasks publish one by one. Made by `AsyncTopic.publisher`.
+    """Publishes messages of many tasks in batches. Made by `AsyncTopic.publisher`.
 
         async with topic.publisher() as publisher:
             positions = await asyncio.gather(*(publisher.publish(one) for one in work))
 
-    Messages are appended in the order of the calls, also while another node takes the lead. Each
-    has its own outcome: one that is refused, or can't be sent, keeps no other from its place. So
-    one that a node has refused, while one behind it was appended, is not sent again; nor is what
-    may have been appended.
+    Messages are appended in the order of the calls, even across a change of the leader. Each has
+    its own outcome: a message that is refused, or cannot be sent, does not change the order of the
+    others. So a message is not retried if a node refused it while a later one was appended, nor if
+    it may have been appended.
     """
 
     def __init__(self, topic: AsyncTopic, batch: int, linger: Seconds) -> None:
@@ -221,12 +224,13 @@ class AsyncPublisher:
         headers: Headers | None = None,
         delay: Seconds | None = None,
     ) -> Published:
-        """As `AsyncTopic.publish`."""
+        """Publish a message with the next batch; see `AsyncTopic.publish`."""
         return await self._batches.put(ToPublish(value, key, id, headers, delay))
 
     async def _send(self, batch: Sequence[ToPublish]) -> list[Published | Exception]:
-        """All leave at once, but for what stands behind several in one request: when that is
-        refused each of them is tried by itself, and keeps its place."""
+        """Send the requests of a batch concurrently, except for those after one with several
+        messages. If that one is refused, its messages are retried one by one, and keep their place.
+        """
         outcomes: list[Published | Exception] = []
         parts = _parts(batch)
         while parts:
@@ -273,7 +277,7 @@ class AsyncPublisher:
         return Published(found["position"], found["duplicate"])
 
     async def drained(self) -> None:
-        """Wait until all that was published has its outcome."""
+        """Wait until all published messages have an outcome."""
         await self._batches.drained()
 
     async def __aenter__(self) -> Self:
@@ -289,7 +293,7 @@ class AsyncPublisher:
 
 
 def _fields(message: ToPublish) -> dict[str, Any]:
-    """What the operation takes for one message."""
+    """Return the fields of the operation for one message."""
     headers = message.headers
     return {"value": message.value} | given(
         key=message.key,
@@ -300,8 +304,8 @@ def _fields(message: ToPublish) -> dict[str, Any]:
 
 
 def _parts(batch: Sequence[ToPublish]) -> list[list[ToPublish]]:
-    """What leaves in one request each: long runs of messages with nothing but a value together, all
-    others one by one."""
+    """Split a batch into requests: long runs of messages with only a value share one, all others
+    are sent one by one."""
     parts: list[list[ToPublish]] = []
     for is_plain, group in groupby(batch, _is_plain):
         run = list(group)
@@ -311,7 +315,7 @@ def _parts(batch: Sequence[ToPublish]) -> list[list[ToPublish]]:
 
 
 def _is_broken(outcome: Published | Exception) -> bool:
-    """Whether nothing is known of what was sent, or nothing can be sent."""
+    """True if the outcome of a request is unknown, or no request can be sent."""
     known = isinstance(outcome, Refused) and not isinstance(outcome, OutcomeUnknown)
     return isinstance(outcome, StoreError) and not known
 
@@ -321,7 +325,7 @@ def _is_plain(message: ToPublish) -> bool:
 
 
 class AsyncReader:
-    """A reader of a topic: it reads from where it stands, and moves when it is told.
+    """Handle of a reader of a topic: reads from its stored position, which moves only on `commit`.
 
     reader = topic.reader("audit")
     await reader.define()
@@ -339,10 +343,10 @@ class AsyncReader:
         return f"<AsyncReader {self.name} on {self._topic.name}>"
 
     async def define(self, at: int | datetime | None = None, *, end: bool = False) -> None:
-        """Declare it, if it is not declared yet.
+        """Declare the reader, unless it exists.
 
-        :param at: the position that counts as read, or a moment before the first message to read;
-            None: the start of the topic, or its `end`
+        :param at: position that counts as read, or a time before the first message to read. None:
+            the start of the topic, or its `end`
         """
         text, params = f"DEFINE READER IF NOT EXISTS {self._of}", {}
         if end:
@@ -353,23 +357,25 @@ class AsyncReader:
         await self._topic._write(text, params)
 
     async def read(self, limit: int = 100, *, wait: Seconds | None = None) -> list[Message]:
-        """Messages after where it stands; it does not move. Otherwise as `AsyncTopic.read`."""
+        """Return messages after its position, which does not move. Otherwise like
+        `AsyncTopic.read`."""
         text = f"READ FROM {self._topic._quoted} AS {quote_name(self.name)} LIMIT $limit"
         return await self._topic._read(text, {}, limit, wait)
 
     async def commit(self, position: int) -> None:
-        """All up to that position is done."""
+        """Move the reader to a position: all messages up to there are processed."""
         await self._topic._write(f"COMMIT READER {self._of} AT $at", {"at": position})
 
     async def move(self, at: int | datetime) -> None:
-        """Stand somewhere else. :param at: as for `define`"""
+        """Move the reader to any position. :param at: see `define`"""
         await self._topic._write(f"ALTER READER {self._of} SET POSITION {_place(at)}", {"at": at})
 
     async def messages(self, *, follow: bool = False) -> AsyncIterator[Message]:
-        """Messages one by one. Those that are done are committed at the end of a page, and when
-        the loop is left: whoever stops in the middle of one, or is killed, gets some again.
+        """Yield messages one by one. Processed ones are committed at the end of a page, and when
+        the loop is left. A consumer that fails while it processes a message, or is killed, gets
+        some again (at-least-once).
 
-        :param follow: as for `AsyncTopic.messages`
+        :param follow: see `AsyncTopic.messages`
         """
         pause, has_read = Pause(), False
         while True:
@@ -396,7 +402,7 @@ class AsyncReader:
                 return
 
     async def _commit_surely(self, position: int, follow: bool) -> None:
-        """Commit a page that is done; it does no harm twice, so who follows waits for the node."""
+        """Commit a processed page. This is idempotent, so a following reader waits for the node."""
         pause = Pause()
         while True:
             try:
@@ -407,7 +413,7 @@ class AsyncReader:
             await pause.rest()
 
     async def drop(self) -> None:
-        """Let the node forget it."""
+        """Drop the reader."""
         await self._topic._write(f"DROP READER {self._of}", {})
 
 

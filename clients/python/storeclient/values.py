@@ -1,4 +1,4 @@
-"""The values of the language as Python objects, exact in both directions.
+"""Values of the language as Python objects, lossless in both directions.
 
 | language | Python |
 |---|---|
@@ -11,9 +11,9 @@
 | record | `RecordId` |
 | array, object | `list`, `dict` with string keys |
 
-Going out, a tuple is taken for an array, a dataclass for an object of its fields, an Enum for its
-value, and an aware datetime of any zone for the moment it names. A naive datetime is refused: which
-moment it means is not known here. Coming in, `into` makes dataclasses of objects.
+Parameters may also be a tuple (an array), a dataclass (an object of its fields), an Enum (its
+value), or an aware datetime of any zone. A naive datetime is refused, since it names no instant.
+`into` converts objects in answers to dataclasses.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EXT_NONE: Final = 5
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _SPAN_MOST: Final = timedelta(microseconds=2**63 - 1)
-"""A duration of the language is 64 bits of microseconds."""
+"""Longest duration of the language: 64 bits of microseconds."""
 
 
 class NoneValue:
@@ -66,12 +66,12 @@ NONE: Final = NoneValue()
 
 @dataclass(frozen=True, slots=True)
 class RecordId:
-    """The address of a record.
+    """The id of a record, with its table.
 
     :param table: the table's name
     :param id: a string, int, UUID, or list of these
 
-    `str` of it is what a statement writes, such as `person:1`, and `parse` reads that.
+    `str` of it is the text of a statement, such as `person:1`; `parse` reads that.
     """
 
     table: str
@@ -79,9 +79,9 @@ class RecordId:
 
     @classmethod
     def parse(cls, text: str) -> RecordId:
-        """The record of a text such as `person:1` or `` person:`any text` ``.
+        """Parse a record id such as `person:1` or `` person:`any text` ``.
 
-        :raises ValueError: it is none
+        :raises ValueError: it is invalid
         """
         return cls(*read_record(text))
 
@@ -101,11 +101,11 @@ class RecordId:
 
 
 def pack(value: Any) -> bytes:
-    """A value, or a message made of values, as msgpack.
+    """Encode a value, or a message made of values, as msgpack.
 
-    :raises TypeError: something in it is not a value of the language
-    :raises ValueError: a naive datetime, one that is beyond the years 1 to 9999 in UTC, or an int
-        beyond 64 bits
+    :raises TypeError: a part is not a value of the language
+    :raises ValueError: a naive datetime, one beyond the years 1 to 9999 in UTC, or an int beyond 64
+        bits
     """
     return msgpack.packb(value, default=_outward)  # type: ignore[no-any-return]
 
@@ -137,9 +137,9 @@ def _outward(value: object) -> object:
 
 
 def unpack(data: bytes | memoryview) -> Any:
-    """What `pack` packed.
+    """Decode the result of `pack`.
 
-    :raises ValueError: not msgpack, or an extension type this version does not know
+    :raises ValueError: not msgpack, or an extension type unknown to this version
     """
     return msgpack.unpackb(data, ext_hook=_inward, timestamp=3)
 
@@ -170,10 +170,10 @@ def _inside_id(code: int, data: bytes) -> object:
 
 
 def duration(seconds: float | timedelta | None) -> timedelta | None:
-    """A time given as seconds, or as what it is; None is none.
+    """Convert seconds to a timedelta; a timedelta and None stay as they are.
 
-    :raises ValueError: it is infinite, no number, or longer than the language's durations
-    :raises TypeError: it is neither seconds nor a timedelta
+    :raises ValueError: infinite, not a number, or longer than the language's durations
+    :raises TypeError: neither seconds nor a timedelta
     """
     if seconds is None:
         return None

@@ -1,7 +1,7 @@
-"""Vaults: what opens them for a while, and the records in them.
+"""Vaults: their seals, and the records in them.
 
-Two twins of each handle, `AsyncSeal` and `Seal`, `AsyncVault` and `Vault`. Ids and values travel as
-parameters, passphrases in messages of their own: neither is ever statement text.
+Two twins of each handle, `AsyncSeal` and `Seal`, `AsyncVault` and `Vault`. Ids and values are sent
+as parameters, passphrases in messages of their own: neither is ever statement text.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ Ids = list[str]
 
 @dataclass(frozen=True, slots=True)
 class Revealed:
-    """The value of a record."""
+    """A revealed version of a record."""
 
     id: str
     value: Any = field(repr=False)
     version: int
     at: datetime
-    """When that version was written."""
+    """Time when that version was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of a write."""
+    """Result of a write."""
 
     written: bool
     """False: its condition did not hold."""
     version: int
-    """Of the record as it is now; 0: there is none."""
+    """Current version of the record; 0: it does not exist."""
 
 
 class Ask(Protocol):
-    """Sends one operation on a seal and answers its fields."""
+    """Sends one operation on a seal, and returns the fields of its answer."""
 
     def __call__(self, body: dict[str, Any]) -> Awaitable[dict[str, Any]]: ...
 
@@ -55,8 +55,8 @@ class Run(Protocol):
 
 
 class AsyncSeal:
-    """What opens and closes the vaults that have no passphrase of their own. Made by
-    `AsyncClient.store_seal()`."""
+    """Handle of the store's seal, which covers the vaults without a passphrase of their own. Made
+    by `AsyncClient.store_seal()`."""
 
     def __init__(self, ask: Ask, place: Mapping[str, str]) -> None:
         self._ask = ask
@@ -66,23 +66,23 @@ class AsyncSeal:
         return "<AsyncSeal of the store>"
 
     async def unseal(self, passphrase: str) -> datetime:
-        """Open for a while; until when. Using it makes it no longer.
+        """Unseal for a limited time. Return the end of that; use of the vault does not extend it.
 
-        :raises errors.WrongKey: the passphrase does not open it
-        :raises errors.TooManyTries: after very many that did not
+        :raises errors.WrongKey: wrong passphrase
+        :raises errors.TooManyTries: after very many wrong ones
         """
         until: datetime = (await self._do("unseal", passphrase=passphrase))["until"]
         return until
 
     async def seal(self) -> None:
-        """Close now."""
+        """Seal immediately."""
         await self._do("seal")
 
     async def change_passphrase(self, old: str | None, new: str, *, rekey: bool = False) -> int:
-        """Another passphrase; how many keys were wrapped anew.
+        """Change the passphrase. Return the number of keys that were wrapped again.
 
         :param old: None: the store has none yet
-        :param rekey: after a leak: all keys are made anew, and every value is sealed again
+        :param rekey: after a leak: replace all keys, and seal every value again
         """
         found = await self._do("passphrase", old=old, new=new, rekey=rekey)
         return int(found["rewrapped"])
@@ -92,9 +92,9 @@ class AsyncSeal:
 
 
 class AsyncVault(AsyncSeal):
-    """One vault. Made by `AsyncClient.vault(ns, db, name)` or `AsyncDatabase.vault(name)`; nothing
-    is asked before its first call. `unseal`, `seal` and `change_passphrase` are for a vault with a
-    passphrase of its own: others open with `AsyncClient.store_seal()`."""
+    """Handle of a vault. Made by `AsyncClient.vault(ns, db, name)` or `AsyncDatabase.vault(name)`;
+    nothing is sent before its first call. `unseal`, `seal` and `change_passphrase` are for a vault
+    with a passphrase of its own: others open with `AsyncClient.store_seal()`."""
 
     def __init__(self, ask: Ask, run: Run, ns: str, db: str, name: str) -> None:
         super().__init__(ask, {"ns": ns, "db": db, "vault": name})
@@ -113,11 +113,11 @@ class AsyncVault(AsyncSeal):
         expect: int | None = None,
         reason: str | None = None,
     ) -> Written:
-        """Write a record's next version.
+        """Write the next version of a record.
 
-        :param if_absent: only if there is no such record
-        :param expect: only if that is its version; 0: as `if_absent`
-        :raises errors.Sealed: it is sealed
+        :param if_absent: only if the record does not exist
+        :param expect: only if this is its version (optimistic concurrency); 0: same as `if_absent`
+        :raises errors.Sealed: the vault is sealed
         """
         params = {"id": id, "value": value}
         when = " IF ABSENT" if if_absent else ""
@@ -131,11 +131,11 @@ class AsyncVault(AsyncSeal):
     async def reveal(
         self, id: str, *, version: int | None = None, reason: str | None = None
     ) -> Revealed:
-        """The value of a record; the node has recorded that it was asked for.
+        """Return the value of a record; the node records the access in the audit trail first.
 
-        :raises errors.Unknown: there is no such record, or no such version
-        :raises errors.Sealed: it is sealed
-        :raises errors.WrongKey: what stands there is not what was written
+        :raises errors.Unknown: no such record, or no such version
+        :raises errors.Sealed: the vault is sealed
+        :raises errors.WrongKey: the stored bytes are not those that were written
         """
         params: dict[str, Any] = {"id": id}
         if version is not None:
@@ -145,24 +145,26 @@ class AsyncVault(AsyncSeal):
         return Revealed(**found)
 
     async def list(self, prefix: str = "", after: str = "", limit: int = 1000) -> Ids:
-        """Ids in the order of their bytes, at most 1000; go on with the last one as `after`."""
+        """Return ids in the order of their bytes, at most 1000; continue with the last one as
+        `after`."""
         text = f"LIST FROM VAULT {self._name} PREFIX $prefix AFTER $after LIMIT $limit"
         params = {"prefix": prefix, "after": after, "limit": limit}
         found: Ids = (await self._value(text, params, None))["ids"]
         return found
 
     async def erase(self, id: str, *, reason: str | None = None) -> bool:
-        """Erase a record with all of its versions; whether there was one."""
+        """Erase a record with all its versions. Return whether it existed."""
         text = f"ERASE $id FROM VAULT {self._name}"
         return bool((await self._value(text, {"id": id}, reason))["erased"])
 
     async def info(self) -> dict[str, Any]:
-        """What INFO FOR VAULT says of it."""
+        """Return the result of INFO FOR VAULT."""
         found: dict[str, Any] = await self._value(f"INFO FOR VAULT {self._name}", {}, None)
         return found
 
     async def audit(self, before: int | None = None, limit: int = 100) -> Entries:
-        """Entries of its trail, newest first. :param before: only those before that `seq`"""
+        """Return entries of the audit trail, newest first. :param before: only entries before that
+        `seq`"""
         params: dict[str, Any] = {"limit": limit}
         if before is not None:
             params["before"] = before
@@ -176,27 +178,29 @@ class AsyncVault(AsyncSeal):
 
 
 class Seal(_Twin):
-    """As `AsyncSeal`, blocking. Made by `Client.store_seal()`."""
+    """Blocking handle of the store's seal, otherwise like `AsyncSeal`. Made by
+    `Client.store_seal()`."""
 
     def __init__(self, twin: AsyncSeal, submit: Submit) -> None:
         super().__init__(submit)
         self._twin = twin
 
     def unseal(self, passphrase: str) -> datetime:
-        """As `AsyncSeal.unseal`."""
+        """Unseal for a limited time; see `AsyncSeal.unseal`."""
         return self._wait(self._twin.unseal(passphrase))
 
     def seal(self) -> None:
-        """As `AsyncSeal.seal`."""
+        """Seal immediately."""
         self._wait(self._twin.seal())
 
     def change_passphrase(self, old: str | None, new: str, *, rekey: bool = False) -> int:
-        """As `AsyncSeal.change_passphrase`."""
+        """Change the passphrase; see `AsyncSeal.change_passphrase`."""
         return self._wait(self._twin.change_passphrase(old, new, rekey=rekey))
 
 
 class Vault(Seal):
-    """As `AsyncVault`, blocking. Made by `Client.vault(ns, db, name)` or `Database.vault(name)`."""
+    """Blocking handle of a vault, otherwise like `AsyncVault`. Made by `Client.vault(ns, db, name)`
+    or `Database.vault(name)`."""
 
     _twin: AsyncVault
 
@@ -212,27 +216,27 @@ class Vault(Seal):
         expect: int | None = None,
         reason: str | None = None,
     ) -> Written:
-        """As `AsyncVault.write`."""
+        """Write the next version of a record; see `AsyncVault.write`."""
         return self._wait(
             self._twin.write(id, value, if_absent=if_absent, expect=expect, reason=reason)
         )
 
     def reveal(self, id: str, *, version: int | None = None, reason: str | None = None) -> Revealed:
-        """As `AsyncVault.reveal`."""
+        """Return the value of a record; see `AsyncVault.reveal`."""
         return self._wait(self._twin.reveal(id, version=version, reason=reason))
 
     def list(self, prefix: str = "", after: str = "", limit: int = 1000) -> Ids:
-        """As `AsyncVault.list`."""
+        """Return ids in the order of their bytes; see `AsyncVault.list`."""
         return self._wait(self._twin.list(prefix, after, limit))
 
     def erase(self, id: str, *, reason: str | None = None) -> bool:
-        """As `AsyncVault.erase`."""
+        """Erase a record with all its versions; see `AsyncVault.erase`."""
         return self._wait(self._twin.erase(id, reason=reason))
 
     def info(self) -> dict[str, Any]:
-        """As `AsyncVault.info`."""
+        """Return the result of INFO FOR VAULT."""
         return self._wait(self._twin.info())
 
     def audit(self, before: int | None = None, limit: int = 100) -> Entries:
-        """As `AsyncVault.audit`."""
+        """Return entries of the audit trail, newest first; see `AsyncVault.audit`."""
         return self._wait(self._twin.audit(before, limit))

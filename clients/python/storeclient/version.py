@@ -1,4 +1,4 @@
-"""The one place that says which version this is."""
+"""Version of this client."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""A table that is followed: its commits, each once, whole and in order, through outages.
+"""Watches: the change feed of a table. Each commit comes once, whole and in order, across outages.
 
 Two twins with the same methods, `AsyncWatch` and `Watch`.
 """
@@ -45,27 +45,27 @@ _THEN: Final[dict[type[Refused], str]] = {
     NotAllowed: "once READ is granted again, go on from `position`",
     SessionEnded: "with a client of another token, go on from `position`",
 }
-"""What to do about what ends it."""
+"""Advice added to the errors that end a watch."""
 
 
 class Watches(Protocol):
-    """What follows tables: a client, as its handles see it."""
+    """Part of the client that watches need."""
 
     async def _watch(self, body: dict[str, Any]) -> Feed: ...
 
 
 class AsyncWatch:
-    """A table that is followed. Made by `AsyncDatabase.watch`; nothing is asked before its first
+    """Change feed of a table. Made by `AsyncDatabase.watch`; nothing is sent before its first
     iteration.
 
-    Iterated over, it is the changes of the table one by one, for ever; `commits` are the same,
-    commit by commit. It goes on by itself after a broken connection, with a node that comes back or
-    is busy, and where it was too slow: nothing is skipped and nothing comes twice.
+    Iterating yields the changes of the table one by one, without end; `commits` yields the same by
+    commit. The watch resumes by itself after a broken connection, when a node is back or no longer
+    busy, and after it fell behind. No change is skipped, none comes twice.
 
-    What ends it is raised, and says what to do: `errors.LogPruned` and `errors.Diverged` (the log
-    has no more what follows `position`, or has another history), `errors.Unknown` (the table is
-    no more), `errors.NotAllowed`, `errors.SessionEnded` of a client that was given a token, and
-    what is wrong with what was asked for. So is a node that can't be reached in the first place.
+    Permanent errors are raised, with advice. `errors.LogPruned` and `errors.Diverged`: the log no
+    longer has the commits after `position`, or has another history. `errors.Unknown`: the table was
+    dropped. `errors.NotAllowed`; `errors.SessionEnded` of a client with a token; invalid arguments.
+    Also if no node can be reached at the first attempt.
     """
 
     def __init__(
@@ -74,19 +74,18 @@ class AsyncWatch:
         body: dict[str, Any],
         start: int | Position | None,
     ) -> None:
-        """:param body: what WATCH asks for, without the position"""
+        """:param body: body of the WATCH request, without the position"""
         self._client = client
         self._body = body
         self._position = Position(start) if isinstance(start, int) else start
         self.patient = False
-        """Whether a node that is away is waited for: from the first time on that it has begun."""
+        """True if a node that is away is waited for: once the feed has begun for the first time."""
         self._stopping: asyncio.Future[None] | None = None
         self._stopped = False
         self._following: _Following | None = None
-        """The iteration: one at a time."""
+        """The current iteration; there is one at a time."""
         self.on_move: Callable[[Position], None] | None = None
-        """Called when it is known that nothing has changed up to there: `position` moves without a
-        commit then."""
+        """Called when `position` advances without a commit: up to there nothing changed."""
 
     def __repr__(self) -> str:
         at = "not begun" if self._position is None else f"at {self._position.seq}"
@@ -94,11 +93,11 @@ class AsyncWatch:
 
     @property
     def position(self) -> Position | None:
-        """Where its reader has come to: begun there again, nothing is missed. None: it has not
-        begun, and was given no start.
+        """Cursor of the reader: a watch started from it misses nothing. None: not begun, and no
+        start given.
 
-        It moves past a commit when what follows its last change is asked for, and not before: a
-        reader that is killed while it deals with a commit is told that commit again.
+        It advances past a commit only when the reader asks for the next one. So a reader that is
+        killed while it processes a commit gets that commit again (at-least-once).
         """
         return self._position
 
@@ -112,7 +111,7 @@ class AsyncWatch:
                     yield change
 
     async def commits(self) -> AsyncGenerator[Commit, None]:
-        """The commits that change the table, each whole, for ever."""
+        """Yield the commits that change the table, each whole, without end."""
         if self._following is not None:
             self._following.leave()  # one that was broken off, and is not collected yet
         following = self._following = _Following(self)
@@ -129,8 +128,7 @@ class AsyncWatch:
             self.on_move(position)
 
     async def stop(self) -> None:
-        """Whoever iterates comes to the end, once the commit under way is dealt with. Harmless when
-        done twice."""
+        """End the iteration after the commit in progress. Stopping twice is fine."""
         self._stopped = True
         if self._stopping is not None and not self._stopping.done():
             self._stopping.set_result(None)
@@ -150,9 +148,9 @@ class AsyncWatch:
 
 
 class _Following:
-    """One iteration: the feed that it hears, opened again wherever it ended.
+    """An iteration of a watch, with its feed, which is reopened whenever it ends.
 
-    :ivar at: where what was told ends
+    :ivar at: position of the last received message
     """
 
     def __init__(self, watch: AsyncWatch) -> None:
@@ -160,16 +158,16 @@ class _Following:
         self.at = watch._position
         self._feed: Feed | None = None
         self._opened: Body = {}
-        """How that began."""
+        """The feed's opening message."""
         self._parts: list[Body] = []
         self._pause = Pause()
         self._over = False
         self._heard = True
-        """Whether the feed has said anything since it began: one that is ended at once each time is
-        not opened again and again without a rest."""
+        """True if the feed sent anything since it was opened. A feed that ends at once is reopened
+        only after a pause."""
 
     async def next(self) -> Commit | None:
-        """The commit that is told next; None: somebody has stopped it."""
+        """Return the next commit, or None if the watch was stopped."""
         watch = self._watch
         if watch._stopping is None:
             watch._stopping = asyncio.get_running_loop().create_future()
@@ -189,7 +187,7 @@ class _Following:
         return None
 
     def leave(self) -> None:
-        """Nobody asks any more."""
+        """End the iteration and its feed."""
         self._over = True
         if self._feed is not None:
             self._feed.close()
@@ -224,7 +222,8 @@ class _Following:
         watch._moved(self.at)
 
     async def _lost(self, error: StoreError) -> None:
-        """The feed is over, or did not begin. :raises StoreError: it can't go on by itself"""
+        """Handle the end of the feed, or a failure to open it. :raises StoreError: a permanent
+        error"""
         begun = self._feed is not None
         self._left()
         passes = isinstance(error, Refused) and (error.retry or is_behind(error))
@@ -259,9 +258,9 @@ class _Following:
         return commit
 
     def _position(self, seq: int, epoch: int | None) -> Position:
-        """Where a feed has come to, as it tells.
+        """Return the position of a message of the feed.
 
-        :param epoch: None: the node is of a version that does not tell
+        :param epoch: None: the node is of a version that does not send it
         """
         before, opened = self.at, self._opened
         if epoch is None and before is not None and before.seq == seq:
@@ -275,7 +274,7 @@ class _Following:
         return Position(seq, opened["store"], epoch)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something, unless somebody stops it before."""
+        """Run a coroutine, but cancel it when the watch is stopped."""
         stopping = self._watch._stopping
         assert stopping is not None
         task = asyncio.ensure_future(work)
@@ -290,7 +289,7 @@ class _Following:
 
 
 def _told_what_to_do(error: StoreError, known: bool) -> StoreError:
-    """:param known: whether the watch had begun"""
+    """Return the error with advice in its message. :param known: True if the watch had begun"""
     then = next((text for kind, text in _THEN.items() if isinstance(error, kind)), None)
     late = isinstance(error, LogPruned | Diverged)
     if then is not None and (known or late or "created" in getattr(error, "detail", ())):
@@ -307,7 +306,7 @@ def asked(
     before: bool,
     where: str | None,
 ) -> dict[str, Any]:
-    """What WATCH asks for, without the position."""
+    """Return the body of a WATCH request, without the position."""
     body: dict[str, Any] = {"ns": ns, "db": db, "table": table}
     if actions is not None:
         body["actions"] = list(actions)
@@ -319,7 +318,7 @@ def asked(
 
 
 class Watch(_Twin):
-    """A table that is followed, blocking. Made by `Database.watch`; otherwise as `AsyncWatch`.
+    """Blocking change feed of a table, otherwise like `AsyncWatch`. Made by `Database.watch`.
     `stop` may be called from any thread."""
 
     def __init__(self, twin: AsyncWatch, submit: Submit) -> None:
@@ -328,7 +327,7 @@ class Watch(_Twin):
 
     @property
     def position(self) -> Position | None:
-        """As `AsyncWatch.position`."""
+        """Cursor of the reader; see `AsyncWatch.position`."""
         return self._twin.position
 
     def __iter__(self) -> Iterator[Change]:
@@ -336,11 +335,11 @@ class Watch(_Twin):
             yield from commit.changes
 
     def commits(self) -> Iterator[Commit]:
-        """As `AsyncWatch.commits`."""
+        """Yield the commits that change the table; see `AsyncWatch.commits`."""
         return self._each(self._twin.commits())
 
     def stop(self) -> None:
-        """As `AsyncWatch.stop`."""
+        """End the iteration; see `AsyncWatch.stop`."""
         self._wait(self._twin.stop())
 
     def __enter__(self) -> Self:
