@@ -85,8 +85,8 @@ def pack(value: Any) -> bytes:
 
     :raises OverflowError: an integer beyond 64 bits: `values.check` was not called
     """
-    # A new packer makes room of 256 KiB, which takes longer than packing. One that is in use is
-    # not in the list: records inside a value are packed by another.
+    # A new packer allocates 256 KiB, which takes longer than packing, so packers are pooled. One
+    # in use is not in the pool: records inside a value are packed by another.
     packer = _idle.pop() if _idle else msgpack.Packer(default=_extension, datetime=True)
     packed: bytes = packer.pack(value)
     if len(packed) < PACKED_BYTES_KEPT:
@@ -197,7 +197,7 @@ def unpack_foreign(
         try:
             return unpack_short(bytes(data))  # type: ignore[no-any-return]
         except Unsettled:
-            pass  # what is wrong with it, if anything, is for the strict decoder to say
+            pass  # the strict decoder accepts it, or raises the exact error
     return unpack_strictly(data, tick, refuse)
 
 
@@ -206,7 +206,7 @@ def unpack_strictly(
 ) -> Value:
     """Decode like `unpack_foreign`, without trying the fast decoder first."""
     size = len(data)
-    longest = min(size, limits.ELEMENTS)  # room for an array is made when its length is read
+    longest = min(size, limits.ELEMENTS)  # msgpack allocates an array by its declared length
     if size <= STEP_BYTES:
         tick = None
     exact = _may_hold_nanoseconds(data, tick)
@@ -258,11 +258,11 @@ def _settled(value: Any, depth: int) -> Any:
     """Return the fast decoder's result with extensions decoded, checked like `values.check` with
     the levels of an envelope counted. Its strings are valid Unicode already."""
     if isinstance(value, dict):
-        "".join(value)  # a TypeError where a key is no string
+        "".join(value)  # TypeError if a key is not a string
         if depth >= limits.DEPTH:
             raise Unsettled
         for name, part in value.items():
-            # Most parts are strings, or settled as they are.
+            # Fast path: most parts are strings or plain scalars.
             if type(part) is not str and not _is_settled(part):
                 value[name] = _settled(part, depth + 1)
     elif isinstance(value, list):
@@ -289,7 +289,7 @@ def _is_settled(part: Any) -> bool:
             raise Unsettled
         return True
     if kind is float:
-        if part - part != 0.0:  # no number, or an infinity
+        if part - part != 0.0:  # NaN or an infinity
             raise Unsettled
         return True
     return kind is bool or part is None or kind is bytes
@@ -323,7 +323,7 @@ def _may_hold_nanoseconds(data: bytes | memoryview, tick: Tick | None) -> bool:
     for start in range(0, len(view), STEP_BYTES):
         if start and tick is not None:
             tick()
-        # What begins in one piece may end in the next.
+        # Pieces overlap by two bytes: a mark may cross the boundary.
         piece = bytes(view[start : start + STEP_BYTES + 2])
         if any(mark in piece for mark in _NANOSECONDS):
             return True
@@ -338,7 +338,7 @@ def _with_datetimes(value: Any, depth: int, tick: Tick | None) -> Any:
     kind = type(value)
     if kind is msgpack.Timestamp:
         return moment(value.to_unix_nano())
-    # What nests deeper than a value and its envelope is refused as it is, and first.
+    # Deeper values are left as they are: the check that follows refuses them.
     if depth <= _WITH_ENVELOPE and (kind is list or kind is dict):
         items = enumerate(value) if kind is list else value.items()
         for at, part in ticking(items, len(value), tick):
@@ -418,7 +418,7 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _hooks(size: int) -> dict[str, Callable[[Any], Any]]:
     """Return the decoder's hooks for each container, for a message of `size` bytes."""
-    if size <= limits.CONTAINERS:  # there can't be as many: counting costs a call for each array
+    if size <= limits.CONTAINERS:  # too short to exceed it; counting costs a call per array
         return _SHORT
     count = _Count()
     return {"object_pairs_hook": count.unique, "list_hook": count.add}
@@ -485,8 +485,8 @@ def _foreign_extension(code: int, data: bytes | memoryview) -> Value:
 
 
 def _record(data: bytes) -> RecordId:
-    # An id holds no extension but uuids, so decoding never nests into itself: each level would
-    # take 30 KB of C stack, and a frame of 2 KB would end the process.
+    # An id holds no extension but uuids, so decoding never recurses: each level would take
+    # 30 KB of C stack, and a frame of 2 KB could crash the process.
     parts = msgpack.unpackb(data, ext_hook=_inside_record, timestamp=3)
     if not isinstance(parts, list) or len(parts) != 2 or not isinstance(parts[0], str):
         raise BadRequest("a record extension holds an array of table and id")

@@ -207,7 +207,7 @@ class FrameReader:
         if len(kept) < end:
             return None
         if end == len(kept):
-            self._kept, self._at = b"", 0  # an idle connection keeps nothing of what it has read
+            self._kept, self._at = b"", 0  # an idle connection holds no buffer
         else:
             self._at = end
         if length <= _COPIED_BYTES:

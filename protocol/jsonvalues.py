@@ -116,7 +116,7 @@ def dump_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
     elif kind is dict:
         _dump_object(value, tick, add)
     elif kind is str and len(value) > LONG:
-        # Each character is encoded by itself, so the pieces are, put together, the whole.
+        # Characters are encoded independently, so concatenated pieces equal the whole.
         add(b'"')
         for start in range(0, len(value), LONG):
             tick()
@@ -232,7 +232,7 @@ def _check_counts(text: bytes | str, tick: Tick) -> None:
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     if not _over(*_counted(raw)):
         return
-    # What stands in strings opens nothing and parts nothing; it is taken out only now.
+    # Too many, unless some are inside strings: remove the strings and count again.
     opened = parted = 0
     unclosed = b""
     for at in range(0, len(raw), _WINDOW_BYTES):
@@ -260,7 +260,7 @@ def _over(opened: int, parted: int) -> bool:
 
 
 def _integer(digits: str) -> int:
-    # Bounded before it is converted: Python's own conversion is quadratic in the digits.
+    # Checked before the conversion, which is quadratic in the number of digits.
     if len(digits) > 20:
         raise NumberTooLarge("an integer does not fit 64 bits")
     return int(digits)
@@ -277,7 +277,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# One decoder for all, as with the encoder.
+# Shared by all calls, like the encoder.
 _decoder: Final[Any] = json.JSONDecoder(
     parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_unique
 )
@@ -296,7 +296,7 @@ def _decode(text: str) -> Any:
     except StopIteration as stop:
         if stop.value:
             raise json.JSONDecodeError("Expecting value", text, stop.value) from None
-        return _decoder.decode(text)  # it begins with blanks, or as nothing does
+        return _decoder.decode(text)  # leading blanks, or not JSON
     if end < len(text):
         rest = text[end:].lstrip(_BLANKS)
         if rest:
@@ -317,7 +317,7 @@ class _Names:
 
 
 def _resolve(plain: Any, depth: int, tick: Tick | None) -> Any:
-    if depth > 2 * limits.DEPTH:  # a tag or an $obj is a level of its own
+    if depth > 2 * limits.DEPTH:  # a tag or an $obj adds a level
         raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
     if type(plain) is list:
         items = plain if tick is None else paced(plain, tick)

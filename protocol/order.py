@@ -79,7 +79,7 @@ def encode(value: Any) -> bytes:
         return b"\x20" + _escaped(value.encode()) + b"\0\0"
     if kind is int or kind is float or kind is Decimal:
         if kind is not Decimal and 0 < value <= _EXACT:
-            # A positive double with its sign turned is its negative.
+            # Flipping the sign bit of a positive double gives its negative.
             return _POSITIVE.pack(0x18, -value, 1)
         return b"\x18" + _number(value)
     if kind is UUID:
@@ -172,7 +172,7 @@ def _number(value: int | float | Decimal) -> bytes:
         return _double(base) + b"\x01"
     _, digits, _ = rest.normalize(_LONG).as_tuple()
     exponent = rest.adjusted() + _EXPONENT_BIAS
-    # The mark that ends the digits sorts below every digit, or above every mirrored one.
+    # The terminator sorts below every digit, or above every mirrored one.
     if rest > 0:
         text = bytes(digit + 1 for digit in digits)
         return _double(base) + b"\x02" + _HALF.pack(exponent) + text + b"\0"

@@ -20,5 +20,5 @@ def fits(held: int, size: int, total: int, alone: int, others: int) -> bool:
     free = alone + others - total - size
     if free < 0:
         return False
-    # Who has nothing yet may take the last: one request always gets its turn.
+    # A user that holds nothing may take the last: one request is always possible.
     return not held or (held + size) * others <= alone * free

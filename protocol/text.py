@@ -171,7 +171,7 @@ def parse_datetime(text: str) -> datetime:
                 raise BadRequest(f"{text[:40]!r} is no datetime: a leap second ends a day in UTC")
             value += _SECOND
         if fraction:
-            # A tenth digit that is not 0 only matters beside an exact half of a microsecond.
+            # Digits beyond the ninth matter only after an exact half of a microsecond.
             nanoseconds = int(fraction[:9].ljust(9, "0"))
             beyond = nanoseconds % 1000 == 500 and bool(fraction[9:].strip("0"))
             value += microseconds(nanoseconds + beyond) * MICROSECOND
@@ -197,7 +197,7 @@ def parse_decimal(text: str) -> Decimal:
     """
     if len(text) > limits.DECIMAL_DIGITS + 12:
         raise NumberTooLarge(f"a decimal has at most {limits.DECIMAL_DIGITS} digits")
-    # `Decimal` alone would take underscores, blanks, NaN and infinities too.
+    # `Decimal` alone would accept underscores, blanks, NaN and infinities too.
     if not text.strip(_OF_NUMBERS):
         try:
             return Decimal(text)

@@ -77,7 +77,7 @@ def let_go(values: list[Any], tick: Tick) -> None:
 
     Never raises by itself: it runs after the answer was sent.
     """
-    # `values` is the stack: one call for each large part would be deeper than Python lets go.
+    # `values` is the stack: recursion per large part would exceed Python's limit.
     while values:
         tick()
         value = values.pop()
@@ -85,7 +85,7 @@ def let_go(values: list[Any], tick: Tick) -> None:
         if (kind is not list and kind is not dict) or not is_large(value):
             continue
         items = list(value) if kind is list else list(value.values())
-        del value  # the pieces are held by `items` alone from here on
+        del value  # from here on only `items` references the pieces
         while items:
             tick()
             piece = items[-PACE:]
@@ -103,7 +103,7 @@ def is_large(value: Any, most: int = PACE, longest: float = LONG) -> bool:
     while waiting:
         value = waiting.pop()
         if not isinstance(value, (list, dict)):
-            continue  # a scalar, and all there is
+            continue  # a scalar has no parts
         left -= len(value)
         if left < 0:
             return True
@@ -194,7 +194,7 @@ class RecordId:
         return hash((self.table, id if kind is str else id.bytes if kind is UUID else repr(id)))
 
     def __reduce__(self) -> tuple[type[RecordId], tuple[str, Any]]:
-        # Copied as it is made: a compiled class has no other way.
+        # Without this, copy and pickle fail on a compiled class.
         return RecordId, (self.table, self.id)
 
     def __repr__(self) -> str:
@@ -359,7 +359,7 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
         except TypeError:
             raise _odd_name(value) from None
         if not names.isascii():
-            for name in value:  # not of all together: two halves could make a pair
+            for name in value:  # one by one: joined, two halves could form a valid pair
                 check_unicode(name)
         parts = value.values()
     elif kind is list:
@@ -371,7 +371,7 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
         raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
     many = len(parts) > FEW
     for part in paced(parts, tick) if many and tick is not None else parts:
-        # Most parts are plain: a call for each would be most of the work.
+        # Fast path: most parts are plain, and a call for each would dominate.
         kind = type(part)
         if kind is str:
             if part.isascii():
@@ -388,7 +388,7 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
             check_record_id(part.id)
             continue
         elif tick is not None and kind in _HOLDERS and (len(part) > _LITTLE or depth % 4 == 1):
-            tick()  # now and then on the way down too: a tree of pairs has only little ones
+            tick()  # also while descending: a tree of pairs has only small parts
         check(part, depth + 1, tick)
 
 

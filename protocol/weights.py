@@ -53,7 +53,7 @@ def weigh_with_heights(
         if tick is not None and len(value) > FEW:
             parts = paced(parts, tick)
         for part in parts:
-            if type(part) in FLAT:  # most parts are: a call for each would be most of the work
+            if type(part) in FLAT:  # most parts: a call for each would dominate
                 size += sys.getsizeof(part) + _POINTER
                 continue
             size += weigh_with_heights(part, sizes, depth + 1, tick)

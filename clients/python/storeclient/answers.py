@@ -62,7 +62,7 @@ class Fields:
     """Sequence of its commit; 0: it made none; None: unknown."""
 
     def with_own_seq(self) -> Fields:
-        """Return the answer with the commit that the node sent. :raises ProtocolBroken: invalid form"""
+        """Return the answer with its commit's sequence. :raises ProtocolBroken: invalid form"""
         seq = self.fields.pop("seq", 0)
         if type(seq) is not int or seq < 0:
             raise ProtocolBroken(f"the node tells no seq with {str(seq)[:40]!r}")

@@ -212,7 +212,7 @@ class AsyncClient:
                 Kind.RUN, body, wait, repeatable, stop, waits, spread,
                 self._makers.get(body.get("moment", "")),
             )  # fmt: skip
-        except (OutcomeUnknown, asyncio.CancelledError):  # it may have been run all the same
+        except (OutcomeUnknown, asyncio.CancelledError):  # it may have run
             self._seen.untold()
             raise
         except Refused as error:
@@ -424,7 +424,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         try:
             await self.connect()
-        except BaseException:  # cancelled, above all: what is being connected would be nobody's
+        except BaseException:  # above all cancelled: else the connection would leak
             await self.close()
             raise
         return self
@@ -540,7 +540,7 @@ class AsyncClient:
         except StatementTimeout:
             if not self._nodes.is_home(node):
                 raise
-            # Then it is of another history, which WATCH has words for.
+            # The home node has another history: WATCH refuses with the exact error.
 
     async def _go(
         self,

@@ -114,7 +114,7 @@ class Attempts:
             return False
         if isinstance(error, SessionEnded) and await self._sign_in_again(node, connection):
             return True
-        # Said about a request that crossed the node's BYE: it was never begun.
+        # The request crossed the node's BYE, and was never begun.
         if isinstance(error, Draining) and connection.leaving:
             return await self._asks_behind_a_break()
         if self.spread and not self._nodes.is_home(node):
@@ -128,7 +128,7 @@ class Attempts:
     ) -> bool:
         if not self._repeatable:
             return False
-        if isinstance(error, Refused):  # a leader that is none any more can't say what became of it
+        if isinstance(error, Refused):  # a deposed leader, which can't know
             return await self._look_elsewhere(error, node)
         return not connection.usable and await self._asks_behind_a_break()
 
@@ -164,7 +164,7 @@ class Attempts:
         try:
             await connection.ask(Kind.AUTH, dict(credential.fields()), GRACE_SECONDS)
         except (NotSent, OutcomeUnknown):
-            return True  # the connection has gone: the next one signs in by itself
+            return True  # the connection broke: the next one signs in anyway
         return True
 
     async def _look_elsewhere(self, error: Refused, node: Node) -> bool:

@@ -140,7 +140,7 @@ class Target:
             os.unlink(self._partial)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._file = os.fdopen(os.open(self._partial, flags, 0o600), "wb")
-        if not _hold(self._file.fileno()):  # somebody was looking whether it is held
+        if not _hold(self._file.fileno()):  # another process was just testing the lock
             self._file.close()
             raise FileExistsError(f"somebody else is writing {path}")
 
@@ -152,7 +152,7 @@ class Target:
         """Make the complete file durable (fsync), and give it its final name."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        if fcntl is None:  # no open file is given another name there
+        if fcntl is None:  # Windows cannot rename an open file
             self._file.close()
         give_name(self._partial, self.path)
         self._file.close()
@@ -160,7 +160,7 @@ class Target:
     def abandon(self) -> None:
         """Remove the unfinished file. No effect after `publish`."""
         if self._file.closed and fcntl is not None:
-            return  # what has the name of the partial by now is somebody else's
+            return  # a file of that name now belongs to another process
         if fcntl is None:
             self._file.close()
         with suppress(FileNotFoundError):

@@ -94,11 +94,11 @@ class _Twin:
             while (item := self._wait(following())) is not end:
                 yield item  # type: ignore[misc]
         finally:
-            with suppress(Closed):  # then it has ended with the client
+            with suppress(Closed):  # the client's end has closed it
                 closed = self._submit(closing())
                 if home is None or home is not _running_here():
                     result_of(closed)
-                # Else it was collected in the thread of that loop, which would wait for itself.
+                # Else it is finalized in the loop's own thread: waiting would be a deadlock.
 
 
 class Topic(_Twin):

@@ -172,7 +172,7 @@ class AsyncCache:
         except StoreError:
             if found is NONE:
                 raise
-            # The value is there; the lock that was not released ends by itself, in its time.
+            # The value was stored; the unreleased lock expires.
         return found
 
     async def _load(self, key: str, ttl: Seconds | None, loader: AsyncLoader) -> Any:
@@ -277,7 +277,7 @@ class AsyncLease:
             except Closed:
                 return
             except StoreError:
-                continue  # the next one may come in time
+                continue  # the next renewal may still be in time
 
     async def release(self) -> bool:
         """Release the lease. Return whether it was still held."""
@@ -289,7 +289,7 @@ class AsyncLease:
             return False
         fields = {"key": self.key, "holder": self.holder, "fence": self.fence}
         found = await self._cache._write("unlock", **fields)
-        self.lost = True  # nothing of it is left to be extended, whatever the answer
+        self.lost = True  # even if it had expired before
         return bool(found["released"])
 
     async def __aenter__(self) -> Self:
@@ -303,7 +303,7 @@ class AsyncLease:
     ) -> None:
         try:
             await self.release()
-        except StoreError as failure:  # it ends by itself, in its time
+        except StoreError as failure:  # the lease expires by itself
             if error is None:
                 raise
             error.add_note(f"the lock was not released either: {failure}")

@@ -72,7 +72,7 @@ class Client:
             on_connection=on_connection,
             reads=reads,
         )
-        self._lock = threading.RLock()  # what the collector ends while it is held asks for it too
+        self._lock = threading.RLock()  # reentrant: finalizers may run while it is held
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._calls: set[Future[Any]] = set()
@@ -214,7 +214,7 @@ class Client:
             return
         try:
             asyncio.run_coroutine_threadsafe(self._twin.close(), loop).result()
-            # Each of them is answered by now, or hears `Closed` when it next asks for something.
+            # Each is answered by now, or gets `Closed` at its next request.
             wait(list(self._calls), GRACE_SECONDS)
         finally:
             loop.call_soon_threadsafe(loop.stop)

@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
                 else "nothing came any more, not in answer to a PING either"
             )
         )
-        self._transport.abort()  # what was written would be waited for
+        self._transport.abort()  # close() would wait for unsent data
 
     def _end_at(
         self, id: int, stop: asyncio.Future[None]
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         """End the connection immediately; open requests have an unknown outcome."""
         self._transport.abort()
 
-    # --- what the loop calls ---------------------------------------------------------------------
+    # --- callbacks of asyncio --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

@@ -187,7 +187,7 @@ class Exchange(Generic[Waiter]):
             elif message.kind == Kind.CHANGE:
                 found = self._waiting.get(message.id)
                 if found is None:
-                    continue  # it was given up
+                    continue  # abandoned
                 kind, waiter = found
                 if kind is not Kind.WATCH:
                     self.broken = True
@@ -197,7 +197,7 @@ class Exchange(Generic[Waiter]):
             elif message.kind == Kind.PART:
                 found = self._waiting.get(message.id)
                 if found is None:
-                    continue  # it was given up
+                    continue  # abandoned
                 if message.id not in self._streams:
                     self.broken = True
                     self.cause = ProtocolBroken("the node answers in parts what asked for none")
@@ -207,7 +207,7 @@ class Exchange(Generic[Waiter]):
                 found = self._waiting.pop(message.id, None)
                 self._streams.discard(message.id)
                 self._large.pop(message.id, None)
-                if found is not None:  # else it was given up, and its answer crossed the CANCEL
+                if found is not None:  # else abandoned: its answer crossed the CANCEL
                     kind, waiter = found
                     settled.append((waiter, _reply(kind, message)))
         return settled

@@ -25,7 +25,7 @@ def give_name(made: str, path: str) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    with suppress(OSError, AttributeError):  # where folders can't be opened
+    with suppress(OSError, AttributeError):  # systems without fsync of directories
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)

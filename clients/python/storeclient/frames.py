@@ -111,7 +111,7 @@ def _speaks(begins: bytes) -> str | None:
             "HTTP is spoken there: the wire protocol has a port of its own, that of the node's"
             " --serve"
         )
-    if begins.startswith(b"\x15\x03"):  # an alert
+    if begins.startswith(b"\x15\x03"):  # a TLS alert
         return "TLS is spoken there: connect with it"
     return None
 
@@ -127,7 +127,7 @@ def _decode(frame: memoryview) -> Message:
         raise ProtocolBroken(f"the node sent a message of kind {kind}, which is not known")
     if body is None:
         body = {}
-    elif len(frame) > DEPTH and _nests_deeper(body, DEPTH - 1):  # a level has a byte at least
+    elif len(frame) > DEPTH and _nests_deeper(body, DEPTH - 1):  # each level takes at least a byte
         raise ProtocolBroken(f"the node sent a message that nests deeper than {DEPTH}")
     return Message(_KINDS[kind], id, body, len(frame))
 

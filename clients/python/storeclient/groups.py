@@ -210,7 +210,7 @@ class AsyncGroup:
         given = dict(params or {})
         if RECEIPT in given:
             raise ValueError(f"parameter {RECEIPT!r} is what `done` names the receipt")
-        # On the line where the script begins, so that its lines keep their numbers.
+        # On the script's first line, so that its line numbers stay valid.
         before = (
             f"BEGIN; LET ${RECEIPT}_ack = ACK {quote_name(self._topic)} AS {quote_name(self.name)}"
             f" RECEIPTS [${RECEIPT}];"
@@ -225,7 +225,7 @@ class AsyncGroup:
             _locate(error, len(before))
             raise
         results = answer.results[3:]
-        # RETURN in it has ended it before its COMMIT was answered.
+        # With a RETURN the script ended before COMMIT had a result.
         if results and results[-1].kind == "none":
             results = results[:-1]
         return replace(answer, results=results)
@@ -382,7 +382,7 @@ class AsyncConsumer:
         pause = Pause()
         while not stopping.done():
             room = self._prefetch - len(self._ready)
-            # Few large requests rather than one for each message.
+            # Refill by half: few large requests instead of one per message.
             if room < (self._prefetch + 1) // 2:
                 self._room.clear()
                 await self._room.wait()
@@ -419,7 +419,7 @@ class AsyncConsumer:
                 else:
                     await self._extend_all(deadline)
             except StoreError as error:
-                # Who takes ahead is raised what ends both, and knows whether the node was there.
+                # The prefetching task raises permanent errors: it knows if the node ever answered.
                 if not is_outage(error):
                     raise
                 await pause.rest(stopping)
@@ -471,7 +471,7 @@ class AsyncConsumer:
         settled, unsure = await self._through_outages(lambda: self._group.ack(receipts))
         stale = Counter(settled.stale_receipts)
         outcomes: list[bool | Exception] = []
-        for receipt in reversed(receipts):  # of those that stand there twice the first was in time
+        for receipt in reversed(receipts):  # of duplicates the first one counts
             if not stale[receipt]:
                 outcomes.append(True)
                 continue
@@ -506,7 +506,7 @@ class AsyncConsumer:
             return await self._single.extend(hand_out, by)
         except BaseException:
             if receipt in self._held:
-                self._held[receipt] = 0.0  # it may not have been
+                self._held[receipt] = 0.0  # the extension may have failed
             raise
 
     async def give_up(self, hand_out: AsyncHandOut, error: str | None) -> bool:
@@ -545,4 +545,4 @@ class AsyncConsumer:
         except StoreError:
             if error is None:
                 raise
-            # The block's own error is the one to hear of; messages come again by their deadline.
+            # The error of the block is raised instead; messages expire and are redelivered.

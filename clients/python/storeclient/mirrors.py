@@ -71,7 +71,7 @@ class AsyncMirror(Rows):
         self._on_copy = on_copy
         condition = "" if where is None else f" WHERE {where}"
         self._select = f"SELECT * FROM {quote_name(table)}{condition}"
-        Pages(self._select, None, page)  # what is wrong with them is said here
+        Pages(self._select, None, page)  # raises here for invalid arguments
         self._rows: dict[RecordId, dict[str, Any]] = {}
         self._position: Position | None = None
         self._failure: Exception | None = None
@@ -157,7 +157,7 @@ class AsyncMirror(Rows):
     async def _follow(self) -> None:
         async with self._db.watch(self._table, self._position, where=self._where) as watch:
             watch.on_move = self._move
-            watch.patient = True  # the table was read a moment ago: a node that is away comes back
+            watch.patient = True  # the table was just read: wait for an outage to end
             async for commit in watch.commits():
                 self._apply(commit)
 
@@ -171,7 +171,7 @@ class AsyncMirror(Rows):
             except Unknown as error:
                 if "moment" not in error.detail:
                     raise
-                # The node has started anew, or a grant has changed.
+                # The snapshot has ended: the node restarted, or a grant changed.
             except StoreError as error:
                 if why is None or not is_outage(error):
                     raise

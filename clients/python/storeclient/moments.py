@@ -77,7 +77,7 @@ class AsyncMoment:
         trace: TracebackType | None,
     ) -> None:
         name, self._name = self._name, None
-        with suppress(StoreError):  # it ends by itself where the node can't be told
+        with suppress(StoreError):  # if the node is unreachable, it expires
             await self._client.run("", ns=self._ns, db=self._db, moment=name, keep=0)
 
     async def run(

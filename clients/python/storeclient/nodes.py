@@ -110,7 +110,7 @@ class Node:
             self._opening = asyncio.create_task(self._open(seconds))
             self._opening.add_done_callback(self._opened)
         opening = self._opening
-        # Waited for, not awaited: a task that gives up must not take the others' connection away.
+        # wait(), not await: cancelling one waiting task must not cancel the shared attempt.
         await asyncio.wait((opening,), timeout=seconds)
         if not opening.done():
             raise TimeoutError
@@ -220,8 +220,8 @@ class Nodes:
             self.finding = asyncio.create_task(self._find())
             self.finding.add_done_callback(self._found)
         finding = self.finding
-        # Waited for, as above: and one that `close` takes it away from must not think that it was
-        # cancelled itself.
+        # wait(), as above. When `close` cancels the search, waiting tasks must get `Closed`, not a
+        # CancelledError.
         await asyncio.wait((finding,))
         if finding.cancelled():
             raise self.closed()
@@ -230,7 +230,7 @@ class Nodes:
     def _found(self, finding: asyncio.Task[Node]) -> None:
         self.finding = None
         if not finding.cancelled():
-            finding.exception()  # whoever waits is told; there may be nobody any more
+            finding.exception()  # mark it as retrieved: no task may be waiting any more
 
     async def near(self) -> Node:
         """Return a connected node to read from, round-robin over those that can wait for a
@@ -250,7 +250,7 @@ class Nodes:
         return node.is_usable and node.knows_after
 
     def _dial(self, node: Node) -> None:
-        node.rest()  # or each read would begin another attempt
+        node.rest()  # otherwise each read would start another attempt
         dialling = asyncio.create_task(self._connect(node))
         self._dialling.add(dialling)
         dialling.add_done_callback(self._dialling.discard)
@@ -260,7 +260,7 @@ class Nodes:
         try:
             await node.open(self.connect_timeout)
         except (OSError, StoreError):
-            return  # it rests, and then another attempt is made
+            return  # retried after AWAY_SECONDS
         node.rests_until = 0.0
 
     # --- where home is ----------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class Nodes:
                     f"no connection to {self.where.replace(',', ', ')} in"
                     f" {self.connect_timeout:g} s: {why(last)}"
                 ) from last
-            # Spread out, so that the clients of a node that restarts don't come back as one.
+            # Jitter, so that the clients of a restarted node do not reconnect all at once.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, BACKOFF_MOST_SECONDS)
 
@@ -364,7 +364,7 @@ class Nodes:
         """
         node.takes_changes = False
         self._nodes.remove(node)
-        self._nodes.append(node)  # the last that is asked again
+        self._nodes.append(node)  # tried last from here on
         self._named = [one for one in self._nodes_at(leader) if one is not node]
         for named in self._named:
             named.takes_changes = None
@@ -383,7 +383,7 @@ class Nodes:
         alone = Nodes((replace(settings, connect_timeout=self.connect_timeout),), None)
         try:
             connection = (await alone.home()).connection
-        except BaseException:  # cancelled, above all: what is being connected would be nobody's
+        except BaseException:  # above all cancelled: else the connection would leak
             await alone.close()
             raise
         assert connection is not None
@@ -412,6 +412,6 @@ def _may_go_away(error: Exception) -> bool:
 def why(error: Exception) -> str:
     """Return a short text of the reason why there is no connection."""
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror | ssl.SSLError):
-        # asyncio puts words of its own, and the address once more, in the place of the system's.
+        # asyncio replaces the system's text by its own, which repeats the address.
         return os.strerror(error.errno) if error.errno else str(error) or "no answer in time"
     return str(getattr(error, "strerror", None) or error)

@@ -45,7 +45,7 @@ def _made(kind: Any, value: Any, where: str) -> Any:
     if origin is dict or origin is Mapping:
         return _entries(get_args(kind)[1], value, where)
     if not isinstance(kind, type):
-        return value  # what can't be judged is given as it came
+        return value  # a type that can't be checked
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     if is_dataclass(kind):

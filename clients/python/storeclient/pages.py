@@ -52,7 +52,7 @@ class Pages:
         """Return the script of the next page, and its parameters."""
         conditions = [] if self._after is None else [f"id > ${AFTER}"]
         if self._where is not None:
-            # On a line of its own: the text may end in a comment.
+            # The bracket is on a line of its own: the text may end in a comment.
             conditions.append(f"({self._where}\n)")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         given = self._params | {ROWS: self._page}

@@ -48,7 +48,7 @@ class Row:
         for number in numbers if all_of_them else numbers[:1]:
             waits = self._waiting.pop(number)
             self._under_way.add(number)
-            if not waits.done():  # else who waits was cancelled, and is over soon
+            if not waits.done():  # else the waiting task was cancelled, and calls `over`
                 waits.set_result(None)
 
 

@@ -93,8 +93,9 @@ class Seen:
             return False
         if position.seq == before.seq or position.epoch == before.epoch:
             return position.seq == before.seq
-        # The lead has moved. In one history a later epoch has the higher sequences: this is another
-        # one if what is known is of the earlier epoch, or was known of when this was asked for.
+        # Another leader, with a lower sequence. Within one history a later epoch has the higher
+        # sequences, so this is another history: if the known commit is surely of the earlier
+        # epoch, or was known before this request was sent.
         known = mark is not None and mark.seq >= before.seq
         return self._is_of_epoch or known
 

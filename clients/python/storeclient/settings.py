@@ -52,7 +52,7 @@ def make_settings(
         context: ssl.SSLContext | None = ssl.create_default_context()
     else:
         context = tls or None
-    if not connect_timeout > 0:  # as NaN is not
+    if not connect_timeout > 0:  # also refuses NaN
         raise ValueError(f"connect_timeout is longer than nothing, not {connect_timeout!r}")
     credential = Credential(user, password, token)
     return tuple(

@@ -165,7 +165,7 @@ def json_default(value: Any) -> Any:
     :raises TypeError: not a value of the language
     :raises ValueError: a datetime beyond the years 1 to 9999 in UTC
     """
-    from storeclient.values import NoneValue, RecordId  # they print themselves with this module
+    from storeclient.values import NoneValue, RecordId  # cyclic: values imports this module
 
     if isinstance(value, RecordId | Decimal | UUID):
         return str(value)

@@ -240,7 +240,7 @@ class AsyncPublisher:
             for found in await asyncio.gather(*map(self._part, now, places)):
                 outcomes += found
             broken = next((one for one in outcomes if _is_broken(one)), None)
-            if broken is not None:  # nothing is known of the rest
+            if broken is not None:  # the outcome of the rest is unknown
                 return outcomes + [broken] * (len(batch) - len(outcomes))
         return outcomes
 
@@ -261,7 +261,7 @@ class AsyncPublisher:
         except (Refused, TypeError, ValueError) as error:
             if _is_broken(error):  # UnknownOutcome: all of them may have been appended
                 return [error] * len(part)
-            # One is refused, or can't be sent, and none was appended: each by itself.
+            # One was refused or can't be sent, and none was appended: retry one by one.
             return [await self._alone(one, place) for one in part]
         except Exception as error:
             return [error] * len(part)
@@ -271,7 +271,7 @@ class AsyncPublisher:
     async def _alone(self, message: ToPublish, place: Place) -> Published | Exception:
         try:
             found = await self._topic._ask("publish", _fields(message), place=place)
-        except Exception as error:  # its own outcome, whatever it is
+        except Exception as error:  # reported as the outcome of this message
             return error
         place.done()
         return Published(found["position"], found["duplicate"])
@@ -392,7 +392,7 @@ class AsyncReader:
                 for message in page:
                     yield message
                     done = message.position
-            except BaseException:  # the loop is left in the middle
+            except BaseException:  # the caller's loop was left early
                 if done:
                     await self.commit(done)
                 raise

@@ -131,7 +131,7 @@ def _outward(value: object) -> object:
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, int):  # it comes here only when it is out of range
+    if isinstance(value, int):  # only reached if out of range
         raise ValueError("an int has 64 bits")
     raise TypeError(f"{type(value).__name__} is not a type of the language")
 
@@ -152,8 +152,8 @@ def _inward(code: int, data: bytes) -> object:
     if code == _EXT_UUID:
         return UUID(bytes=bytes(data))
     if code == _EXT_RECORD:
-        # No record stands inside a record's id, and a chain of them would end the interpreter: each
-        # takes the stack of a decoder.
+        # A record id contains no record. Decoding a chain of them would overflow the C stack, one
+        # decoder per level.
         table, id = msgpack.unpackb(data, ext_hook=_inside_id, timestamp=3)
         if not (isinstance(table, str) and isinstance(id, str | int | UUID | list)):
             raise ValueError("a record is a table and an id")

@@ -113,7 +113,7 @@ class AsyncWatch:
     async def commits(self) -> AsyncGenerator[Commit, None]:
         """Yield the commits that change the table, each whole, without end."""
         if self._following is not None:
-            self._following.leave()  # one that was broken off, and is not collected yet
+            self._following.leave()  # an abandoned iteration that is not collected yet
         following = self._following = _Following(self)
         try:
             while (commit := await following.next()) is not None:
@@ -229,7 +229,7 @@ class _Following:
         passes = isinstance(error, Refused) and (error.retry or is_behind(error))
         known = self._watch.patient or passes
         if begun and isinstance(error, TooSlow | SessionEnded):
-            return  # it comes back; where it can't sign in again it is told so then
+            return  # reopened; a failing sign-in is raised then
         if not (known and is_outage(error)):
             raise _told_what_to_do(error, self._watch.patient)
         if not begun:
@@ -238,14 +238,14 @@ class _Following:
 
     def _left(self) -> None:
         self._feed = None
-        self._parts.clear()  # of a commit that did not come whole: it does when this comes back
+        self._parts.clear()  # of an incomplete commit, which is sent again
 
     def _take(self, body: Body) -> Commit | None:
         at = self._position(read_seq(body), read_epoch(body))
         self._heard = True
         self._pause.over()
         if body.get("type") != "commit":
-            # "caught_up" or "beat": who has asked for more has dealt with all before.
+            # "caught_up" or "beat": the reader asked for more, so it has processed all before.
             self.at = at
             self._watch._moved(at)
             return None
@@ -269,7 +269,8 @@ class _Following:
             seq == opened["seq"]
             or (before is not None and before.epoch == opened["epoch"] and seq <= opened["seq"])
         ):
-            # Behind the newest commit of the beginning nobody knows: the lead may have moved.
+            # Only up to the newest commit at the opening: the epoch of later ones is unknown,
+            # since another leader may have written them.
             epoch = opened["epoch"]
         return Position(seq, opened["store"], epoch)
 
