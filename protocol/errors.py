@@ -12,9 +12,9 @@ from typing import ClassVar, Final, Self
 
 
 class Refusal(Exception):
-    """What the node answers instead of doing what was asked.
+    """A refusal: the error answer of the node to a request.
 
-    Raised where it is known, turned into an answer in one place on each surface.
+    Raised where the condition is found, and turned into an answer in one place on each surface.
 
     :param message: for people; shows the offending value, never a secret
     :param detail: for programs; its keys are stable for a code
@@ -22,7 +22,7 @@ class Refusal(Exception):
 
     status: ClassVar[int]
     retry: ClassVar[bool]
-    """Whether the same request may succeed when it is sent again unchanged."""
+    """True if the same request, sent again unchanged, may succeed."""
     retry_after_s: ClassVar[int | None]
 
     def __init_subclass__(
@@ -37,37 +37,36 @@ class Refusal(Exception):
         self.message = message
         self.detail = detail
         self.offset: int | None = None
-        """Where in the text of the script the expression stands that was refused, if one was."""
+        """Offset in the script's text of the expression that was refused, if there is one."""
 
     @property
     def code(self) -> str:
-        """The stable name."""
+        """Stable name of the error, for programs."""
         return type(self).__name__
 
     @property
     def without_place(self) -> str:
-        """The message without the place in a text, and the line of it, that a text which does not
-        parse ends its message with."""
+        """Message of a parse error without its position and its excerpt of the text."""
         line, column = self.detail.get("line"), self.detail.get("column")
         return self.message.partition("\n")[0].removesuffix(f" (line {line}, column {column})")
 
     def also(self, **detail: object) -> Self:
-        """The same with more detail, as a refusal of its own: one object may be told to many."""
+        """Return a copy with more detail. A copy, since one refusal object may be reported to many
+        clients."""
         told = copy(self)
         told.detail = {**self.detail, **detail}
         told.__cause__ = self.__cause__
         return told
 
     def answer(self, request: str | None = None) -> dict[str, object]:
-        """The one shape of an error on every surface (what stands under `error`).
+        """Return the error as all surfaces send it, under `error`.
 
-        A refusal inside a script says beside it which `statement` (from 1), and at which `line`
-        and `column`. Once the script has committed something, `detail.committed` is the newest
-        sequence of it that is on the disk, and `retry` is false: sent again unchanged, that would
-        be done twice.
+        A refusal inside a script also names the `statement` (from 1), `line` and `column`. Once the
+        script has committed something, `detail.committed` is its newest sequence on the disk, and
+        `retry` is false: sent again unchanged, the script would do that part twice.
 
-        Message and detail show what was sent, so they may hold what no answer can carry: strings in
-        them are made such that UTF-8 can, tuples and sets become lists.
+        Message and detail quote the request, so they may hold values that no answer can carry.
+        Strings are escaped to valid UTF-8; tuples and sets become lists.
         """
         where = {name: self.detail[name] for name in _WHERE if name in self.detail}
         return {
@@ -84,18 +83,18 @@ class Refusal(Exception):
 
 
 COMMITTED: Final = "committed"
-"""In the detail of what a script stopped at: the newest commit of the script's own."""
+"""Key in the detail of the refusal that stopped a script: the script's newest own commit."""
 
 LEADER: Final = "leader"
-"""In the detail of `NotWritable`, of a node in a cluster: endpoints of the node that takes changes,
-a list of `host:port`; none while nobody is known to."""
+"""Key in the detail of `NotWritable`, of a node in a cluster: endpoints of the leader, a list of
+`host:port`; empty while no leader is known."""
 
 _WHERE: Final[tuple[str, ...]] = ("statement", "line", "column")
 
 
 def _shown(item: object) -> object:
     if isinstance(item, str):
-        # JSON brings halves of surrogate pairs, which UTF-8 can't carry: they show as \ud800.
+        # JSON may contain lone surrogates, which UTF-8 cannot encode: shown as \ud800.
         return item if item.isascii() else item.encode("utf-8", "backslashreplace").decode()
     if isinstance(item, list | tuple | set | frozenset):
         return [_shown(part) for part in item]
@@ -105,11 +104,11 @@ def _shown(item: object) -> object:
 
 
 CATALOGUE: Final[dict[str, type[Refusal]]] = {}
-"""Every class below, by its code."""
+"""All refusal classes, by code."""
 
 
 def after(refusal: Refusal, committed: int) -> Refusal:
-    """A refusal of a script that has committed that much before; 0: nothing."""
+    """Return a script's refusal with the sequence that the script had committed before; 0: none."""
     return refusal.also(**{COMMITTED: committed}) if committed else refusal
 
 
@@ -137,11 +136,11 @@ class BadRequest(Refusal, status=400):
 
 
 class NoHistory(Refusal, status=400):
-    """A place or table has no history; a record has."""
+    """A table or larger scope has no history; only a record has one."""
 
 
 class NotInTransaction(Refusal, status=400):
-    """The statement does not fit where it stands in a transaction."""
+    """The statement is not allowed at this point, inside or outside of a transaction."""
 
 
 class SignInRefused(Refusal, status=401):
@@ -153,15 +152,16 @@ class SessionEnded(Refusal, status=401):
 
 
 class NotAllowed(Refusal, status=403):
-    """The caller lacks a grant; detail.needs names it."""
+    """The caller lacks a privilege; detail.needs names it."""
 
 
 class ForeignOrigin(Refusal, status=403):
-    """A page of another site asked, through the browser of somebody who can reach this node."""
+    """The request comes from a web page of another origin, through a browser that can reach this
+    node."""
 
 
 class Unknown(Refusal, status=404):
-    """No such thing, or none that the caller may see."""
+    """The thing does not exist, or the caller may not see it."""
 
 
 class NoKey(Refusal, status=404):
@@ -173,7 +173,7 @@ class NotASpace(Refusal, status=404):
 
 
 class NoSuchRoute(Refusal, status=404):
-    """No such path."""
+    """The HTTP path does not exist."""
 
 
 class WrongMethod(Refusal, status=405):
@@ -181,20 +181,21 @@ class WrongMethod(Refusal, status=405):
 
 
 class StatementTimeout(Refusal, status=408):
-    """The statement used up its TIMEOUT; the node did not show in time what the request was to come
-    after; or what it has read was not held in time by the followers that have to.
+    """The statement exceeded its TIMEOUT; or the node did not reach the sequence of `after` in
+    time; or pending commits that it read were not acknowledged by the in-sync replicas in time.
 
-    Detail of the second: after, and seq, what the node shows. Nothing was run.
+    Detail of the second case: after, and seq, the newest sequence that the node shows; nothing was
+    run.
     """
 
 
 class Cancelled(Refusal, status=408):
-    """The caller cancelled the request or went away."""
+    """The caller cancelled the request or disconnected."""
 
 
 class TooSlow(Refusal, status=408):
-    """The reader of a feed did not keep up: it can come back with the last sequence that it was
-    sent."""
+    """The reader of a feed fell too far behind. It can resume from the last sequence that it
+    received."""
 
 
 class RequestTimeout(Refusal, status=408):
@@ -202,20 +203,20 @@ class RequestTimeout(Refusal, status=408):
 
 
 class NotWritable(Refusal, status=409):
-    """The node lacks the writable role, or another takes changes in its place.
+    """The node lacks the writable role, or another node is the leader.
 
-    Detail of the latter: leader, its endpoints; none while no node is known to.
+    Detail of the latter: leader, the leader's endpoints; empty while no leader is known.
     """
 
     @property
     def leader(self) -> tuple[str, ...]:
-        """Endpoints of the node that takes changes, as far as this one knows."""
+        """Endpoints of the leader, as far as this node knows them."""
         found = self.detail.get(LEADER)
         return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
 
 
 class NotHeldHere(Refusal, status=409):
-    """The node does not hold all of what was asked for."""
+    """The node does not hold all of the requested data."""
 
 
 class BackupExists(Refusal, status=409):
@@ -227,19 +228,19 @@ class NoBackupFolder(Refusal, status=409):
 
 
 class RestoreTargetExists(Refusal, status=409):
-    """A database that the script creates exists."""
+    """A database that the script would create already exists."""
 
 
 class Conflict(Refusal, status=409, retry=True):
-    """Another commit won every retry of this transaction."""
+    """The transaction had a conflict with another commit at every retry."""
 
 
 class AlreadyExists(Refusal, status=409):
-    """Something of that name or id exists."""
+    """A thing or record of that name or id already exists."""
 
 
 class Duplicate(Refusal, status=409):
-    """A unique index holds these values already."""
+    """A unique index already holds these values."""
 
 
 class LastOwner(Refusal, status=409):
@@ -255,7 +256,7 @@ class NotANumber(Refusal, status=409):
 
 
 class NumberTooLarge(Refusal, status=409):
-    """A number left its range: 64-bit integers, 34-digit decimals."""
+    """A number is out of range: 64-bit integers, 34-digit decimals."""
 
 
 class DivisionByZero(Refusal, status=409):
@@ -263,31 +264,33 @@ class DivisionByZero(Refusal, status=409):
 
 
 class Thrown(Refusal, status=409):
-    """The script's own THROW; detail.value is what it threw."""
+    """The script executed THROW; detail.value is the thrown value."""
 
 
 class StillHeld(Refusal, status=409):
-    """Something is still in use."""
+    """The object is still in use."""
 
 
 class LogPruned(Refusal, status=410):
-    """The log begins later; the message says where."""
+    """The requested part of the log was pruned; the message says where the log begins."""
 
 
 class Diverged(Refusal, status=410):
-    """The position to go on from is not of this history: it is another store's, or this one was
-    restored or has gone on otherwise since. What was made of it has to be made anew."""
+    """The position to resume from is not in this history: it belongs to another store, or this
+    store was restored or has diverged since. Data derived from that position must be rebuilt."""
 
 
 class Stranded(Refusal, status=410):
-    """What the node has shown is not in the log of its leader: without a fault it never comes to
-    that. Nothing was cut; the node has to be copied anew."""
+    """The node has shown commits that the log of its leader lacks, which only a fault can cause.
+    Nothing was cut off; the node must be copied again."""
 
 
 class AnswerTooLarge(Refusal, status=413):
-    """The answer is larger than a wire frame, or finds no room; the message says its size.
+    """The answer is larger than a wire frame, or no memory is left for it; the message says its
+    size.
 
-    What a script writes is refused before it is committed, when the frame is what is too small.
+    If the frame is too small for the answer of a write, the write is refused before it is
+    committed.
     """
 
 
@@ -296,18 +299,18 @@ class TooLarge(Refusal, status=413):
 
 
 class MisdirectedRequest(Refusal, status=421):
-    """The Host named is not this node."""
+    """The Host header does not name this node."""
 
 
 class TypeRefused(Refusal, status=422):
-    """A value has the wrong type for what is done with it, or for the field of a table.
+    """A value has the wrong type for the operation, or for the field of a table.
 
     Detail of a field: table, field, wanted, found.
     """
 
 
 class AssertFailed(Refusal, status=422):
-    """A field's ASSERT does not hold, or the EXPECT of a PUBLISH.
+    """A field's ASSERT, or the EXPECT of a PUBLISH, does not hold.
 
     Detail: table, field, wanted, found; of a PUBLISH: expected, found.
     """
@@ -321,11 +324,11 @@ class FieldRefused(Refusal, status=422):
 
 
 class RestoreRefused(Refusal, status=422):
-    """A script to restore does something other than create."""
+    """A script to restore contains a statement that does not only create."""
 
 
 class BackupCut(Refusal, status=422):
-    """A backup file ends early."""
+    """A backup file is truncated."""
 
 
 class BackupCorrupt(Refusal, status=422):
@@ -333,7 +336,7 @@ class BackupCorrupt(Refusal, status=422):
 
 
 class WrongKey(Refusal, status=422):
-    """A sealed file opens under another key."""
+    """A sealed file needs another key."""
 
 
 class Sealed(Refusal, status=423):
@@ -341,38 +344,40 @@ class Sealed(Refusal, status=423):
 
 
 class TooManyTries(Refusal, status=429, retry=True, retry_after_s=30):
-    """Too many sign-ins of this user or from this address stood before this one."""
+    """Too many sign-ins of this user or from this address were waiting before this one."""
 
 
 class UpgradeRequired(Refusal, status=426):
-    """Only a WebSocket of version 13 is spoken on this route."""
+    """This route speaks only WebSocket, version 13."""
 
 
 class HeadTooLarge(Refusal, status=431):
-    """The head of a request is over its limit."""
+    """The head of the HTTP request is over its limit."""
 
 
 class Failed(Refusal, status=500):
-    """A bug in the node; the trace is on its standard error."""
+    """A bug in the node; the stack trace is on its standard error."""
 
 
 class UnknownOutcome(Refusal, status=500):
-    """The commit was on its way to the disk, or to followers, when the log failed, the request's
-    time was over, followers had not held it in time, it was killed, or the node led no more: it may
-    have happened. detail.sequence is its number."""
+    """The outcome of a commit is unknown: it may have happened. It was on its way to the disk or to
+    followers when the wait for it ended. Causes: the log failed, the request timed out or was
+    killed, in-sync replicas did not acknowledge in time, or the node lost its leadership.
+    detail.sequence is the number of the commit."""
 
 
 class NotImplementedHere(Refusal, status=501):
     """A transfer coding or method that the node does not speak, or a statement that this version
-    reads and can't carry out."""
+    parses but cannot execute."""
 
 
 class Busy(Refusal, status=503, retry=True, retry_after_s=1):
-    """The node is doing as much as it will."""
+    """The node cannot do this at present: a limit of concurrent work or memory is reached
+    (backpressure), or its cluster has no known leader."""
 
 
 class Full(Refusal, status=503, retry=True, retry_after_s=1):
-    """The surface holds as many connections as it will, or the topic as many bytes."""
+    """The surface is at its limit of connections, or the topic at its limit of bytes."""
 
 
 class Draining(Refusal, status=503, retry=True, retry_after_s=1):
@@ -380,8 +385,8 @@ class Draining(Refusal, status=503, retry=True, retry_after_s=1):
 
 
 class NotEnoughReplicas(Refusal, status=503, retry=True, retry_after_s=1):
-    """Too few followers are in sync: nothing was written; or what was to be answered rests on what
-    they don't hold yet.
+    """Too few followers are in sync. Nothing was written; or the answer would rest on commits that
+    they do not hold yet.
 
     Detail: followers, acks.
     """
@@ -392,7 +397,7 @@ class AuditRefused(Refusal, status=503, retry=True, retry_after_s=1):
 
 
 class DiskFull(Refusal, status=503, retry=True, retry_after_s=1):
-    """No room for the log; reads go on."""
+    """The disk has no space for the log; reads still work."""
 
 
 class VersionNotSupported(Refusal, status=505):
@@ -400,6 +405,6 @@ class VersionNotSupported(Refusal, status=505):
 
 
 ENDED: Final = (Cancelled, SessionEnded, StatementTimeout)
-"""Refusals of what was ended in the middle: by somebody, with its session, or by its time."""
+"""Refusals of requests that were ended midway: cancelled, with their session, or timed out."""
 FROM_OUTSIDE: Final = (*ENDED, DiskFull, Draining)
-"""Refusals that rest on nothing that was read, and say nothing of it."""
+"""Refusals that do not depend on any data read, and so disclose none."""

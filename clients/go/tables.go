@@ -7,17 +7,17 @@ const Version = "0.2.0-beta"
 
 // Codes of refusals.
 const (
-	// AlreadyExists: Something of that name or id exists.
+	// AlreadyExists: A thing or record of that name or id already exists.
 	AlreadyExists Code = "AlreadyExists"
-	// AnswerTooLarge: The answer is larger than a wire frame, or finds no room; the message says its size.
+	// AnswerTooLarge: The answer is larger than a wire frame, or no memory is left for it; the message says its size.
 	AnswerTooLarge Code = "AnswerTooLarge"
-	// AssertFailed: A field's ASSERT does not hold, or the EXPECT of a PUBLISH.
+	// AssertFailed: A field's ASSERT, or the EXPECT of a PUBLISH, does not hold.
 	AssertFailed Code = "AssertFailed"
 	// AuditRefused: The audit entry could not be written.
 	AuditRefused Code = "AuditRefused"
 	// BackupCorrupt: A backup file is damaged; the message says where.
 	BackupCorrupt Code = "BackupCorrupt"
-	// BackupCut: A backup file ends early.
+	// BackupCut: A backup file is truncated.
 	BackupCut Code = "BackupCut"
 	// BackupExists: A file exists at that backup name.
 	BackupExists Code = "BackupExists"
@@ -25,75 +25,75 @@ const (
 	BackupNameRefused Code = "BackupNameRefused"
 	// BadRequest: A request, parameter or argument has the wrong form.
 	BadRequest Code = "BadRequest"
-	// Busy: The node is doing as much as it will.
+	// Busy: The node cannot do this at present: a limit of concurrent work or memory is reached (backpressure), or its cluster has no known leader.
 	Busy Code = "Busy"
-	// Cancelled: The caller cancelled the request or went away.
+	// Cancelled: The caller cancelled the request or disconnected.
 	Cancelled Code = "Cancelled"
-	// Conflict: Another commit won every retry of this transaction.
+	// Conflict: The transaction had a conflict with another commit at every retry.
 	Conflict Code = "Conflict"
-	// DiskFull: No room for the log; reads go on.
+	// DiskFull: The disk has no space for the log; reads still work.
 	DiskFull Code = "DiskFull"
-	// Diverged: The position to go on from is not of this history: it is another store's, or this one was restored or has gone on otherwise since. What was made of it has to be made anew.
+	// Diverged: The position to resume from is not in this history: it belongs to another store, or this store was restored or has diverged since. Data derived from that position must be rebuilt.
 	Diverged Code = "Diverged"
 	// DivisionByZero: A division by zero.
 	DivisionByZero Code = "DivisionByZero"
 	// Draining: The node is stopping or has no role.
 	Draining Code = "Draining"
-	// Duplicate: A unique index holds these values already.
+	// Duplicate: A unique index already holds these values.
 	Duplicate Code = "Duplicate"
 	// ExpireRefused: An expiry is zero or negative.
 	ExpireRefused Code = "ExpireRefused"
-	// Failed: A bug in the node; the trace is on its standard error.
+	// Failed: A bug in the node; the stack trace is on its standard error.
 	Failed Code = "Failed"
 	// FieldRefused: A SCHEMAFULL table does not define that field, or it is READONLY and would change.
 	FieldRefused Code = "FieldRefused"
-	// ForeignOrigin: A page of another site asked, through the browser of somebody who can reach this node.
+	// ForeignOrigin: The request comes from a web page of another origin, through a browser that can reach this node.
 	ForeignOrigin Code = "ForeignOrigin"
-	// Full: The surface holds as many connections as it will, or the topic as many bytes.
+	// Full: The surface is at its limit of connections, or the topic at its limit of bytes.
 	Full Code = "Full"
 	// GrantOutsideSpace: A grant would reach beyond the user's space.
 	GrantOutsideSpace Code = "GrantOutsideSpace"
-	// HeadTooLarge: The head of a request is over its limit.
+	// HeadTooLarge: The head of the HTTP request is over its limit.
 	HeadTooLarge Code = "HeadTooLarge"
 	// LastOwner: The store's last owner can't be removed or demoted.
 	LastOwner Code = "LastOwner"
-	// LogPruned: The log begins later; the message says where.
+	// LogPruned: The requested part of the log was pruned; the message says where the log begins.
 	LogPruned Code = "LogPruned"
-	// MisdirectedRequest: The Host named is not this node.
+	// MisdirectedRequest: The Host header does not name this node.
 	MisdirectedRequest Code = "MisdirectedRequest"
 	// NameRefused: A name does not match ^[A-Za-z_][A-Za-z0-9_-]{0,63}$.
 	NameRefused Code = "NameRefused"
 	// NoBackupFolder: The node was started without --backup-dir.
 	NoBackupFolder Code = "NoBackupFolder"
-	// NoHistory: A place or table has no history; a record has.
+	// NoHistory: A table or larger scope has no history; only a record has one.
 	NoHistory Code = "NoHistory"
 	// NoKey: The cache space has no such key.
 	NoKey Code = "NoKey"
-	// NoSuchRoute: No such path.
+	// NoSuchRoute: The HTTP path does not exist.
 	NoSuchRoute Code = "NoSuchRoute"
 	// NotANumber: A counter's value is not an integer.
 	NotANumber Code = "NotANumber"
 	// NotASpace: The path names no cache space.
 	NotASpace Code = "NotASpace"
-	// NotAllowed: The caller lacks a grant; detail.needs names it.
+	// NotAllowed: The caller lacks a privilege; detail.needs names it.
 	NotAllowed Code = "NotAllowed"
-	// NotEnoughReplicas: Too few followers are in sync: nothing was written; or what was to be answered rests on what they don't hold yet.
+	// NotEnoughReplicas: Too few followers are in sync. Nothing was written; or the answer would rest on commits that they do not hold yet.
 	NotEnoughReplicas Code = "NotEnoughReplicas"
-	// NotHeldHere: The node does not hold all of what was asked for.
+	// NotHeldHere: The node does not hold all of the requested data.
 	NotHeldHere Code = "NotHeldHere"
-	// NotImplementedHere: A transfer coding or method that the node does not speak, or a statement that this version reads and can't carry out.
+	// NotImplementedHere: A transfer coding or method that the node does not speak, or a statement that this version parses but cannot execute.
 	NotImplementedHere Code = "NotImplementedHere"
-	// NotInTransaction: The statement does not fit where it stands in a transaction.
+	// NotInTransaction: The statement is not allowed at this point, inside or outside of a transaction.
 	NotInTransaction Code = "NotInTransaction"
-	// NotWritable: The node lacks the writable role, or another takes changes in its place.
+	// NotWritable: The node lacks the writable role, or another node is the leader.
 	NotWritable Code = "NotWritable"
-	// NumberTooLarge: A number left its range: 64-bit integers, 34-digit decimals.
+	// NumberTooLarge: A number is out of range: 64-bit integers, 34-digit decimals.
 	NumberTooLarge Code = "NumberTooLarge"
 	// RequestTimeout: The request did not arrive in time.
 	RequestTimeout Code = "RequestTimeout"
-	// RestoreRefused: A script to restore does something other than create.
+	// RestoreRefused: A script to restore contains a statement that does not only create.
 	RestoreRefused Code = "RestoreRefused"
-	// RestoreTargetExists: A database that the script creates exists.
+	// RestoreTargetExists: A database that the script would create already exists.
 	RestoreTargetExists Code = "RestoreTargetExists"
 	// Sealed: The vault is sealed.
 	Sealed Code = "Sealed"
@@ -101,33 +101,33 @@ const (
 	SessionEnded Code = "SessionEnded"
 	// SignInRefused: User and password do not match, or no credential was given.
 	SignInRefused Code = "SignInRefused"
-	// StatementTimeout: The statement used up its TIMEOUT; the node did not show in time what the request was to come after; or what it has read was not held in time by the followers that have to.
+	// StatementTimeout: The statement exceeded its TIMEOUT; or the node did not reach the sequence of `after` in time; or pending commits that it read were not acknowledged by the in-sync replicas in time.
 	StatementTimeout Code = "StatementTimeout"
-	// StillHeld: Something is still in use.
+	// StillHeld: The object is still in use.
 	StillHeld Code = "StillHeld"
-	// Stranded: What the node has shown is not in the log of its leader: without a fault it never comes to that. Nothing was cut; the node has to be copied anew.
+	// Stranded: The node has shown commits that the log of its leader lacks, which only a fault can cause. Nothing was cut off; the node must be copied again.
 	Stranded Code = "Stranded"
-	// Thrown: The script's own THROW; detail.value is what it threw.
+	// Thrown: The script executed THROW; detail.value is the thrown value.
 	Thrown Code = "Thrown"
 	// TooLarge: A request, record, transaction or working set is over its limit.
 	TooLarge Code = "TooLarge"
-	// TooManyTries: Too many sign-ins of this user or from this address stood before this one.
+	// TooManyTries: Too many sign-ins of this user or from this address were waiting before this one.
 	TooManyTries Code = "TooManyTries"
-	// TooSlow: The reader of a feed did not keep up: it can come back with the last sequence that it was sent.
+	// TooSlow: The reader of a feed fell too far behind. It can resume from the last sequence that it received.
 	TooSlow Code = "TooSlow"
-	// TypeRefused: A value has the wrong type for what is done with it, or for the field of a table.
+	// TypeRefused: A value has the wrong type for the operation, or for the field of a table.
 	TypeRefused Code = "TypeRefused"
 	// UnexpectedToken: A text of the language does not parse.
 	UnexpectedToken Code = "UnexpectedToken"
-	// Unknown: No such thing, or none that the caller may see.
+	// Unknown: The thing does not exist, or the caller may not see it.
 	Unknown Code = "Unknown"
-	// UnknownOutcome: The commit was on its way to the disk, or to followers, when the log failed, the request's time was over, followers had not held it in time, it was killed, or the node led no more: it may have happened. detail.sequence is its number.
+	// UnknownOutcome: The outcome of a commit is unknown: it may have happened. It was on its way to the disk or to followers when the wait for it ended. Causes: the log failed, the request timed out or was killed, in-sync replicas did not acknowledge in time, or the node lost its leadership. detail.sequence is the number of the commit.
 	UnknownOutcome Code = "UnknownOutcome"
-	// UpgradeRequired: Only a WebSocket of version 13 is spoken on this route.
+	// UpgradeRequired: This route speaks only WebSocket, version 13.
 	UpgradeRequired Code = "UpgradeRequired"
 	// VersionNotSupported: A protocol version that the node does not speak.
 	VersionNotSupported Code = "VersionNotSupported"
-	// WrongKey: A sealed file opens under another key.
+	// WrongKey: A sealed file needs another key.
 	WrongKey Code = "WrongKey"
 	// WrongMethod: The path exists, with other methods; see Allow.
 	WrongMethod Code = "WrongMethod"

@@ -289,7 +289,8 @@ class UnknownOutcome(Refused, OutcomeUnknown):
 
 
 class Busy(Refused):
-    """The node is at its limit of concurrent work or memory (backpressure)."""
+    """The node cannot do this at present: a limit of concurrent work or memory is reached
+    (backpressure), or its cluster has no known leader."""
 
 
 class Full(Refused):
