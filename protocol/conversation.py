@@ -13,6 +13,8 @@ stays unread until the sign-in is answered, so that requests after an AUTH run a
 "broken": the peer violates the protocol. The node reports it (REFUSED before WELCOME, ERROR with id
 0 after it) and closes the connection.
 
+A RUN that asked for a stream gets PART messages before its answer, wherever the table says CHANGE.
+
 A RUN, KV, TOPIC, WATCH or VAULT with an invalid body (an invalid value, too deep) is handed on with
 its refusal, and answered like any other. Any other message with such a body is broken.
 
