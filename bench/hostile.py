@@ -183,6 +183,12 @@ script("crypto::md5 of emoji", "RETURN crypto::md5($s)",
        lambda: {"s": "\U0001f600" * (15 * limits.MIB // 4)})  # fmt: skip
 script("type::record of an array", "RETURN type::record('t', $v)",
        lambda: {"v": [[n, str(n)] for n in range(400_000)]})  # fmt: skip
+script("GROUP BY long texts", "SELECT VALUE count() FROM t GROUP BY $s + type::string(n)",
+       lambda: {"s": "x" * (15 * limits.MIB)})  # fmt: skip
+script("300 × max of long texts",
+       f"SELECT VALUE [{', '.join(f'max($s + {n!r})' for n in map(str, range(300)))}]"
+       " FROM [{n: 1}, {n: 2}, {n: 3}] GROUP ALL",
+       lambda: {"s": "x" * (15 * limits.MIB)})  # fmt: skip
 
 
 @hostile("deep JSON")

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
+from operator import length_hint
 from typing import Any, Final
 
 from language import tree
 from language.batchwork import has_subquery
-from language.budget import Budget
-from language.charges import stretch
+from language.budget import Budget, too_large
+from language.charges import WIDE, stretch
+from language.compile import compile_expression
 from language.error_places import is_of_values, placed
 from language.functions.aggregates import (
     average,
@@ -36,8 +38,11 @@ from language.operators import hashable
 from language.pieces import slices
 from language.printing import print_expression
 from language.rows import Row, Shape
+from language.sizing import Heavy, counted, is_counted
+from protocol import limits
 from protocol.errors import BadRequest, Refusal
-from protocol.values import HASH_SALT, NONE, PACE
+from protocol.values import FEW, HASH_SALT, LONG, NONE, PACE
+from protocol.weights import weigh
 
 AGGREGATES: Final = frozenset({
     "count", "sum", "min", "max", "mean", "count_distinct", "collect", "median", "stddev", "first",
@@ -45,6 +50,10 @@ AGGREGATES: Final = frozenset({
 })  # fmt: skip
 HELD: Final = "held"
 """In the memo of a run: the values of a batch that groups hold on to, to be weighed."""
+
+
+KEPT: Final = "kept"
+"""In the memo of a run: by group, bytes of the values that it keeps of rows, as they are held."""
 
 
 class _Unset:
@@ -113,28 +122,27 @@ class _Aggregate:
             return average(*state[at : at + 5])
         return state[at]
 
-    def update(self, code: Code) -> list[str]:
-        """Source that takes the row `r` into the state `g`."""
+    def update(self, code: Code, value: str) -> list[str]:
+        """Source that takes a row into the state `g`.
+
+        :param value: the name of the argument's value
+        """
         at = self.at
         if self.argument is None:
             return [f"g[{at}] += 1"]
-        value = code.name("v")
         if self.name in ("min", "max"):
             key, symbol = code.name("v"), "<" if self.name == "min" else ">"
             return [
-                f"{value} = {code.expression(self.argument)}",
                 f"if {value} is not None and {value} is not NONE:",
                 f"    {key} = {order_source(code, _Ready(value))}",  # type: ignore[arg-type]
                 f"    if g[{at}] is UNSET or {key} {symbol} g[{at}]:",
                 f"        g[{at}] = {key}; g[{at + 1}] = {value}",
             ]
-        lines = [f"{value} = {code.expression(self.argument)}"]
         if self.name in _TAKING:
-            return [*lines, *(line.format(v=value, g=f"g[{at}]") for line in _TAKING[self.name])]
+            return [line.format(v=value, g=f"g[{at}]") for line in _TAKING[self.name]]
         if self.name == "count":
-            return [*lines, f"if {value} is not None and {value} is not NONE: g[{at}] += 1"]
+            return [f"if {value} is not None and {value} is not NONE: g[{at}] += 1"]
         return [
-            *lines,
             f"if type({value}) is int:",
             f"    g[{at}] += {value}; g[{at + 4}] += 1",
             f"elif type({value}) is float:",
@@ -144,7 +152,18 @@ class _Aggregate:
             f"    g[{at + 1}] = add_up(g[{at + 1}], {value}); g[{at + 4}] += 1",
         ]
 
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Parts that are a value of a row."""
+        if self.name in ("min", "max"):
+            return (self.at, self.at + 1)
+        return (self.at,) if self.name in ("first", "last") else ()
 
+
+_TOGETHER: Final = 32
+"""Aggregates that one function is generated for: Python compiles it in one go."""
+_WRITING: Final = 512
+"""Cost of the code that is generated for an aggregate, as `Env.tick` takes it."""
 _ASKING: Final = 16
 """Rows with subqueries between two looks at what groups hold."""
 _PRESENT: Final = "if {v} is not None and {v} is not NONE: "
@@ -206,7 +225,7 @@ class Grouping:
         """Of the rows of groups, once every expression is rewritten."""
         self._closures = 0
         """How many are around what is being rewritten."""
-        self._fold: Callable[..., None] | None = None
+        self._folds: list[Callable[..., Any]] = []
         self._source: Shape
 
     # --- rewriting --------------------------------------------------------------------------------
@@ -267,6 +286,10 @@ class Grouping:
         self.shape = Shape(names)
         self._source = source
         self._step = stretch(self.arguments)
+        self._kept = [*range(len(self.keys))]
+        """Parts of a group's state that are a value of a row."""
+        for aggregate in self._aggregates:
+            self._kept += aggregate.kept
         if any(map(has_subquery, self.arguments)):
             self._step = min(self._step, _ASKING)  # what is answered to them may be held
 
@@ -285,67 +308,171 @@ class Grouping:
     def fold(
         self, groups: dict[Any, list[Any]], rows: list[Row], env: Any, memo: Memo, budget: Budget
     ) -> None:
-        """Take a batch of rows into the groups."""
-        if self._fold is None:
-            self._fold = self._generate(self.keys, self._aggregates)
-        before = len(groups)
+        """Take a batch of rows into the groups: one at a time where large values are made."""
+        if not self._folds:
+            self._folds = self._generate(env)
         for part in slices(rows, env, self._step):
-            held = memo[HELD] = list[Any]()
-            self._fold(groups, part, env, memo)
-            budget.sample(held)
+            if len(self._folds) == 1 and len(part) > 1:
+                part = self._fold_together(groups, part, env, memo, budget)
+            for row in part:
+                self._fold_alone(groups, row, env, memo, budget)
+
+    def _fold_together(
+        self, groups: dict[Any, list[Any]], part: list[Row], env: Any, memo: Memo, budget: Budget
+    ) -> list[Row]:
+        """Take rows into the groups up to the first that a large value is made of. Return those
+        that are left."""
+        before, held, each = len(groups), list[Any](), iter(part)
+        memo[HELD] = held
+        left: list[Row] = []
+        try:
+            counted(self._folds[0], groups, each, env, memo, most=LONG)
+        except Heavy:
+            if is_counted():
+                raise
+            # The row at hand has changed nothing: its values are computed before the first is used.
+            left = part[len(part) - length_hint(each) - 1 :]
+        budget.sample(held)
         if len(groups) > before:
             budget.sample(list(islice(reversed(groups.values()), len(groups) - before)))
+        return left
+
+    def _fold_alone(
+        self, groups: dict[Any, list[Any]], row: Row, env: Any, memo: Memo, budget: Budget
+    ) -> None:
+        """Take one row into its group, and weigh each large value that the group keeps of it."""
+        before, held = len(groups), list[Any]()
+        memo[HELD] = held
+        try:
+            group, size = self._take(groups, row, env, memo)
+        except Heavy:
+            if is_counted():
+                raise
+            raise too_large(limits.STATEMENT_MEMORY_BYTES) from None
+        budget.sample(held, each=size > LONG)
+        is_new = len(groups) > before
+        if is_new:
+            budget.hold_one(group)
+        if size > LONG:
+            weights: dict[int, int] = memo.setdefault(KEPT, {})
+            known = weights.get(id(group), 0)
+            weights[id(group)] = weight = weigh([group[at] for at in self._kept], env.tick)
+            if not is_new:
+                budget.hold(weight - known)
 
     def refused(self, rows: list[Row], env: Any, refusal: Refusal) -> tuple[Refusal, int | None]:
         """Return what an aggregate refused a value with, which says where that stands, and the
         number of the row; None where no row is refused by itself."""
-        if is_of_values(refusal):
-            groups, memo = {(): self._new()}, {HELD: list[Any]()}
-            folds = [(one.offset, self._generate((), [one])) for one in self._aggregates]
-            for number, row in enumerate(rows):
-                for offset, fold in folds:
-                    env.tick()
-                    try:
-                        fold(groups, [row], env, memo)
-                    except Refusal as found:
-                        same = type(found) is type(refusal)
-                        return (placed(found, offset), number) if same else (refusal, None)
+        if not is_of_values(refusal):
+            return refusal, None
+        folds = []
+        for one in self._aggregates:
+            env.tick(_WRITING)
+            folds.append((one.offset, self._generated([one], first=False)))
+        for number, row in enumerate(rows):
+            group, memo = self._new(), {HELD: list[Any]()}
+            for offset, fold in folds:
+                env.tick()
+                try:
+                    counted(fold, group, [row], env, memo, most=limits.STATEMENT_MEMORY_BYTES)
+                except Refusal as found:
+                    same = type(found) is type(refusal)
+                    return (placed(found, offset), number) if same else (refusal, None)
+                except Heavy:
+                    if is_counted():
+                        raise
+                    return refusal, None
         return refusal, None
 
-    def _generate(
-        self, keys: tuple[tree.Expression, ...], aggregates: list[_Aggregate]
-    ) -> Callable[..., None]:
-        """Return the function that takes rows into the groups of some keys."""
+    def _take(
+        self, groups: dict[Any, list[Any]], row: Row, env: Any, memo: Memo
+    ) -> tuple[list[Any], int]:
+        """Take a row into its group. Return that, and the bytes of large values made for it.
+
+        :raises Heavy: more than a statement may hold
+        """
+        size, group = 0, groups
+        for fold in self._folds:
+            env.tick()
+            group, more = counted(fold, group, [row], env, memo, most=limits.STATEMENT_MEMORY_BYTES)
+            size += more
+        return group, size  # type: ignore[return-value]
+
+    def _generate(self, env: Any) -> list[Callable[..., Any]]:
+        """Generate functions `(groups, rows, env, memo) -> the last group`, of so many aggregates
+        each. All but the first have a group instead of the groups."""
+        folds = []
+        for at in range(0, max(1, len(self._aggregates)), _TOGETHER):
+            some = self._aggregates[at : at + _TOGETHER]
+            env.tick(_WRITING * len(some))
+            folds.append(self._generated(some, first=not at))
+        return folds
+
+    def _generated(self, aggregates: list[_Aggregate], first: bool) -> Callable[..., Any]:
         code = _Folding(self._source)
         code.namespace.update(
             add_up=add_up, float_added=float_added, UNSET=_UNSET, hold=hold, hold_new=hold_new,
             number=checked_number, deviated=deviated, HASH_SALT=HASH_SALT,
         )  # fmt: skip
-        empty = code.keep(self._new())
-        body = ["get = groups.get", "for r in rows:"]
-        if keys:
-            values, hashes = [], []
-            for key in keys:
-                value = code.name("v")
-                body.append(f"    {value} = {code.expression(key)}")
-                values.append(value)
-                hashes.append(
-                    f"{value} if type({value}) is str else {value} * HASH_SALT"
-                    f" if type({value}) is int else hashable({value}, env.tick)"
-                )
-            made = hashes[0] if len(hashes) == 1 else f"({', '.join(hashes)})"
-            body += [
-                f"    h = {made}",
-                "    g = get(h)",
-                "    if g is None:",
-                f"        g = groups[h] = {empty}.copy()",
-                f"        g[:{len(values)}] = ({', '.join(values)},)",
-            ]
+        body: list[str] = []
+        if not first:
+            arguments = "g, rows, env, memo"
+            body += ["for r in rows:"]
+        elif self.keys:
+            arguments = "groups, rows, env, memo"
+            body += ["get = groups.get", "for r in rows:"]
+            body += [f"    {line}" for line in self._find(code)]
         else:
-            body.append("    g = groups[()]")
+            arguments = "groups, rows, env, memo"
+            body += ["g = groups[()]", "for r in rows:"]
+        updates: list[str] = []
         for aggregate in aggregates:
-            body += [f"    {line}" for line in aggregate.update(code)]
-        return code.build("groups, rows, env, memo", body)
+            value = ""
+            if aggregate.argument is not None:
+                value = code.name("v")
+                body.append(f"    {value} = {code.expression(aggregate.argument)}")
+            updates += [f"    {line}" for line in aggregate.update(code, value)]
+        return code.build(arguments, [*body, *(updates or ["    pass"]), "return g"])
+
+    def _find(self, code: Code) -> list[str]:
+        """Source that finds the group `g` of the row `r`, or makes it."""
+        empty = code.keep(self._new())
+        if len(self.keys) > FEW:  # with many, Python would take long to compile it
+            computes = [compile_expression(key, self._source) for key in self.keys]
+
+            def values(row: Row, env: Any) -> list[Any]:
+                found = []
+                for compute in computes:
+                    env.tick(WIDE)
+                    found.append(compute(row, env))
+                return found
+
+            return [
+                f"v = {code.keep(values)}(r, env)",
+                "h = hashable(v, env.tick)",
+                "g = get(h)",
+                "if g is None:",
+                f"    g = groups[h] = {empty}.copy()",
+                f"    g[:{len(self.keys)}] = v",
+            ]
+        lines, names, hashes = [], [], []
+        for key in self.keys:
+            value = code.name("v")
+            lines.append(f"{value} = {code.expression(key)}")
+            names.append(value)
+            hashes.append(
+                f"{value} if type({value}) is str else {value} * HASH_SALT"
+                f" if type({value}) is int else hashable({value}, env.tick)"
+            )
+        made = hashes[0] if len(hashes) == 1 else f"({', '.join(hashes)})"
+        return [
+            *lines,
+            f"h = {made}",
+            "g = get(h)",
+            "if g is None:",
+            f"    g = groups[h] = {empty}.copy()",
+            f"    g[:{len(names)}] = ({', '.join(names)},)",
+        ]
 
     def rows(self, groups: dict[Any, list[Any]], env: Any) -> Iterator[list[Row]]:
         """The rows of the groups, in the order in which they were first seen, in batches. The

@@ -73,6 +73,14 @@ COLUMNS = ", ".join(f"$s + $s AS c{number}" for number in range(150))
         "SELECT VALUE n FROM t ORDER BY $s + type::string(n)",
         "SELECT VALUE n FROM t ORDER BY $s + type::string(n) LIMIT 100",
         "SELECT n FROM t ORDER BY n DESC, $s + type::string(n) LIMIT 400",
+        "SELECT VALUE count() FROM t GROUP BY $s + type::string(n)",
+        "SELECT VALUE first($s + type::string(n)) FROM t GROUP BY n",
+        "SELECT VALUE max($s + type::string(n)) FROM t GROUP BY n % 100",
+        "SELECT VALUE last(IF n > 99 { $s + type::string(n) } ELSE { n }) FROM t GROUP BY n % 100",
+        "SELECT VALUE array::len(collect($s + type::string(n))) FROM t GROUP ALL",
+        "SELECT VALUE count_distinct($s + type::string(n)) FROM t GROUP ALL",
+        f"SELECT VALUE [{', '.join(f'max($s + $s + {n!r})' for n in map(str, range(150)))}]"
+        " FROM t:1 GROUP ALL",
         f"SELECT {COLUMNS} FROM t:1", f"SELECT n FROM t:1 ORDER BY {', '.join(['$s + $s'] * 150)}",
     ],
 )  # fmt: skip
@@ -132,6 +140,9 @@ def test_records_in_order_are_weighed_where_few_are_asked_for() -> None:
         "SELECT VALUE n FROM t ORDER BY string::len($s + type::string(n)), n LIMIT 7",
         "SELECT VALUE (SELECT VALUE string::len($s + $s) FROM t LIMIT 40) FROM t LIMIT 40",
         "SELECT DISTINCT string::len($s + $s) AS a FROM t",
+        "SELECT string::len(max($s + type::string(n))) AS a, count() AS b, sum(n) FROM t GROUP ALL",
+        "SELECT sum(string::len($s + $s)) AS a, count($s + $s) AS b, collect(n) FROM t"
+        " GROUP BY string::len($s + type::string(n)), n % 3",
     ],
 )
 def test_what_is_large_on_the_way_alone_is_not_refused(text: str) -> None:
@@ -145,6 +156,7 @@ def test_what_is_large_on_the_way_alone_is_not_refused(text: str) -> None:
     again = Tables(batch=1, t=rows)
     again.variables = env.variables
     assert found == again.run(text) and found
+    assert "GROUP" not in text or env.ticks >= len(rows), "others get their turn"
 
 
 def test_a_refusal_in_rows_made_one_by_one_names_the_place() -> None:
