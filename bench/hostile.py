@@ -189,6 +189,9 @@ script("300 × max of long texts",
        f"SELECT VALUE [{', '.join(f'max($s + {n!r})' for n in map(str, range(300)))}]"
        " FROM [{n: 1}, {n: 2}, {n: 3}] GROUP ALL",
        lambda: {"s": "x" * (15 * limits.MIB)})  # fmt: skip
+script("8 000 different sums",
+       f"SELECT VALUE [{', '.join(f'sum(n + {n})' for n in range(8_000))}]"
+       " FROM [{n: 1}] GROUP ALL")  # fmt: skip
 
 
 @hostile("deep JSON")

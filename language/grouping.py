@@ -32,12 +32,13 @@ from language.functions.aggregates import (
 )
 from language.functions.table import check_array
 from language.generate import Code, Memo, order_source
-from language.names import children, parent_fields, rebuilt
+from language.names import NODE, Numbers, children, parent_fields, rebuilt
 from language.numbers import add
 from language.operators import hashable
 from language.pieces import slices
+from language.planning import charge
 from language.printing import print_expression
-from language.rows import Row, Shape
+from language.rows import Row, Shape, shape
 from language.sizing import Heavy, counted, is_counted
 from protocol import limits
 from protocol.errors import BadRequest, Refusal
@@ -164,6 +165,8 @@ _TOGETHER: Final = 32
 """Aggregates that one function is generated for: Python compiles it in one go."""
 _WRITING: Final = 512
 """Cost of the code that is generated for an aggregate, as `Env.tick` takes it."""
+_RESULTS: Final = 16 * PACE
+"""Values of groups that rows are made of between two ticks."""
 _ASKING: Final = 16
 """Rows with subqueries between two looks at what groups hold."""
 _PRESENT: Final = "if {v} is not None and {v} is not NONE: "
@@ -220,6 +223,12 @@ class Grouping:
         self.keys = keys
         self._hidden = hidden
         self._aggregates: list[_Aggregate] = []
+        self._slots: dict[tuple[str, int | None], str] = {}
+        """Fields of aggregates, by their names and the numbers of their arguments."""
+        self._trees = Numbers()
+        self._key_names: dict[int | None, str] = {}
+        for number, key in enumerate(keys):
+            self._key_names.setdefault(self._trees.add(key), f"k{number}")
         self._size = len(keys)
         self.shape: Shape
         """Of the rows of groups, once every expression is rewritten."""
@@ -235,15 +244,19 @@ class Grouping:
 
         :raises BadRequest: it looks at a field that is neither grouped nor in an aggregate
         """
-        for number, key in enumerate(self.keys):
-            if node == key:
-                return tree.Name(f"k{number}")
+        self._trees.add(node)
+        return self._rewritten(node)
+
+    def _rewritten(self, node: Any) -> Any:
+        key = self._key_names.get(self._trees.number(node))
+        if key is not None:
+            return tree.Name(key)
         if isinstance(node, tree.Call) and node.name in AGGREGATES and not self._closures:
             return tree.Name(self._slot(node))
         if isinstance(node, tree.Closure):  # an aggregate in it is that of an array
             self._closures += 1
             try:
-                return rebuilt(node, self.rewritten)
+                return rebuilt(node, self._rewritten)
             finally:
                 self._closures -= 1
         if isinstance(node, tree.Name):
@@ -261,17 +274,20 @@ class Grouping:
             raise BadRequest(
                 "a subquery beside GROUP can't look at $parent: a group has no one row"
             )
-        return node if isinstance(node, tree.Subquery) else rebuilt(node, self.rewritten)
+        return node if isinstance(node, tree.Subquery) else rebuilt(node, self._rewritten)
 
     def _slot(self, call: tree.Call) -> str:
         argument = call.arguments[0] if call.arguments else None
-        for number, known in enumerate(self._aggregates):
-            if (known.name, known.argument) == (call.name, argument):
-                return f"a{number}"
+        of = None if argument is None else self._trees.number(argument)
+        known = self._slots.get((call.name, of))
+        if known is not None:
+            return known
+        charge(NODE)
         found = _Aggregate(call.name, argument, self._size, call.at)
+        self._slots[call.name, of] = name = f"a{len(self._aggregates)}"
         self._aggregates.append(found)
         self._size += len(found.empty)
-        return f"a{len(self._aggregates) - 1}"
+        return name
 
     @property
     def arguments(self) -> tuple[tree.Expression, ...]:
@@ -280,10 +296,11 @@ class Grouping:
 
     def finish(self, source: Shape) -> None:
         """No more expressions come; `source` is the shape of the rows to group."""
+        del self._trees, self._slots, self._key_names  # a plan may be kept for long
         names = [f"k{n}" for n in range(len(self.keys))]
         names += [f"a{n}" for n in range(len(self._aggregates))]
         self._names = names
-        self.shape = Shape(names)
+        self.shape = shape(names)
         self._source = source
         self._step = stretch(self.arguments)
         self._kept = [*range(len(self.keys))]
@@ -477,17 +494,22 @@ class Grouping:
     def rows(self, groups: dict[Any, list[Any]], env: Any) -> Iterator[list[Row]]:
         """The rows of the groups, in the order in which they were first seen, in batches. The
         groups are gone after that: each goes with its batch."""
-        order = [self._names.index(name) for name in self.shape.names]
+        places = {name: at for at, name in enumerate(self._names)}
+        order = [places[name] for name in self.shape.names]
+        together = max(1, min(PACE, _RESULTS // max(1, len(places))))
         count = len(self.keys)
         states = list(groups.values())
         groups.clear()
         states.reverse()
         while states:
             found = []
-            for state in reversed(states[-PACE:]):
+            for state in reversed(states[-together:]):
                 values = state[:count] + [one.result(state, env) for one in self._aggregates]
-                found.append(self.shape.make([values[at] for at in order]))
-            del states[-PACE:]
+                if self.shape.whole:
+                    found.append(dict(zip(self._names, values, strict=True)))
+                else:
+                    found.append(self.shape.make([values[at] for at in order]))
+            del states[-together:]
             yield found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from functools import cache
 from itertools import islice
 from typing import Any, Final
 
@@ -34,6 +35,45 @@ def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
         return node
     charge(NODE)
     return replace(node, **{one.name: change(getattr(node, one.name)) for one in fields(node)})
+
+
+class Numbers:
+    """Numbers of trees: equal ones have the same. Each node is hashed once, by the numbers of those
+    below it: to hash the tree of each would take quadratic time."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._known: dict[int, tuple[int, Any]] = {}
+        """By address of a node, which is held: no other has it."""
+
+    def number(self, node: Any) -> int | None:
+        """Return the number of a node that was added, by itself or within another."""
+        known = self._known.get(id(node))
+        return None if known is None else known[0]
+
+    def add(self, node: Any) -> int:
+        """Number a tree, or a tuple of some, and all within it. Charges for the nodes."""
+        known = self._known.get(id(node))
+        if known is not None:
+            return known[0]
+        key: tuple[Any, ...]
+        if isinstance(node, tuple):
+            key = (tuple, *map(self.add, node))
+        elif isinstance(node, _LEAVES) or not hasattr(node, "__dataclass_fields__"):
+            key = (type(node), node)
+        else:
+            charge(NODE)
+            kind: Any = type(node)
+            key = (kind, *[self.add(getattr(node, name)) for name in _compared(kind)])
+        number = self._numbers.setdefault(key, len(self._numbers))
+        self._known[id(node)] = number, node
+        return number
+
+
+@cache
+def _compared(kind: Any) -> tuple[str, ...]:
+    """Fields that a node is compared by."""
+    return tuple([one.name for one in fields(kind) if one.compare])
 
 
 def shape_of(*nodes: Any) -> Shape:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -143,6 +145,55 @@ def test_what_is_left_out_of_large_rows_ticks(path: str) -> None:
 def test_groups_come_in_the_order_in_which_they_were_seen() -> None:
     found, _ = ticks_of(Rows(), "SELECT k FROM t GROUP BY k")
     assert [row["k"] for row in found] == [n * 7919 % 100_003 for n in range(MANY)]
+
+
+def calls_of(work: Callable[[], Any]) -> int:
+    calls = 0
+
+    def called(frame: FrameType, event: str, found: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    outer = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        work()
+    finally:
+        sys.setprofile(outer)
+    return calls
+
+
+def sums(count: int) -> str:
+    return f"SELECT VALUE [{', '.join(f'sum(n + {n})' for n in range(count))}] FROM t GROUP ALL"
+
+
+def keys(count: int) -> str:
+    found = [f"[n, {n}]" for n in range(count)]
+    columns = ", ".join(f"{key} AS c{n}" for n, key in enumerate(found))
+    return f"SELECT {columns} FROM t GROUP BY {', '.join(found)}"
+
+
+@pytest.mark.parametrize("text", [sums, keys])
+def test_many_aggregates_and_keys_take_linear_time_to_plan(text: Callable[[int], str]) -> None:
+    def calls(count: int) -> int:
+        (select,) = parse(text(count)).statements
+        return calls_of(lambda: plan_select(select))  # type: ignore[arg-type]
+
+    assert calls(400) < 6 * calls(100)
+
+
+@pytest.mark.parametrize("count", [40, 300])
+def test_rows_are_folded_into_many_aggregates_in_steps(count: int) -> None:
+    rows = [{"n": n, "k": n % 3} for n in range(10)]
+    values = ", ".join(["k", "count()", *(f"sum(n + {n})" for n in (*range(count), 0))])
+    by = ", ".join(["k", *(f"{n}" for n in range(count // 4))])
+    env = Tables(t=rows)
+    found = env.run(f"SELECT VALUE [{values}] FROM t GROUP BY {by}")
+    for k, row in enumerate(found):
+        group = [one["n"] for one in rows if one["k"] == k]
+        totals = [sum(n + more for n in group) for more in (*range(count), 0)]
+        assert row == [k, len(group), *totals]
+    assert len(found) == 3 and env.ticks >= len(rows) * count // 32
 
 
 def literal(count: int) -> str:
