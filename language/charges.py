@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from language import tree
-from language.names import children
+from language.names import NODE, children
+from language.planning import charge
 from protocol.values import PACE
 
 WIDE: Final = 64
@@ -77,6 +78,7 @@ class _Charging:
 
     def changed(self, node: Any) -> Any:
         self._spent += 1
+        charge(NODE)
         change = _CHANGES.get(type(node))
         return node if change is None else change(self, node)
 

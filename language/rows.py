@@ -16,6 +16,8 @@ from protocol.values import NONE, RecordId
 
 _SAMPLED: Final = 64
 """Records of which one is measured for all of them."""
+SLOTS: Final = 256
+"""Fields that have slots: the class of a row is made in one go, some 10 µs for each."""
 Row = Any
 """A Struct of the shape's slots, or an object when the shape is whole."""
 
@@ -134,6 +136,7 @@ NO_FIELDS: Final = Shape(())
 
 
 def shape(names: Iterable[str]) -> Shape:
-    """The shape with slots for these fields, or the whole one when a name does not allow it."""
+    """The shape with slots for these fields, or the whole one when a name does not allow it, or
+    there are many."""
     wanted = tuple(names)
-    return Shape(wanted) if all(map(fits_slot, wanted)) else WHOLE
+    return Shape(wanted) if len(wanted) <= SLOTS and all(map(fits_slot, wanted)) else WHOLE
