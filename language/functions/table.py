@@ -143,16 +143,21 @@ def _checked(
                     cost += size if kind is list or kind is dict else cost_of(size)
             if cost:
                 surroundings.tick(cost)
-                return _told(work(surroundings, *arguments) if env else work(*arguments))
+                found = work(surroundings, *arguments) if env else work(*arguments)
+                return _told(found, surroundings)
         found = work(surroundings, *arguments) if env else work(*arguments)
-        return _told(found) if grows else found
+        return _told(found, surroundings) if grows else found
 
     return run
 
 
-def _told(found: Any) -> Any:
-    if type(found) in _LONG and len(found) > PACE:
-        made(len(found) if type(found) is str or type(found) is bytes else 8 * len(found))
+def _told(found: Any, surroundings: Env) -> Any:
+    kind = type(found)
+    if kind in _LONG and len(found) > PACE:
+        size = len(found)
+        plain = kind is str or kind is bytes
+        surroundings.tick(min(PACE, cost_of(size) if plain else size))  # it is made already
+        made(size if plain else 8 * size)
     return found
 
 

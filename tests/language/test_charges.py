@@ -163,6 +163,14 @@ def test_a_function_gives_way_within_a_large_argument(name: str) -> None:
             ended.call(name, arguments(ended, given))
 
 
+def test_a_function_charges_for_what_it_makes_of_few_arguments() -> None:
+    env = Watched()
+    env.variables["text"] = TEXT
+    call = "array::len([string::join([$text, 'x'], '')])"
+    env.value(f"[{', '.join([call] * 20)}]")
+    assert env.ticks >= 20
+
+
 TWIN: Final = TEXT[:-1] + TEXT[-1]
 OPERATORS: Final = {
     "$text = $twin": AT_ONCE, "$text < $twin": AT_ONCE, "[$text, $text] = [$twin, $twin]": 2,
