@@ -137,6 +137,22 @@ def unpack_object(data: bytes | memoryview) -> dict[str, Any]:
     return value
 
 
+def unpack_object_in_steps(data: bytes | memoryview, tick: Tick) -> dict[str, Any]:
+    """Decode like `unpack_object`. :param tick: called at intervals for a large one"""
+    if len(data) <= STEP_BYTES:
+        return unpack_object(data)
+    unpacker = msgpack.Unpacker(
+        ext_hook=decode_extension,
+        timestamp=_AS_DATETIMES,
+        max_buffer_size=len(data),
+        max_array_len=len(data),
+        max_map_len=len(data),
+    )
+    value = _in_steps(_fed(data, unpacker), tick)
+    assert isinstance(value, dict)
+    return value
+
+
 def pack_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
     """Encode like `pack`, and pass the parts to `add` one after the other.
 
@@ -365,7 +381,10 @@ def _unpack_whole(data: bytes | memoryview, longest: int, times: int) -> Any:
 
 
 def _unpack_in_steps(data: bytes | memoryview, longest: int, times: int, tick: Tick) -> Any:
-    steps = _steps(data, longest, times)
+    return _in_steps(_steps(data, longest, times), tick)
+
+
+def _in_steps(steps: Generator[None, None, Any], tick: Tick) -> Any:
     while True:
         tick()
         try:
@@ -383,7 +402,6 @@ def check_counts(data: bytes) -> Iterator[None]:
 
 
 def _steps(data: bytes | memoryview, longest: int, times: int) -> Generator[None, None, Any]:
-    """Decode in steps; the decoder keeps its position in an incomplete value."""
     unpacker = msgpack.Unpacker(
         ext_hook=_foreign_extension,
         timestamp=times,
@@ -393,6 +411,11 @@ def _steps(data: bytes | memoryview, longest: int, times: int) -> Generator[None
         max_map_len=longest,
         **_hooks(len(data)),
     )
+    return _fed(data, unpacker)
+
+
+def _fed(data: bytes | memoryview, unpacker: msgpack.Unpacker) -> Generator[None, None, Any]:
+    """The decoder keeps its place in a value that it has only the beginning of."""
     view = memoryview(data)
     for start in range(0, len(view), STEP_BYTES):
         unpacker.feed(view[start : start + STEP_BYTES])

@@ -103,7 +103,7 @@ class Changes:
         :returns: bytes held in memory for it until `write`
         :raises TooLarge: the record, or all of them together, exceed their limit
         """
-        packed = records.packed(fields)
+        packed = records.packed(fields, tick)
         if (
             self._skips_same
             and before is not None

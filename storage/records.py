@@ -14,7 +14,7 @@ from uuid import UUID
 
 from protocol import binary, limits, order, text
 from protocol.errors import AlreadyExists, TooLarge
-from protocol.values import RecordId, Tick
+from protocol.values import RecordId, Tick, is_flat, is_large
 from storage import keys
 from storage.announcing import note
 from storage.catalog import Database, Table
@@ -84,7 +84,7 @@ def create(
     """
     key = keys.record(table.prefix, id)
     check_absent(tx, table, key)
-    raw = packed(fields)
+    raw = packed(fields, tick)
     if table.keeper is not None:
         table.keeper.keep(tx, key, None, fields, tick)
     tx.put_record(key, raw, 0)
@@ -276,12 +276,18 @@ def _without_sequence(pairs: list[Pair]) -> list[Pair]:
     return [(key, value[SEQUENCE_BYTES:]) for key, value in pairs]
 
 
-def packed(fields: dict[str, Any]) -> bytes:
+def packed(fields: dict[str, Any], tick: Tick | None = None) -> bytes:
     """Pack a record's fields.
 
+    :param tick: called now and then while a large record is packed
     :raises TooLarge: over `limits.RECORD_BYTES`
     """
-    found = binary.pack(fields)
+    if tick is None or is_flat(fields) or not is_large(fields):
+        found = binary.pack(fields)
+    else:
+        parts = bytearray()  # a list of a hundred thousand would be freed in one go
+        binary.pack_in_steps(fields, tick, parts.extend)
+        found = bytes(parts)
     if len(found) > limits.RECORD_BYTES:
         raise TooLarge(
             f"a record takes at most {limits.RECORD_BYTES} bytes, this one {len(found)}",

@@ -60,6 +60,9 @@ Place = tuple[str | None, str | None]
 SEEN_ROLLED_BACK: Final = "a commit that this transaction had seen was taken back"
 """Message of the conflict that ends a transaction which has read a commit rolled back since."""
 
+FOLLOWED: Final = 64
+"""Cost of looking up the record behind a link, as `Env.tick` takes it."""
+
 _UNTOLD: Final = -1
 """Replaces a count that would disclose the number of records."""
 
@@ -565,7 +568,8 @@ class Execution:
         """Return the fields of a record, `id` among them; as `raw`."""
         raw = self.raw(record, verbs)
         if raw is None:
+            self.tick(FOLLOWED)
             return None
         made(len(raw))
-        self.tick(cost_of(len(raw)))
+        self.tick(FOLLOWED + cost_of(len(raw)))
         return {"id": record, **unpack_object(raw)}

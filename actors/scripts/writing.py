@@ -23,7 +23,7 @@ from language.error_places import of_record
 from language.rows import Objects
 from language.select import SelectPlan, plan_select
 from language.writes import Write, diff, plan_data
-from protocol.binary import unpack_object
+from protocol.binary import unpack_object, unpack_object_in_steps
 from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
 from protocol.rights import READ, WRITE, Verbs
 from protocol.text import format_record
@@ -338,7 +338,7 @@ def _put(
     stored: records.Stored | None,
     data: tree.Data,
 ) -> tuple[Row | None, Row]:
-    known = None if stored is None else unpack_object(stored.raw)
+    known = None if stored is None else unpack_object_in_steps(stored.raw, run.tick)
     before = None if known is None else {"id": record, **known}
     try:
         after = _apply(run, data, before or {"id": record})

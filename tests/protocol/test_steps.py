@@ -50,6 +50,22 @@ def test_long_msgpack_is_read_in_steps(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", SHAPES, ids=range(len(SHAPES)))
+def test_a_large_object_of_the_node_is_read_in_steps(value: Any) -> None:
+    packed, ticks = binary.pack({"v": value}), Ticks()
+    assert binary.unpack_object_in_steps(packed, ticks) == {"v": value}
+    assert ticks.count >= len(packed) // binary.STEP_BYTES
+
+
+@settings(max_examples=30)
+@given(values)
+def test_any_value_of_a_large_object_is_read_the_same_in_steps(value: Any) -> None:
+    packed = binary.pack({"long": "x" * binary.STEP_BYTES, "v": value})
+    ticks = Ticks()
+    assert identical(binary.unpack_object_in_steps(packed, ticks), binary.unpack_object(packed))
+    assert ticks.count
+
+
+@pytest.mark.parametrize("value", SHAPES, ids=range(len(SHAPES)))
 def test_long_json_is_read_in_steps(value: Any) -> None:
     text, ticks = json.dumps(value), Ticks()
     assert jsonvalues.parse(text.encode(), ticks) == value

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocol import binary, limits, order
 from protocol.errors import AlreadyExists, TooLarge
-from protocol.values import NONE, RecordId, compare
+from protocol.values import NONE, PACE, RecordId, compare
 from storage import catalog, effects, keys, records
 from storage.catalog import Table
 from storage.records import Stored
@@ -293,3 +293,15 @@ def test_a_record_changed_again_and_again_is_counted_once(
         assert stored is not None
     assert tx.size < 1_200
     assert book.ledger.commit(tx, BY)
+
+
+def test_a_large_record_is_packed_in_steps() -> None:
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+
+    fields = {"a": {f"f{n}": {"n": n} for n in range(10 * PACE)}}
+    assert records.packed(fields, tick) == binary.pack(fields)
+    assert ticks >= 10

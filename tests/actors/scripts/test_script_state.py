@@ -12,6 +12,7 @@ import pytest
 
 from actors.memory import STEP_BYTES, MemoryAccount, NodeMemory
 from actors.runtime import ask
+from actors.scripts.execution import FOLLOWED
 from actors.scripts.script_state import Answered, ScriptState
 from actors.scripts.workers import Turns
 from language import tree
@@ -27,7 +28,7 @@ from protocol.errors import (
     TooLarge,
 )
 from protocol.requests import CancelScript, RunScript
-from protocol.values import RecordId
+from protocol.values import PACE, RecordId
 from protocol.weights import weigh
 from tests.actors.parts import until
 from tests.actors.scripts.test_stalled_disk import Stall
@@ -270,6 +271,24 @@ async def test_every_step_that_collects_counts(
             answer = await node.answer(script, {"o": objects})
             assert answer.refusal is None and memory.most >= at_least, (answer.refusal, memory.most)
             assert not memory.held and not memory.of
+
+
+@pytest.mark.parametrize("script", ["SELECT VALUE l FROM [{l: $l}] FETCH l", "RETURN $l.n"])
+async def test_links_that_are_followed_are_charged_for(
+    node: Running, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """Those that lead nowhere too."""
+    monkeypatch.setattr(Turns, "slice_us", 0)
+    await node.values("CREATE thing:1 SET n = 1")
+    for id in (1, 2):
+        links = [RecordId("thing", id)] * 1_000
+        asked = asyncio.ensure_future(node.answer(script, {"l": links}))
+        turns = 0
+        while not asked.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert (await asked).refusal is None
+        assert turns >= len(links) * FOLLOWED // PACE
 
 
 async def test_an_account_is_closed_at_every_end(
