@@ -385,20 +385,22 @@ class Grouping:
         folds = []
         for one in self._aggregates:
             env.tick(_WRITING)
-            folds.append((one.offset, self._generated([one], first=False)))
+            folds.append((one, self._generated([one], first=False)))
+        group = self._new()
         for number, row in enumerate(rows):
-            group, memo = self._new(), {HELD: list[Any]()}
-            for offset, fold in folds:
+            for one, fold in folds:
                 env.tick()
+                memo = {HELD: list[Any]()}
                 try:
                     counted(fold, group, [row], env, memo, most=limits.STATEMENT_MEMORY_BYTES)
                 except Refusal as found:
                     same = type(found) is type(refusal)
-                    return (placed(found, offset), number) if same else (refusal, None)
+                    return (placed(found, one.offset), number) if same else (refusal, None)
                 except Heavy:
                     if is_counted():
                         raise
                     return refusal, None
+                group[one.at : one.at + len(one.empty)] = one.empty  # a large value is not kept
         return refusal, None
 
     def _take(
