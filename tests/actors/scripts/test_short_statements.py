@@ -64,6 +64,7 @@ async def test_a_record_is_read_once_and_decoded_once(
         patch.setattr(RocksEngine, "get", counted)
         for where, name in (
             (select, "unpack_object"),
+            (writing, "unpack_object"),
             (writing, "unpack_object_in_steps"),
             (rows, "unpack"),
         ):
