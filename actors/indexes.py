@@ -1,9 +1,9 @@
-"""Building indexes while the node serves.
+"""Index builder: builds indexes while the node serves.
 
-One index at a time, one bounded commit at a time, and the next one when that is durable: so a build
-never has more in flight than one slice, and writers and readers have their turns in between. What
-to go on with stands in the store (`storage/index_builds.py`), nothing here: after a restart the
-builder looks there first.
+It builds one index at a time, in bounded commits, and begins the next once the last is durable. So
+a build never has more in flight than one slice, and writers and readers get their turns in between.
+Its progress is kept in the store (`storage/index_builds.py`) and nowhere else: after a restart the
+builder searches it first.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ from storage.engine import EngineUnreadable
 from storage.transactions import Transaction
 
 AGAIN_SECONDS: Final = 1.0
-"""When the disk is full, the node not writable, or a barrier in the way, it is tried again after so
-long."""
+"""Delay before a retry, seconds, while the disk is full, the node not writable, or a priority lock
+blocks the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOn:
-    """Said by the builder to itself: there may be more work."""
+    """Message of the builder to itself: there may be more work."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchIndexes:
-    """Said by whoever declared an index, and at the start of a lead: any may have to be built."""
+    """Message after an index was declared, and at the start of a lead: any index may have to be
+    built."""
 
 
 class Indexes:
-    """How others on the loop reach the builder, whichever actor fills its place."""
+    """Handle of the builder for other code on the loop; it stays valid if the actor is replaced."""
 
     builder: ActorRef[Any] | None = None
 
     def wake(self) -> None:
-        """An index has been declared that is not built yet."""
+        """Notify the builder of a declared index that is not built yet."""
         if self.builder is not None:
             tell(self.builder, SearchIndexes())
 
@@ -71,39 +72,39 @@ class IndexesActor(LoopActor):
         self._search_again = False
         """True if an index was declared since the search began: it may have been passed over."""
         self._unreadable: set[bytes] = set()
-        """Those whose records could not be read just now."""
+        """Keys of the declarations whose build has met an unreadable part of the state."""
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
         indexes.builder = self.actor_ref
 
     def on_start(self) -> None:
-        """Go on with what an earlier run has left."""
+        """Resume the builds of an earlier run."""
         tell(self.actor_ref, BuildOn())
 
     def on_stop(self) -> None:
-        """What is not built stays so until the next start."""
+        """Cancel the wait. Unfinished indexes stay unfinished until the next start."""
         if self._waiting is not None:
             self._waiting.cancel()
 
     @handles(SearchIndexes)
     def search(self, _message: SearchIndexes) -> None:
-        """Search all declared indexes, a second time where that is under way."""
+        """Search all declared indexes; again from the beginning if a search is under way."""
         self._search_again = True
         self._go_on()
 
     @handles(BuildOn)
     def build_on(self, _message: BuildOn) -> None:
-        """The next slice."""
+        """Build the next slice."""
         self._go_on()
 
     def _go_on(self) -> None:
-        """Begin the next slice, unless one is on its way."""
+        """Begin the next slice, unless one is under way."""
         if self._waiting is None:
             self._slice()
 
     def _slice(self) -> None:
         if self._committer.not_writable() is not None:
             self._restart_search()
-            self._later()  # another node leads, say: what it builds is built here as well
+            self._later()  # another node leads, say: its builds arrive with its log
             return
         try:
             self._build()
@@ -111,7 +112,10 @@ class IndexesActor(LoopActor):
             self._rest(error)
 
     def _build(self) -> None:
-        """:raises EngineUnreadable:"""
+        """Build one slice of one index and commit it.
+
+        :raises EngineUnreadable: a part of the state can't be read
+        """
         committer, now_us = self._committer, self.runtime.clock.monotonic_us
         until_us = now_us() + limits.INDEX_SLICE_US
         with committer.begin() as tx:
@@ -165,15 +169,17 @@ class IndexesActor(LoopActor):
         return bool(self._unfinished)
 
     def _restart_search(self) -> None:
-        """Drop what was found, and search from the beginning next time."""
+        """Discard the results of the search; the next one starts from the beginning."""
         self._unfinished, self._searched_to = [], b""
 
     def _rest(self, error: EngineUnreadable) -> None:
-        """A part of the state can't be read. The builds that don't need it go on, and this one is
-        tried again later."""
+        """Set the current index aside because a part of the state can't be read.
+
+        Builds that don't need that part go on. This one is retried after `REST_SECONDS`.
+        """
         self.runtime.noticed(type(self).__name__, error)
         if not self._unfinished:
-            self._later(REST_SECONDS)  # not even what is declared can be read
+            self._later(REST_SECONDS)  # not even the declarations can be read
             return
         if not self._unreadable:
             self.after(REST_SECONDS, self._rested)

@@ -1,7 +1,7 @@
-"""What is declared in a store, as the statements of a script that declare it again.
+"""Declarations of a store, as statements of a script that declare them again.
 
-They are made as trees and printed, so each parses back to the same. Names are looked up for nobody:
-whoever asks for a script was judged for the places that are in it.
+The statements are built as trees and printed, so each parses back to the same tree. No privileges
+are checked here: the requester of the script was authorized for the places that are in it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ OVERWRITE: Final = tree.Exists.OVERWRITE
 
 
 def namespace(thing: Namespace) -> tree.DefineNamespace:
-    """A namespace."""
+    """Return the statement that declares a namespace."""
     return tree.DefineNamespace(thing.name, SKIP, thing.comment)
 
 
 def database(thing: Database) -> tree.DefineDatabase:
-    """A database."""
+    """Return the statement that declares a database."""
     return tree.DefineDatabase(thing.namespace.name, thing.name, SKIP, thing.comment)
 
 
@@ -45,12 +45,13 @@ def database(thing: Database) -> tree.DefineDatabase:
 
 
 def table(thing: Table) -> tree.DefineTable:
-    """A table that takes anything and tells nobody, to be loaded."""
+    """Return a table for loading: it accepts any record and publishes no change."""
     return tree.DefineTable(thing.name, SKIP, comment=thing.comment)
 
 
 def table_as_it_is(thing: Table) -> tree.DefineTable | None:
-    """What a table becomes once it is loaded; None: what it is already."""
+    """Return the statement that gives a loaded table its final options; None if it has them
+    already."""
     if not thing.schemafull and thing.on_change is None:
         return None
     return tree.DefineTable(
@@ -63,7 +64,8 @@ def _on_change(told: OnChange | None) -> tree.OnChange | None:
 
 
 def field(of: Table, thing: Field) -> tree.DefineField:
-    """A field. What is there is not held against it: it may not have been either."""
+    """Return a field. Loaded records are not checked against it: they may have violated it
+    before."""
     return tree.DefineField(
         thing.path,
         of.name,
@@ -83,7 +85,7 @@ def _expression(text: str | None) -> tree.Expression | None:
 
 
 def index(of: Table, thing: Index) -> tree.DefineIndex:
-    """An index."""
+    """Return the statement that declares an index."""
     return tree.DefineIndex(thing.name, of.name, thing.paths, thing.unique, SKIP, thing.comment)
 
 
@@ -91,8 +93,10 @@ def index(of: Table, thing: Index) -> tree.DefineIndex:
 
 
 def functions(things: Iterable[Function]) -> Iterator[tree.DefineFunction]:
-    """Functions, each behind those that it calls. Of those that call each other something of the
-    same name stands before all, and they take its place."""
+    """Yield functions, each after the functions that it calls.
+
+    Functions that call each other are first declared with an empty body, then overwritten.
+    """
     waiting = {one.name: _function(one) for one in things}
     order: TopologicalSorter[str] = TopologicalSorter()
     for one in waiting.values():
@@ -126,15 +130,16 @@ def _function(thing: Function) -> tree.DefineFunction:
 
 
 def topic(thing: Topic) -> tree.DefineTopic:
-    """A topic without bounds, to be loaded: none of its messages is refused, trimmed, or passed
-    over as one that came twice."""
+    """Return a topic for loading, without bounds: no message is refused, trimmed or
+    deduplicated."""
     return tree.DefineTopic(thing.name, SKIP, comment=thing.comment)
 
 
 def topic_as_it_is(thing: Topic, *, bounded: bool) -> tree.DefineTopic | None:
-    """What a topic becomes once it is loaded; None: what it is already.
+    """Return the statement that gives a loaded topic its final options; None if it has them
+    already.
 
-    :param bounded: whether BYTES holds its newest message: it would be refused
+    :param bounded: False if BYTES is smaller than the newest message: the bound would be refused
     """
     made = tree.DefineTopic(
         thing.name,
@@ -150,12 +155,12 @@ def topic_as_it_is(thing: Topic, *, bounded: bool) -> tree.DefineTopic | None:
 
 
 def reader(of: Topic, name: str, position: int) -> tree.DefineReader:
-    """A reader that has done so many messages of those that the script holds."""
+    """Return a reader whose cursor is `position`, counted in the messages of the script."""
     return tree.DefineReader(name, of.name, SKIP, _after(position))
 
 
 def group(of: Topic, thing: Group, position: int) -> tree.DefineGroup:
-    """A group that has done so many messages of those that the script holds."""
+    """Return a group whose cursor is `position`, counted in the messages of the script."""
     return tree.DefineGroup(
         thing.name,
         of.name,
@@ -175,12 +180,13 @@ def _after(position: int) -> tree.Position:
 
 
 def space(thing: Space) -> tree.DefineSpace:
-    """A cache space whose keys stay, to be loaded."""
+    """Return a cache space for loading: its keys do not expire."""
     return tree.DefineSpace(thing.name, SKIP, comment=thing.comment)
 
 
 def space_as_it_is(thing: Space) -> tree.DefineSpace | None:
-    """What a space becomes once it is loaded; None: what it is already."""
+    """Return the statement that gives a loaded space its final options; None if it has them
+    already."""
     if thing.expire_us is None:
         return None
     return tree.DefineSpace(thing.name, OVERWRITE, _span(thing.expire_us), thing.comment)
@@ -194,7 +200,7 @@ def _span(span_us: int | None) -> timedelta | None:
 
 
 def user(thing: User) -> tree.DefineUser:
-    """A user, with the hash of its password."""
+    """Return a user, with the hash of its password."""
     space = None
     if thing.space is not None:
         names = tuple(thing.space.split("."))
@@ -203,11 +209,12 @@ def user(thing: User) -> tree.DefineUser:
 
 
 def grants(thing: User, held: Iterable[Grant]) -> Iterator[tree.Grant]:
-    """What a user was granted, in the order in which it was, one statement for each noun."""
+    """Yield a user's grants in the order in which they were made, one statement for each
+    securable."""
     verbs: dict[Noun, list[Verb]] = {}
     for one in held:
         if one.noun.kind is Kind.VAULT:
-            continue  # no script declares what it is on
+            continue  # scripts don't carry vaults
         verbs.setdefault(one.noun, []).append(one.verb)
     for noun, some in verbs.items():
         names = tuple(noun.path.split(".")) if noun.path else ()

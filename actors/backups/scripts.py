@@ -1,12 +1,12 @@
-"""A store as a script: text of the language that makes it again.
+"""Logical dump: a store as a script, text of the language that creates it again.
 
-What is in it, in this order: namespaces and databases; then of each database its tables, topics,
-spaces and functions, without what would judge or follow what comes in; records, with the fields
-and indexes of each table behind them; messages, readers and groups; keys; and what tables are at
-last. A script of the whole store ends with users and what they are granted. Everything is declared
-IF NOT EXISTS, but for what takes the place of a declaration that the script itself has made.
+The order is: namespaces and databases; then for each database its tables, topics, spaces and
+functions, without rules, bounds and feeds that would act on loaded data. Records follow, with the
+fields and indexes of each table after them; then messages, readers and groups; keys; and the final
+options of tables. A script of the whole store ends with users and grants. Everything is declared IF
+NOT EXISTS, except statements that overwrite a declaration of the same script.
 
-What it can't carry stands in its head.
+The head of the script lists the parts of the store that it can't carry.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from storage.topics import Topic
 from storage.transactions import Transaction
 
 CHUNK_BYTES: Final = 64 * limits.KIB
-"""Characters of one chunk, about: a millisecond's work or two."""
+"""Size of one chunk, characters, approximate: one or two milliseconds of work."""
 
 Places = Sequence[Namespace | Database]
 Text = Iterator[str]
-"""A script in parts, with a tick at each; an empty one is there for its tick."""
+"""Script text in parts, with a tick at each; empty parts exist only for their tick."""
 
 NOT_CARRIED: Final = (
     "vault secrets: neither vaults nor what is in them",
@@ -54,26 +54,26 @@ NOT_CARRIED: Final = (
     "histories of records, the statement log and the audit trail",
     "roles and endpoints of the node",
 )
-"""Of any script."""
+"""Content that no script carries, as listed in its head."""
 NOT_OF_PLACES: Final = "users and grants"
-"""Of one that is not of the whole store."""
+"""Content that a script of some places does not carry either."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the head of a script says of where it comes from."""
+    """Origin of a script, as printed in its head."""
 
     store: str
     sequence: int
-    """The last commit that is in it."""
+    """Last commit that the script contains."""
 
 
 class Script:
-    """One script, of one moment of the store.
+    """A script of one snapshot of the store.
 
-    :param tx: reads that moment, to the last chunk
-    :param tick: called for each thing that is declared or held, and each part of its text
-    :param places: what is in it, judged by whoever asks; None: the whole store
+    :param tx: reads that snapshot, until the last chunk
+    :param tick: called for each declaration or entry, and each part of its text
+    :param places: its content, for which the requester was authorized; None: the whole store
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Script:
         self._rights = Rights()
         self._bytes = Sealing()
         self.statements = 0
-        """Written so far."""
+        """Statements written so far."""
 
     @property
     def size(self) -> int:
@@ -95,9 +95,9 @@ class Script:
         return self._bytes.size
 
     def chunks(self) -> Iterator[bytes]:
-        """Its bytes, in parts of some size.
+        """Yield its bytes in chunks of about `CHUNK_BYTES`.
 
-        :raises TooLarge: something in the store that no script can bring; a snapshot does
+        :raises TooLarge: the store holds something that no script can carry; a snapshot can
         """
         parts: list[str] = []
         size = 0
@@ -129,10 +129,11 @@ class Script:
         if of_all:
             yield from self._users()
 
-    # --- what it is of ----------------------------------------------------------------------------
+    # --- head of the script -----------------------------------------------------------------------
 
     def _databases(self) -> tuple[list[Database], list[Database]]:
-        """The databases that are in it, and those that are not, since they are still being made."""
+        """Return the databases that the script contains, and those left out because a restore has
+        not finished them."""
         tx = self._tx
         places = catalog.namespaces(tx, self._tick) if self._places is None else self._places
         found: dict[int, Database] = {}
@@ -150,7 +151,7 @@ class Script:
         return finished, unfinished
 
     def _secrets(self, every: list[Database]) -> Iterator[str]:
-        """How many secrets of which vaults are missing."""
+        """Yield each vault, with the number of its secrets, which the script does not carry."""
         for database in every:
             for vault in vaults.each(self._tx, database, self._tick):
                 yield f"vault {vault.path}, with {vaults.count(self._tx, vault)} secrets"
@@ -179,7 +180,7 @@ class Script:
         return statement
 
     def _counted(self, parts: Iterable[str]) -> Text:
-        """Statements in parts: each ends with a part that ends its line."""
+        """Count statements that come in parts: the last part of each ends its line."""
         for part in parts:
             if part.endswith(";\n"):
                 self.statements += 1
@@ -284,15 +285,18 @@ def _named(places: Places | None) -> str:
 
 
 def _namespaces(databases: list[Database], places: Places) -> list[Namespace]:
-    """The namespaces of what is in a script, those without any database among them."""
+    """Return the namespaces of a script's content, those without any database among them."""
     every = [place for place in places if isinstance(place, Namespace)]
     every += [database.namespace for database in databases]
     return list({one.id: one for one in every}.values())
 
 
 def _publishable(held: Content) -> Content:
-    """A message as it can be published: what makes it a dead letter is more than headers may be
-    where its own are as many as may be."""
+    """Return a message that can be published: without dead-letter headers if they exceed the
+    limits.
+
+    A message whose own headers are at the limit has more of them once it is a dead letter.
+    """
     headers = held.headers
     if len(headers) <= limits.HEADERS and len(pack(headers)) <= limits.HEADERS_BYTES:
         return held

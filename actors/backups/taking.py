@@ -1,9 +1,10 @@
-"""Taking backups while the node serves: one at a time, of one view at a commit that is released.
+"""Online backups: taken while the node serves, one at a time, of one snapshot at a released commit.
 
-What is in a backup is read on the loop in slices of whoever asked, so that `KILL`, its time and the
-drain end it between two of them; files are a thread's work (`files.py`), one part behind. A view
-keeps what the state engine would compact away, and a backup of the log pins what it reads. Both are
-let go when it ends, however it ends, and then nothing is left of it but what was answered.
+The content of a backup is read on the loop, in slices of the requester's fiber, so that `KILL`, its
+timeout and the drain can end it between two slices. A thread writes the files (`files.py`), one
+part behind the reader. The snapshot keeps entries that the state engine would compact away; a
+backup of the log pins the segments that it reads. Both are released when the backup ends, whatever
+the outcome, and then only the answered file is left.
 """
 
 from __future__ import annotations
@@ -53,26 +54,28 @@ if TYPE_CHECKING:
     from actors.scripts.turns import Turn
 
 PART_BYTES: Final = limits.MIB
-"""Handed to the thread at once."""
+"""Bytes handed to the thread at once."""
 
 Reply = TypeVar("Reply")
 Text = Callable[[Transaction, int], Iterator[bytes]]
-"""The text of a script, of a transaction that reads a moment, at that sequence. Raises what refuses
-the script before its first part."""
+"""Renders a script from a transaction that reads a snapshot, and the sequence of that snapshot.
+Raises before its first part if the script is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What backups say of the store."""
+    """Identity of the store, as written into its backups."""
 
     id: str
     created: str
-    """As ISO 8601."""
+    """Time of the store's creation, as ISO 8601."""
 
 
 class KeptFile:
-    """A backup in a file without a name, for who asked. It is forgotten with this object at the
-    latest (`protocol.requests.HeldFile`)."""
+    """A backup in a temporary file without a name, kept for its requester.
+
+    The file is deleted with this object at the latest (`protocol.requests.HeldFile`).
+    """
 
     def __init__(self, files: Supervised[Any], number: int, written: Written) -> None:
         self._files = files
@@ -86,15 +89,15 @@ class KeptFile:
 
     @property
     def kept(self) -> bool:
-        """Whether it can be read still."""
+        """True if it can still be read."""
         return self._end.alive
 
     def close(self) -> None:
-        """It was read, or nobody wants it. Closing twice is fine."""
+        """Delete the file, after it was read or if the client needs it no more. Idempotent."""
         self._end()
 
     async def read(self, offset: int, count: int) -> bytes:
-        """A stretch of it."""
+        """Return up to `count` of its bytes from `offset` on."""
         return await ask(self._files.ref, ReadKept(self._number, offset, count))
 
 
@@ -103,27 +106,29 @@ def _forget(files: Supervised[Any], number: int) -> None:
 
 
 class FolderFile:
-    """A script of the folder, for who reads it in a turn."""
+    """A script of the backup folder, read from within a fiber."""
 
     def __init__(self, turn: Turn, lists: Supervised[Any], file: ScriptText) -> None:
         self._turn, self._lists, self._file = turn, lists, file
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to so many bytes of its text, as `ScriptText.read`. :raises Failed: they can't be
-        read"""
+        """Return up to `count` bytes of its text, as `ScriptText.read`.
+
+        :raises Failed: they can't be read
+        """
         found: bytes = self._turn.wait(ask(self._lists.ref, ReadFile(self._file, offset, count)))
         return found
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the file."""
         tell(self._lists.ref, CloseFile(self._file))
 
 
 class Backups:
-    """Takes backups. On the loop, in the greenlet of who asked; see the head of the file.
+    """Takes backups, on the loop, in the requester's fiber.
 
-    :param files: the place of the actor that writes them
-    :param lists: the place of the one that reads those in the folder
+    :param files: handle of the actor that writes them
+    :param lists: handle of the actor that reads those in the folder
     """
 
     def __init__(
@@ -146,17 +151,18 @@ class Backups:
         self._clock = clock
         self.folder = folder
         self.taking = False
-        """Whether one is being taken."""
+        """True while a backup is being taken."""
         self._numbers = count(1)
-        """Of files that are kept."""
+        """Ids of the kept files, unique within one run."""
         self._kept: weakref.WeakSet[KeptFile] = weakref.WeakSet()
         self._taken_us: dict[str, int] = {}
-        """Monotonic time of the newest that was taken, by form."""
+        """Monotonic time of the newest backup, microseconds, by form."""
 
     def check_name(self, name: str | None) -> None:
-        """Before anything is looked at: may there be a file of that name?
+        """Check the name of a new file, before the store is read.
 
-        :raises BackupNameRefused, NoBackupFolder:
+        :raises BackupNameRefused: no file can have that name
+        :raises NoBackupFolder: the node was started without a backup folder
         """
         if name is not None:
             plain_parts(name)
@@ -165,7 +171,7 @@ class Backups:
     # --- each form --------------------------------------------------------------------------------
 
     def snapshot(self, turn: Turn, place: Place | None, to: str | None) -> Taken:
-        """Take a snapshot of the store, or of a place in it.
+        """Take a snapshot of the store, or of one place of it.
 
         :raises Unknown: the store has no such place
         """
@@ -181,10 +187,10 @@ class Backups:
             return self._take(turn, facts, to, estimate, _together(turn, some, pieces))
 
     def log(self, turn: Turn, first: int, to: str | None) -> Taken:
-        """Take the log from a sequence on, up to what is released now.
+        """Back up the log from the sequence `first` to the newest released one.
 
-        :raises LogPruned: it begins later
-        :raises BadRequest: it ends before that
+        :raises LogPruned: the log begins after `first`
+        :raises BadRequest: the log ends before `first`
         """
         upto = self._committer.released_upto
         if first > upto + 1:
@@ -199,7 +205,10 @@ class Backups:
             return self._take(turn, facts, to, self._reads.bytes_from(first), parts)
 
     def script(self, turn: Turn, text: Text, to: str | None, some: Sequence[Place] = ()) -> Taken:
-        """Take a script. :param some: the places that it is of; none: the whole store"""
+        """Take a script (logical dump).
+
+        :param some: the places that it contains; empty: the whole store
+        """
         with self._one(), self._moment() as view:
             chunks = text(view, view.sequence)
             first = next(chunks, b"")
@@ -210,12 +219,15 @@ class Backups:
             return self._take(turn, facts, to, estimate, parts)
 
     def _estimate(self, turn: Turn, view: Transaction, some: Sequence[Place]) -> int:
-        """Bytes that a backup will take, about: those of the state, or the share of some places."""
+        """Estimate the bytes of a backup: those of the state, or the share of some places."""
         stored = self._engine.stored_bytes()
         return int(stored * places.share(view, some, turn.tick)) if some else stored
 
     def listed(self, turn: Turn) -> list[Value]:
-        """The files of the folder, as INFO FOR BACKUPS shows them. :raises NoBackupFolder:"""
+        """Return the files of the folder, as INFO FOR BACKUPS shows them.
+
+        :raises NoBackupFolder: the node was started without a backup folder
+        """
         ref = self._lists.ref
         over = lambda: turn.over  # noqa: E731  (asked from the thread)
         return [
@@ -224,7 +236,7 @@ class Backups:
         ]
 
     def opened(self, turn: Turn, name: str) -> FolderFile:
-        """A script of the folder, to be read and closed.
+        """Open a script of the folder; the caller closes it.
 
         :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
         :raises WrongKey: it is sealed with none of the node's keys
@@ -232,13 +244,16 @@ class Backups:
         opening = ask(self._lists.ref, OpenFile(name))
         try:
             return FolderFile(turn, self._lists, turn.wait(opening))
-        except BaseException:  # it may be opened yet, and nobody waits for it any more
+        except BaseException:  # the file may be opened later: close it then
             opening.add_done_callback(partial(_closed, turn, self._lists))
             raise
 
     @contextmanager
     def _one(self) -> Iterator[None]:
-        """:raises Busy: another one is being taken"""
+        """Hold the right to take a backup.
+
+        :raises Busy: another backup is being taken
+        """
         if self.taking:
             raise Busy("a backup is being taken: one at a time")
         self.taking = True
@@ -249,17 +264,18 @@ class Backups:
 
     @contextmanager
     def _moment(self) -> Iterator[Transaction]:
-        """What is released now."""
+        """Read a snapshot at the newest released sequence."""
         moment = self._committer.ledger.moment()
         view = moment.begin()
-        moment.end()  # it lasts until nobody reads it
+        moment.end()  # the view keeps the snapshot alive
         try:
             yield view
         finally:
             view.release()
 
     def _frames(self, turn: Turn, upto: int, held: ExitStack, pin: Pin) -> Iterator[Part]:
-        """The frames of the log from a pin on, which stay there until they were read."""
+        """Yield the frames of the log from a pin on. The pin keeps them from being pruned until
+        they are read."""
         after = pin.sequence - 1
         while after < upto:
             frames = turn.wait(self._reads.frames(after, upto, PART_BYTES))
@@ -268,7 +284,8 @@ class Backups:
             pin = self._moved(held, pin, after + 1)
 
     def _moved(self, held: ExitStack, pin: Pin, sequence: int) -> Pin:
-        """The pin of what is still to be read: a new one before it lapses."""
+        """Move the pin to the next frame to be read, or replace it by a new one before it
+        expires."""
         left_us = pin.lapses_us - self._clock.monotonic_us()
         if left_us > limits.LOG_PIN_SECONDS * 500_000:
             pin.move(sequence)
@@ -292,8 +309,8 @@ class Backups:
         return taken
 
     def ages_s(self) -> dict[str, float]:
-        """Seconds since the newest backup of each form was taken; nothing of those before the
-        start."""
+        """Return the age of the newest backup of each form, seconds. Backups taken before the start
+        of the node don't count."""
         now_us = self._clock.monotonic_us()
         return {form: (now_us - us) / 1_000_000 for form, us in self._taken_us.items()}
 
@@ -328,7 +345,7 @@ class Backups:
                 tell(self._files.ref, Forget(number))
 
     def _write(self, turn: Turn, parts: Iterator[Part]) -> None:
-        """Have each part written while the next is read."""
+        """Write each part while the next is read."""
         writing: asyncio.Future[None] | None = None
         try:
             for part in parts:
@@ -348,17 +365,17 @@ class Backups:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A backup that was taken."""
+    """A completed backup."""
 
     written: Written
     file: KeptFile | None
-    """Of one without a name."""
+    """The file of a backup without a name; None: it is in the backup folder."""
 
 
 def _together(
     turn: Turn, first: Sequence[snapshots.Piece], pieces: Iterator[snapshots.Piece]
 ) -> Iterator[Part]:
-    """Pieces of a snapshot, as many as make a part."""
+    """Group the pieces of a snapshot into parts of about `PART_BYTES`."""
     found = list(first)
     size = sum(len(piece.data) for piece in found)
     for piece in pieces:
@@ -372,7 +389,7 @@ def _together(
 
 
 def _joined(first: bytes, chunks: Iterator[bytes]) -> Iterator[Part]:
-    """The text of a script, as much as makes a part."""
+    """Group the text of a script into parts of about `PART_BYTES`."""
     found, size = [first], len(first)
     for chunk in chunks:
         found.append(chunk)
@@ -385,7 +402,10 @@ def _joined(first: bytes, chunks: Iterator[bytes]) -> Iterator[Part]:
 
 @contextmanager
 def _damage_told() -> Iterator[None]:
-    """:raises Failed: a frame that is needed is damaged"""
+    """Report a damaged log to the client.
+
+    :raises Failed: a frame that is needed is damaged
+    """
     try:
         yield
     except LogDamaged as damage:
@@ -396,12 +416,12 @@ def _damage_told() -> Iterator[None]:
 
 
 def _closed(turn: Turn, lists: Supervised[Any], opened: asyncio.Future[ScriptText]) -> None:
-    """Close what was opened for nobody."""
+    """Close a file that was opened after its requester had ended."""
     if not opened.cancelled() and opened.exception() is None:
         FolderFile(turn, lists, opened.result()).close()
 
 
 def heard(done: asyncio.Future[None]) -> None:
-    """What writing has ended with is known, also when nobody waits for it any more."""
+    """Retrieve the result of a write, so that asyncio logs no unretrieved exception."""
     if not done.cancelled():
         done.exception()

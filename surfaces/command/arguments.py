@@ -1,4 +1,7 @@
-"""From words and environment to what the command is to do, checked before anything is opened."""
+"""Command line: turns words and environment variables into one validated command.
+
+Everything is checked before a file or a socket is opened.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ from surfaces.logs import LEVELS
 
 _DURATION: Final = re.compile(r"-?[0-9]+[a-z]")
 _MADE: Final = "STORE"
-"""The file that every store has from its first start on, as `storage/directory.py` has it."""
+"""File that every store has from its first start on, as in `storage/directory.py`."""
 UNSEAL_FOR: Final = timedelta(minutes=10)
-"""How long an unseal lasts when nothing else is said."""
+"""Default lifetime of an unseal."""
 SLOW: Final = timedelta(seconds=limits.SLOW_STATEMENT_SECONDS)
 
 
@@ -36,48 +39,48 @@ class FirstOwner:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What may be done to open a store that is refused without it."""
+    """Permissions and keys to open a store that is refused without them."""
 
     accept_clock_jump: bool = False
     rebuild_state: bool = False
     keys: KeyFiles = NO_KEYS
-    """What it is sealed with."""
+    """Key files that the store is sealed with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Where other nodes reach this one, and what it shows them."""
+    """Listen address for the other nodes of the cluster, and the certificate presented to them."""
 
     address: Address
     cert: str | None = None
-    """None: it makes its own."""
+    """Certificate file; None: the node issues its own certificate."""
     key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Etcd:
-    """How etcd lets this node in. Where it is reached stands in the failover policy."""
+    """Credentials for etcd. Its addresses are in the failover policy."""
 
     ca: str | None = None
-    """Who signs its certificate; None: an authority that the system trusts."""
+    """Authority that signs etcd's certificate; None: an authority that the system trusts."""
     cert: str | None = None
     key: str | None = None
     login: str | None = None
-    """The file with a user of it and the password."""
+    """File with an etcd user and the password."""
     credential: tuple[str, str] | None = field(default=None, repr=False)
-    """What the environment says of these."""
+    """User and password from the environment."""
     in_clear: bool = False
-    """True if these may go over plain http to other machines."""
+    """True if these may be sent over plain http to other machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """Where a join token is."""
+    """Source of a join token."""
 
     file: str | None = None
-    """The file that holds it; None: it was not given as one."""
+    """File that holds the token; None: not given as a file."""
     token: str | None = field(default=None, repr=False)
-    """What the environment said; None: nothing."""
+    """Token from the environment; None: not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +96,15 @@ class Serve:
     unseal_for: timedelta
     first_owner: FirstOwner | None
     keep_log: timedelta | int | None = None
-    """How old, or how many bytes of it; None: as many frames as there is a limit for."""
+    """Log retention by age or by bytes; None: the default number of frames (protocol/limits.py)."""
     keep_statements: int = limits.ENTRIES_KEPT
     opening: Opening = Opening()
     log_level: str = "info"
     slow: timedelta = SLOW
     peers: Peers | None = None
-    """None: it links with no other node."""
+    """None: this node links with no other node."""
     invitation: Invitation = Invitation()
-    """To join with, where the directory holds no store yet."""
+    """Join token, used if the directory holds no store yet."""
     etcd: Etcd = Etcd()
 
 
@@ -116,7 +119,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class CheckHealth:
-    """Open the store in `directory`, check it, say how it is."""
+    """Open and check the store in `directory`, and report its health."""
 
     directory: str
     opening: Opening = Opening()
@@ -139,7 +142,7 @@ class Dump:
     file: str
     opening: Opening = Opening()
     despite_damage: bool = False
-    """True if it is wanted of a store whose log is damaged, too."""
+    """True to dump a store whose log is damaged, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +152,10 @@ class BackUp:
     directory: str
     file: str
     first: int | None
-    """The sequence from which on the log is wanted; None: a snapshot is."""
+    """First sequence of a log backup; None: take a snapshot instead."""
     opening: Opening = Opening()
     despite_damage: bool = False
-    """True if a snapshot is wanted of a store whose log is damaged, too."""
+    """True to take a snapshot of a store whose log is damaged, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,20 +168,21 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Make a store in `directory` of the backup `file`."""
+    """Create a store in `directory` from the backup `file`."""
 
     directory: str
     file: str
     upto: int | None = None
-    """Of a log, the last sequence that is wanted; None: all of it."""
+    """Last sequence to restore from a log backup; None: all of it."""
     reading: bool = False
-    """Whether the node that serves it is to take no writes until it is told to."""
+    """True if the node that serves the restored store starts read-only, until an operator allows
+    writes."""
     opening: Opening = Opening()
 
 
 @dataclass(frozen=True, slots=True)
 class MakeKey:
-    """Make a key in the new file `file`."""
+    """Write a new key into the new file `file`."""
 
     file: str
 
@@ -207,13 +211,13 @@ Command = (
     | ShowVersion
 )
 JOIN: Final = "--join"
-"""Serves nothing by itself, and may stand beside what serves."""
+"""Flag that serves nothing by itself; it may be combined with flags that serve."""
 FORMS: Final = ("--health", "--backup", "--dump", "--verify", "--restore", "-f")
 """Flags of the forms that serve nothing."""
 
 
 def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
-    """What the command line asks for.
+    """Return the command that the command line asks for.
 
     :param words: without the program's name
     :raises UsageRefused: it asks for nothing, for two things at once, or with a bad value
@@ -267,7 +271,8 @@ def _make_key(given: flags.Given) -> MakeKey:
 
 
 def _form(given: flags.Given) -> str:
-    """Which of the forms it is, named by its flag; no flag of another may stand beside it."""
+    """Return the flag that names the form of the command. Refuse flags of any other form beside
+    it."""
     forms = [name for name in FORMS if name in given]
     surfaces = [name for name in ("--serve", "--http") if name in given]
     if len(forms) > 1:
@@ -329,7 +334,10 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
 def _told(
     given: flags.Given, environment: Mapping[str, str], flag: str, name: str
 ) -> tuple[str, str | None]:
-    """Where something is said, by a flag or else by its variable, and what; None: nowhere."""
+    """Return the source and the text of a setting: its flag, else its environment variable.
+
+    The text is None if neither is given.
+    """
     text = given.get(flag)
     return (flag, text) if text is not None else (name, environment.get(name) or None)
 
@@ -360,7 +368,7 @@ def _etcd(given: flags.Given, environment: Mapping[str, str]) -> Etcd:
 def _peers(
     given: flags.Given, environment: Mapping[str, str], taken: Sequence[Address | None]
 ) -> Peers | None:
-    """:param taken: where the surfaces listen"""
+    """:param taken: addresses on which the surfaces listen"""
     where, text = "--peer", given.get("--peer")
     if text is None:
         where, text = "STORE_PEER", flags.variable(environment, "STORE_PEER")
@@ -455,8 +463,10 @@ def _lasting(
     default: timedelta,
     why: str,
 ) -> timedelta:
-    """The duration of a flag, or of its variable. :param why: it is refused when it is no longer
-    than nothing"""
+    """Return the duration of a flag, or of its variable.
+
+    :param why: reason in the refusal of a duration of zero or less
+    """
     where, text = _told(given, environment, flag, variable)
     if text is None:
         return default
@@ -464,8 +474,11 @@ def _lasting(
 
 
 def _first_owner(environment: Mapping[str, str], directory: str) -> FirstOwner | None:
-    """Who a new store is given to. Of one that is there they may be anything: that of a client who
-    signs in at another, say. The node refuses them should the store have no users after all."""
+    """Return the first owner of a new store, from STORE_USER and STORE_PASSWORD.
+
+    For an existing store the variables are not checked: they may be a client's, which signs in at
+    another node. The node refuses them if the store has no users after all.
+    """
     user, password = environment.get("STORE_USER"), environment.get("STORE_PASSWORD")
     if not user and not password:
         return None

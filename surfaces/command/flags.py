@@ -1,4 +1,4 @@
-"""The flags as a table, from which the reader of the command line and `--help` are made."""
+"""Flags of the command line, as one table for the parser and `--help`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from protocol.text import parse_duration
 
 
 class UsageRefused(Exception):
-    """The command line asks for nothing that can be done; the message is one line. Exit code 2."""
+    """The command line is not valid; the message is one line. Exit code 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. `value` is what its value is called in the help; None when it takes none."""
+    """A flag. `value` is the placeholder of its value in the help; None: the flag takes none."""
 
     name: str
     value: str | None
     help: str
     serving_only: bool = False
     beside: tuple[str, ...] = ()
-    """The flags of the forms that it is for; none: it is a form, or any may have it."""
+    """Flags of the forms that it belongs to; empty: it is a form, or belongs to any."""
     repeats: bool = False
     """True if it may be given several times, each with another value."""
 
@@ -128,10 +128,12 @@ _STREAM: Final = "-"
 
 
 def variable(environment: Mapping[str, str], name: str) -> str | None:
-    """What a variable says without which the node would be another one: sealed with nothing, say,
-    or of no cluster. None: it is not there.
+    """Return an environment variable whose absence changes the node: unsealed, say, or in no
+    cluster.
 
-    :raises UsageRefused: it is there and says nothing, as one that was to be filled in and was not
+    None: it is not set. An empty value is taken for a template that was not filled in.
+
+    :raises UsageRefused: it is set, and empty or blank
     """
     text = environment.get(name)
     if text is not None and not text.strip():
@@ -141,12 +143,12 @@ def variable(environment: Mapping[str, str], name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What stood on a command line: values by flag name (empty for flags without one)."""
+    """A parsed command line: values by flag name (empty for flags that take none)."""
 
     positions: tuple[str, ...] = ()
-    """The words that are no flags, nor values of flags."""
+    """Words that are neither flags nor values of flags."""
     flags: dict[str, str] = field(default_factory=dict)
-    """Of a flag that repeats, its last value."""
+    """Values by flag name; the last value of a flag that repeats."""
     repeated: dict[str, list[str]] = field(default_factory=dict)
     """All values of the flags that repeat."""
 
@@ -159,15 +161,15 @@ class Given:
         return name in self.flags
 
     def get(self, name: str) -> str | None:
-        """The value of a flag, None when it is not there."""
+        """Return the value of a flag, or None if it is not given."""
         return self.flags.get(name)
 
 
 def read(words: Sequence[str]) -> Given:
-    """Take a command line of the node apart.
+    """Parse a command line of the node.
 
     :param words: without the program's name
-    :raises UsageRefused: as `take_apart`, or a second directory
+    :raises UsageRefused: as `take_apart`; or a second, empty or non-UTF-8 directory
     """
     given = take_apart(words, FLAGS)
     if len(given.positions) > 1:
@@ -181,7 +183,7 @@ def read(words: Sequence[str]) -> Given:
 
 
 def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = None) -> Given:
-    """Tell the flags of a table from the other words.
+    """Separate the flags of a table from the other words.
 
     :param words: a value follows its flag or stands after `=`; after `--` nothing is a flag
     :param form: the word that the table belongs to, `shell`; None for the node's own
@@ -224,11 +226,11 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
 
 
 def lasting(where: str, text: str, why: str) -> timedelta:
-    """A duration longer than nothing.
+    """Parse a duration longer than zero.
 
-    :param where: the flag, or variable, that it is the value of
-    :param why: it is refused where it is no longer than nothing
-    :raises UsageRefused: it is no duration, or none that lasts
+    :param where: flag or variable that holds it, for the message
+    :param why: reason in the refusal of a duration of zero or less
+    :raises UsageRefused: it is no duration, or zero or less
     """
     try:
         found = parse_duration(text)
@@ -245,7 +247,7 @@ def help_text() -> str:
 
 
 def table_text(usage: str, table: Sequence[Flag], environment: str, exit_codes: str) -> str:
-    """What `--help` says of a form."""
+    """Return the text of `--help` for one form."""
     rows = [(f"{flag.name} {flag.value or ''}".rstrip(), flag.help) for flag in table]
     width = max(len(left) for left, _ in rows) + 3
     flags = "".join(f"{left:{width}}{right}\n" for left, right in rows)
@@ -253,13 +255,13 @@ def table_text(usage: str, table: Sequence[Flag], environment: str, exit_codes: 
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a word of the command line was UTF-8: what is not stands there as surrogates."""
+    """True if a word of the command line was UTF-8. Python keeps other bytes as lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_flag(word: str) -> bool:
-    """Whether a word is one where a value should stand. Behind two dashes and a space there is a
-    comment of the language."""
+    """True if a word in the place of a value is a flag. Two dashes and a space begin a comment of
+    the language."""
     return word.startswith("--") and not word[2:3].isspace()
 
 
@@ -269,7 +271,8 @@ def _nearest(name: str, by_name: Mapping[str, Flag]) -> str:
 
 
 def _of(name: str, form: str | None) -> str:
-    """A flag of the node behind a word of a client: the word was meant as a directory's name."""
+    """Explain a flag of the node after a client's word: the word was meant as a directory's
+    name."""
     if form is None or all(flag.name != name for flag in FLAGS):
         return ""
     return f" of storenode {form}; a directory of that name is written ./{form}"

@@ -43,21 +43,23 @@ from surfaces.wire.surface import WireSettings, WireSurface
 
 
 class BeginsAnew(Exception):
-    """The node has ended in order, and has to be started again: its directory is no store any more,
-    and what it lacks comes from who leads before it serves."""
+    """The node ended in order and has to be started again: its directory is no store any more.
+
+    At its start it copies the store from the leader before it serves.
+    """
 
 
 async def serve(command: Serve, environment: Mapping[str, str], console: Console) -> bool:
-    """Serve until SIGTERM, SIGINT or a failure of the node. False after a failure.
+    """Serve until SIGTERM, SIGINT or a failure of the node. Return False after a failure.
 
     :raises NotOpened: an address, a certificate, a folder, a key or the store can't be used;
         nothing has been changed on disk
-    :raises BeginsAnew: see there
+    :raises BeginsAnew: the node has to be started again, as an empty replica
     """
     doors = system_doors()
     certificate = _certificate(command, doors.clock)
     _check_backup_folder(command.backup_dir, command.directory)
-    with ExitStack() as tried:  # what can't be listened on is found out before a store is copied
+    with ExitStack() as tried:  # bind once before a store is copied: a port may be taken
         _reserve(command, tried)
     await join_first(command, doors, console, certificate.context if certificate else None)
     keys = keys_in(doors.fs, command.opening.keys)
@@ -143,7 +145,10 @@ def _surfaces(
 
 
 async def _linking(node: Node, peer: Address, shown: Identity | None, most: int) -> PeerSurface:
-    """What links with other nodes, not listening yet. :raises NotOpened: of the file PEER"""
+    """Return the peer surface, which does not listen yet.
+
+    :raises NotOpened: the file PEER can't be used
+    """
     try:
         await node.begin_peering(str(peer), shown)
     except START_FAULTS as fault:
@@ -160,7 +165,7 @@ async def _listen(surface: AnySurface) -> None:
 
 
 def _show(node: Node, command: Serve) -> None:
-    """What INFO FOR NODE shows of the command line."""
+    """Publish the settings of the command line in INFO FOR NODE."""
     node.facts.settings |= {
         "http": None if command.http is None else str(command.http),
         "serve": None if command.wire is None else str(command.wire),
@@ -187,7 +192,7 @@ def _show(node: Node, command: Serve) -> None:
 
 
 def _present(node: Node, surfaces: Sequence[AnySurface], certificate: Certificate | None) -> None:
-    """What INFO FOR NODE and /metrics show of the surfaces, and of the certificates in use."""
+    """Publish surfaces and certificates in use in INFO FOR NODE and /metrics."""
     expires = certificate.expires if certificate else None
     listening: list[Listening] = []
     for surface in surfaces:
@@ -200,7 +205,7 @@ def _present(node: Node, surfaces: Sequence[AnySurface], certificate: Certificat
 
 
 def _show_peer(node: Node) -> None:
-    """Other nodes are shown another certificate."""
+    """Update the published certificate expiry after the peer certificate has changed."""
     expires = node.peering.shown.expires
     node.listens(
         tuple(
@@ -261,16 +266,16 @@ def _check_backup_folder(folder: str | None, directory: str) -> None:
     if not os.path.isdir(folder):
         raise NotOpened(f"--backup-dir: {folder} is not a directory")
     if is_within(folder, directory):
-        # What the store removes of its own at each start must never be somebody's backup.
+        # At each start the store removes stray files of its directory: none may be a backup.
         raise NotOpened(f"--backup-dir: {folder} is in the data directory, {directory}")
     if is_within(directory, folder):  # nor may a name of a backup lead into it
         raise NotOpened(f"--backup-dir: {folder} holds the data directory, {directory}")
 
 
 def _reserve(command: Serve, held: ExitStack) -> list[Address | None]:
-    """The addresses of HTTP, the wire and links, with their ports, until `held` ends.
+    """Bind the addresses of HTTP, the wire and peer links, and hold their ports until `held` ends.
 
-    :raises NotOpened: one can't be listened on, or not beside another
+    :raises NotOpened: an address can't be listened on, or overlaps another
     """
     peer = None if command.peers is None else command.peers.address
     asked = {"--http": command.http, "--serve": command.wire, "--peer": peer}
@@ -328,7 +333,7 @@ def _tell_ready(
 
 
 def _warn_in_the_clear(listening: Sequence[tuple[str, int]]) -> None:
-    """Say so when passwords, tokens and data can be read on their way to this machine."""
+    """Warn if passwords, tokens and data reach this machine without TLS."""
     addresses = [Address(*address) for address in listening]
     reached = [str(address) for address in addresses if not address.is_loopback]
     if reached:
