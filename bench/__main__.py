@@ -34,7 +34,7 @@ TOP = Path(__file__).parents[1]
 PAGE = Path("docs", "benchmarks.md")
 RESULTS = Path("bench", "results.json")
 STORES = Path("build")
-"""Not the system's folder for temporary files, which may be memory."""
+"""Root of the benchmarked stores: the system's folder for temporary files may be memory."""
 WIDTH = 140
 SOURCES = (
     records,
@@ -49,11 +49,11 @@ SOURCES = (
     clusters,
     stores,
 )
-"""Modules of rows."""
+"""Modules that each measure some rows."""
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmarks that the command line names."""
     asked = _parser().parse_args()
     folder = asked.directory or asked.top / STORES
     folder.mkdir(exist_ok=True)
@@ -68,7 +68,7 @@ def main() -> None:
             for row in source.rows(settings, lambda name: asked.row in (None, name)):
                 console.print(f"measured: {row.name}", style="dim")
                 found.append(row)
-                # Row by row: who interrupts a long run keeps what it has measured.
+                # Row by row: an interrupted run keeps the rows that are done.
                 told = results(facts, settings, found)
                 (asked.results or asked.top / RESULTS).write_text(json.dumps(told, indent=1) + "\n")
                 if asked.publish:
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def results(facts: dict[str, Any], settings: Settings, found: list[Row]) -> dict[str, Any]:
-    """A run as JSON holds it."""
+    """Return a run as a JSON object."""
     return {
         "machine": facts,
         "rounds": settings.rounds,
@@ -118,7 +118,7 @@ def table(found: list[Row]) -> Table:
 
 
 def facts_line(facts: dict[str, Any], settings: Settings) -> str:
-    """What was measured on, as it is printed above a table."""
+    """Describe the machine and the rounds, as printed above a table."""
     told = [f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()]
     return "; ".join([*told, f"rounds: {settings.rounds}, one before them for warmth"])
 

@@ -1,4 +1,4 @@
-"""Rows about backups: a large store out into a file and in again, and what others feel of it."""
+"""Rows about backups: a large store dumped and restored, and the effect on other requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EMBEDDED: Final = "SurrealDB, SELECT and INSERT"
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted: one store and its peers, with the same rows."""
+    """Measure the wanted rows: one store and its peers, with the same records."""
     if any(map(wanted, NAMES)):
         with ExitStack() as held:
             yield from _Ground(settings, held).measured(wanted)

@@ -2,7 +2,7 @@
 a node beside a toy that does the least there is to do (floor.py).
 
 A figure is the processor time that the node takes for a request, all its threads together: on a
-machine that does other things too it wanders less than a rate.
+busy machine it varies less than a rate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BEFORE: Final = "before"
 RECORDS: Final = 5_000
 REQUESTS: Final = 12_800
 REQUESTS_1: Final = 2_000
-"""Of one client."""
+"""Requests of a round with one client."""
 SIGN_INS: Final = 400
 PUBLISHED: Final = 6_400
 TAKEN: Final = 6_400
@@ -51,7 +51,7 @@ class _Side:
     queue: Queue
     http: str = ""
     rates: dict[str, list[float]] = field(default_factory=dict)
-    """Answers a second of the rows that a load drove, round by round."""
+    """Answers per second of the rows that a load drove, round by round."""
 
     def loaded(self, kind: str, clients: int, requests: int = REQUESTS) -> float:
         asked = max(self.settings.scaled(requests), clients)
@@ -108,11 +108,11 @@ ROWS: Final[dict[str, tuple[str, Callable[[_Side], float]]]] = {
     "topic-take-32": ("TAKE a message and ACK it, 32 workers", lambda side: side.taken(32)),
 }
 NOT_OF_THE_FLOOR: Final = frozenset({"sign-in-http-4", "update-64", "read-http-32"})
-"""It speaks the wire alone, and changes nothing that is there."""
+"""Rows that the floor can't serve: it speaks the wire only, and changes no existing record."""
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the rows that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench.builds", description=__doc__)
     parser.add_argument("--row", choices=ROWS, action="append", help="only this row, and others")
     parser.add_argument("--rounds", type=int, default=5)
@@ -142,10 +142,10 @@ def main() -> None:
 def measured(
     settings: Settings, names: list[str], trees: Mapping[str, Path | None], turns: int = 1
 ) -> list[Row]:
-    """The rows of these names, both trees in turns.
+    """Measure the rows of these names, both trees in turns.
 
     :param trees: by the names of their sides: the node's, and the other one; None: the floor
-    :param turns: how often, with nodes started anew; another side is first each time
+    :param turns: repetitions, each with fresh nodes; another side is first each time
     """
     rows = [
         Row(name, f"{ROWS[name][0]}; processor of the node a request", "µs", "less")
@@ -182,7 +182,7 @@ def measured(
 
 @contextmanager
 def _side(settings: Settings, name: str, tree: Path | None) -> Iterator[_Side]:
-    """A node of a tree, with what the rows ask it for; or the floor."""
+    """Run a node of a tree, filled for the rows; or the floor."""
     directory = settings.directory / name.replace(" ", "-")
     if tree is None:
         with FloorProcess(directory) as floor:

@@ -44,7 +44,7 @@ SOURCES: Final = ROOT / "clients" / "go"
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted, on one node."""
+    """Measure the wanted rows, on one node."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:
@@ -64,7 +64,7 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
 
 
 def missing() -> str | None:
-    """What to install for the Go client; None: it is there."""
+    """Return how to install the toolchain of the Go client; None: it is installed."""
     return None if shutil.which("go") else "not installed (apt-get install golang-go)"
 
 

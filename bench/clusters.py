@@ -1,9 +1,9 @@
-"""Rows about a cluster: what a write costs that is on several disks, how long nobody takes writes
-when the leader is killed, how far followers are behind, how long joining takes; and what a node
-pays that is in none.
+"""Rows about a cluster: the cost of a replicated write, the time without writes after the leader is
+killed, replication lag, and the time to join; and the cost of cluster support on a node outside any
+cluster.
 
-Beside it stand etcd with three members and NATS JetStream with a stream of three replicas. All of
-it is on one machine: processors and the disk are shared, and there is no way between.
+The peers are etcd with three members and NATS JetStream with a stream of three replicas. All of it
+is on one machine: processors and the disk are shared, and there is no network latency.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CREATED: Final = {1: 2_000, 32: 9_600}
 ALONE_REQUESTS: Final = 19_200
 JOINED: Final = 1_000_000
 LOOKED: Final = 200
-"""Looks at a follower in a round."""
+"""Reads on a follower in a round."""
 BESIDE_CLIENTS: Final = 8
-"""That write while a follower is looked at …"""
+"""Clients that write while a follower is read …"""
 BESIDE_RATE: Final = 1_000
-"""… so many records a second."""
+"""… at this many records per second."""
 JOINED_ROUNDS: Final = 2
 ALL_OF_THEM: Final = "storenode, ACKS 2"
 ALONE: Final = "storenode, alone"
@@ -53,7 +53,7 @@ DIFFERS: Final = (
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted."""
+    """Measure the wanted rows."""
     if any(wanted(name) for name in (*BESIDE_PEERS, *BY_ITSELF)):
         with ExitStack() as held:
             ground = _Ground(settings, held)
@@ -81,7 +81,7 @@ class _Ground:
             client.close()
 
     def begin_peers(self) -> None:
-        """Start those that are there."""
+        """Start the peers that are installed."""
         directory, held = self._directory, self._held
         if (gap := etcds.missing()) is None:
             self._etcd = held.enter_context(etcds.etcds(directory / "etcds"))
@@ -95,7 +95,7 @@ class _Ground:
             self._gaps.append(f"JetStream: {gap}")
 
     def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        """The rows; the one that fills the store comes last."""
+        """Measure the rows; the one that fills the store comes last."""
         table: dict[str, Callable[[], Row]] = {
             "cluster-create-1": partial(self._create, 1),
             "cluster-create-32": partial(self._create, 32),
@@ -174,7 +174,7 @@ class _Ground:
         return row
 
     def _looked(self) -> list[float]:
-        """Write on the leader, look on a follower, again and again, beside others that write."""
+        """Write on the leader, then read on a follower, in a loop beside other writers."""
         self._trio.lead(1)
         looks = self._settings.scaled(LOOKED)
         leader, follower = self._trio.leader(), self._trio.followers[0]
@@ -286,7 +286,7 @@ class _Ground:
 
 
 def _none(settings: Settings) -> Row:
-    """What a node pays for a cluster that it is not in."""
+    """Measure the cost of cluster support on a node that is in no cluster."""
     clients = 32
     row = Row(
         "cluster-none",

@@ -31,41 +31,41 @@ Values = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a node shows of its store."""
+    """Answers and state of a store, as a node shows them."""
 
     answers: list[Values]
-    """To each question, in their order."""
+    """Answers to the questions, in their order."""
     state: tuple[int, str]
-    """Sequence and hash, as INFO FOR STATE tells them, and `--health` of a node that was killed."""
+    """Sequence and hash, from INFO FOR STATE, and from `--health` after the node was killed."""
     plans: list[Plan] = field(compare=False)
-    """The way to each answer; how long it took is never the same twice."""
+    """Access path of each answer; times are left out, because they differ in each run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What was seen of one store, one after the other."""
+    """The states of one store during the demonstration, in order."""
 
     bare: Seen
-    """Before there were indexes."""
+    """Before indexes are defined."""
     indexed: Seen
     restarted: Seen
     """After SIGKILL and another start."""
 
     @property
     def same(self) -> bool:
-        """Whether all answers stayed, and the kill left the state as it was."""
+        """True if all answers are equal and the kill left the state as it was."""
         return self.bare.answers == self.indexed.answers and self.indexed == self.restarted
 
 
 def main() -> int:
-    """Run the demonstration and show it. Answers the exit code."""
+    """Run the demonstration and print it. Return the exit code."""
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.parent.mkdir(exist_ok=True)
     return 0 if run(DIRECTORY, Console()).same else 1
 
 
 def run(directory: Path, console: Console, every: int = 1) -> Course:
-    """Let it happen.
+    """Run the demonstration.
 
     :param directory: where the store is made; it must not exist
     :param every: load only every second, third, … city
@@ -87,7 +87,7 @@ def run(directory: Path, console: Console, every: int = 1) -> Course:
         console.print(compared(bare.plans, indexed.plans, _alike(bare, indexed)), "")
         console.print(f"State at {_state(indexed)}. Now SIGKILL.")
         node.kill()
-    killed = _checked(directory)  # before anybody signs in, which the audit trail keeps
+    killed = _checked(directory)  # before a sign-in, which the audit trail would record
     with node, node.client() as client:
         console.print(f"Started again in {node.start_seconds:.1f} s. The same questions:\n")
         restarted = replace(_see(client, None), state=killed)
@@ -112,7 +112,7 @@ def _see(client: Client, console: Console | None) -> Seen:
 
 
 def _checked(directory: Path) -> tuple[int, str]:
-    """Sequence and hash of a store that nobody serves."""
+    """Return sequence and hash of a store while no node serves it."""
     command = [sys.executable, "-m", "surfaces.command.main", str(directory), "--health"]
     told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     found = re.search(r"well: sequence (\d+), .*state (\w+)", told)

@@ -1,8 +1,8 @@
-"""Drivers: processes that do the same kind of work together and tell when, and how long it took.
+"""Drivers: processes that generate the same kind of load together and report latencies.
 
-Each connects, says that it is ready, and begins when all of them are. `Measured.driver_busy` says
-how much of its time the busiest computed: near 1 it is the driver that was measured, and the table
-says so.
+Each connects, reports that it is ready, and begins when all of them are. `Measured.driver_busy` is
+the share of its time that the busiest driver computed. Near 1 the driver is the bottleneck, and the
+table says so.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, TypeVar
 
 DRIVER_BUSY: Final = 0.85
-"""From here on the driver is a part of what is measured."""
+"""Driver utilization from which on the driver itself limits the figure."""
 
 _SPAWN = multiprocessing.get_context("spawn")
 
 Share = TypeVar("Share")
 Go = Callable[[], None]
-"""Waits until every driver is ready."""
+"""Barrier: returns once every driver is ready."""
 
 
 class LoadFailed(Exception):
-    """An answer was an error, or did not come."""
+    """A request failed, or was not answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """What one driver did. Its clock is one that all processes share, in seconds."""
+    """Result of one driver. Its clock is shared by all processes; seconds."""
 
     began: float
     ended: float
     busy: float
     """Processor time that the driver itself used, seconds."""
     took: list[float]
-    """How long each request took, seconds."""
+    """Latency of each request, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How it went, all drivers together."""
+    """Result of all drivers together."""
 
     seconds: float
     requests: int
     p50_ms: float
     p99_ms: float
     driver_busy: float
-    """The part of its time that the busiest driver computed."""
+    """Share of its time that the busiest driver computed."""
     node_cpu_us: float
-    """Processor time that the node spent on a request, microseconds."""
+    """Processor time of the node per request, microseconds."""
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return self.requests / self.seconds
 
 
 class Stopwatch:
-    """In a driver: `with Stopwatch() as watch`, then `watch.driven(took)`."""
+    """Measures a driver: `with Stopwatch() as watch`, then `watch.driven(took)`."""
 
     def __enter__(self) -> Stopwatch:
         self._began, self._cpu = time.monotonic(), time.process_time()
@@ -70,7 +70,7 @@ class Stopwatch:
         self._ended, self._busy = time.monotonic(), time.process_time() - self._cpu
 
     def driven(self, took: list[float]) -> Driven:
-        """What there is to tell."""
+        """Return the result of this driver."""
         return Driven(self._began, self._ended, self._busy, took)
 
 
@@ -79,11 +79,11 @@ def together(
     shares: Sequence[Share],
     cpu_seconds: Callable[[], float] = lambda: 0.0,
 ) -> Measured:
-    """Have each share done by a process of its own.
+    """Run each share in a process of its own.
 
     :param work: a function of a module: it is looked up by its name in the process
     :param cpu_seconds: the processor time that the node has used so far
-    :raises LoadFailed: an answer was no good one
+    :raises LoadFailed: a request failed
     """
     ends: list[Connection] = []
     drivers = []
@@ -111,7 +111,7 @@ def together(
 
 
 def measured(found: list[Driven], cpu: float) -> Measured:
-    """Sum up what drivers did, and the processor time that the node used meanwhile."""
+    """Sum up the results of drivers, and the processor time that the node used during their run."""
     late = sorted(took for driven in found for took in driven.took)
     return Measured(
         seconds=max(one.ended for one in found) - min(one.began for one in found),

@@ -1,6 +1,6 @@
-"""etcd with three members, and puts over its JSON gateway: what there is of it without a library.
+"""etcd with three members, and puts over its JSON gateway, without a client library.
 
-A put is answered once two of the members have synced it. The member that leads is asked.
+A put is answered once two of the members have synced it. Requests go to etcd's leader.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ASKED_SECONDS: Final = 2.0
 
 
 def missing() -> str | None:
-    """Why there is no peer on this machine, or None."""
+    """Return the reason why etcd can't run on this machine, or None."""
     return None if shutil.which("etcd") else "not installed (apt-get install etcd-server)"
 
 
 class Member:
-    """One of them, as a process."""
+    """A member, as a process."""
 
     def __init__(self, directory: Path, name: str, port: int, peer: int, all_of: str) -> None:
         self.port = port
@@ -47,19 +47,22 @@ class Member:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the process."""
         with self._said.open("ab") as said:
             self.process = subprocess.Popen(self._words, stdout=said, stderr=said)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """One request. :raises OSError: nothing good came"""
+        """Send a request to the gateway.
+
+        :raises OSError: it failed
+        """
         asked = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ASKED_SECONDS)
         try:
             asked.request("POST", path, json.dumps(body))
@@ -75,7 +78,10 @@ class Member:
         return found
 
     def put(self, key: str = "k") -> None:
-        """Write something. :raises OSError: it was not answered well"""
+        """Put a key.
+
+        :raises OSError: it failed
+        """
         self.ask("/v3/kv/put", {"key": encoded(key), "value": encoded("v")})
 
 
@@ -86,7 +92,10 @@ class Etcds:
         self.members = members
 
     def leader(self) -> Member:
-        """Who leads, as soon as that is said. :raises PeerNotStarted: nobody does"""
+        """Wait for an elected leader and return it.
+
+        :raises PeerNotStarted: no member leads in time
+        """
         late = time.monotonic() + START_SECONDS
         while time.monotonic() < late:
             for member in self.members:
@@ -98,7 +107,7 @@ class Etcds:
         raise PeerNotStarted("etcd: nobody leads")
 
     def put_anywhere(self) -> None:
-        """Write something, wherever that is taken, as soon as it is."""
+        """Put a key on any member, and retry until one accepts it."""
         while True:
             for member in self.members:
                 if member.process is None:
@@ -110,7 +119,7 @@ class Etcds:
 
 @contextmanager
 def etcds(directory: Path) -> Iterator[Etcds]:
-    """Three members that have a leader."""
+    """Run three members, ready with a leader."""
     ports = [(free_port(), free_port()) for _ in range(MEMBERS)]
     names = [f"m{number}" for number in range(1, MEMBERS + 1)]
     all_of = ",".join(
@@ -134,5 +143,5 @@ def etcds(directory: Path) -> Iterator[Etcds]:
 
 
 def encoded(text: str) -> str:
-    """As the gateway has keys and values."""
+    """Encode a key or value for the gateway (base64)."""
     return base64.b64encode(text.encode()).decode()

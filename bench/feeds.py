@@ -1,9 +1,9 @@
-"""Rows about change feeds: one writer and many who follow, beside etcd's watch; old commits told
-again.
+"""Rows about change feeds: one writer and many followers, beside etcd's watch; and the replay of
+old commits.
 
-Each write carries when it began, and each event brings that back: what is measured is the way from
-there to the reader, the write's own sync among it. Events are counted where they arrive, by what
-they carry and nothing else, so that reading them costs the driver little.
+Each write carries its start time, and each event brings it back. The figure is the latency from
+there to the reader, including the write's own sync. Readers count events by that mark alone, so
+that reading them costs the driver little.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from bench.spaces import etcd
 from storeclient import Client
 
 FOLLOWED: Final = {1: 2_000, 100: 1_000, 1_000: 100}
-"""Those who follow: the writes of a round."""
+"""Followers: writes of a round."""
 GOALS: Final = {"feed-100": "≥ 20 000 events/s"}
 REPLAYED: Final = 1_000_000
 TOGETHER: Final = 1_000
-"""Records of one commit, of those that are told again."""
+"""Records of one commit that is replayed."""
 HEAR_BYTES: Final = 256 * 1024
 TABLE: Final = "followed"
 FILTERED: Final = 100
-"""Those who follow with one filter, which lets everything through."""
+"""Followers with one filter, which passes every event."""
 NAMES: Final = (
     *(f"feed-{count}" for count in FOLLOWED),
     *(f"feed-{count}-p99" for count in FOLLOWED),
@@ -48,35 +48,35 @@ NAMES: Final = (
 )
 
 BASE: Final = 1 << 60
-"""Beyond 2^53 an integer has a form of its own in JSON: by that the events are told."""
+"""Above 2^53, so that an integer has a form of its own in JSON: events are recognized by it."""
 SURREALDB: Final = (
     "SurrealDB: its Python package has live queries over the network only, not embedded"
 )
 _OURS: Final = rb'"sent":\{"\$int":"(\d+)"\}'
 _ETCDS: Final = rb'"value":"([A-Za-z0-9+/=]+)"'
 _SPLIT: Final = 256
-"""Bytes of the end of a read that may be the beginning of an event."""
+"""Bytes at the end of a read that may be the beginning of an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is followed."""
+    """Server whose changes are followed."""
 
     name: str
     ours: bool
     address: str
-    """Host and port that are followed."""
+    """Host and port of the feed."""
     wire: str = ""
-    """Of the node: where it is written to."""
+    """Address for writes; for the node only."""
     where: str = ""
-    """Of the node: the filter of those who follow, as the query has it."""
+    """Filter of the followers, as in the query string; for the node only."""
 
     def began(self, carried: bytes) -> int:
-        """When the write began that an event tells of, nanoseconds."""
+        """Return the start time of the write that an event reports, nanoseconds."""
         return int(carried) - BASE if self.ours else int(base64.b64decode(carried))
 
     def connect(self) -> socket.socket:
-        """Somebody who follows from now on, all said and answered."""
+        """Open a feed from the present on, with its request answered."""
         host, _, port = self.address.rpartition(":")
         found = socket.create_connection((host, int(port)))
         found.sendall(self._watch_ours() if self.ours else self._watch_etcd())
@@ -105,7 +105,7 @@ class Side:
         ).encode()
 
     def replay(self) -> socket.socket:
-        """Somebody who has all told again."""
+        """Open a feed that replays all commits."""
         host, _, port = self.address.rpartition(":")
         found = socket.create_connection((host, int(port)))
         found.sendall(self._watch_ours("&from=0"))
@@ -114,17 +114,17 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one driver does: it writes, or it hears."""
+    """Work of one driver: it writes, or it follows."""
 
     side: Side
     writes: int
-    """Of the round."""
+    """Writes of the round."""
     followers: int
-    """0: it is the writer."""
+    """Feeds of this driver; 0: it is the writer."""
 
 
 def follow(share: Share, go: Go) -> Driven:
-    """In a driver of its own."""
+    """Run in a driver process."""
     return _hear(share, go) if share.followers else _write(share, go)
 
 
@@ -190,7 +190,7 @@ def _writer_etcd(share: Share, held: ExitStack) -> Callable[[int], object]:
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted."""
+    """Measure the wanted rows."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:

@@ -1,4 +1,4 @@
-"""Figures: taken in turns, told by their median and spread."""
+"""Figures: measured in turns, summarized by median and spread."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 Measure = Callable[[], float]
 NODE = "storenode"
-"""The side that the others are compared with."""
+"""The side to which the others are compared."""
 
 
 @dataclass(slots=True)
 class Row:
-    """One thing that was measured, on one side or several."""
+    """A measurement, on one side or several."""
 
     name: str
     work: str
@@ -22,20 +22,20 @@ class Row:
     better: Literal["more", "less"]
     goal: str = ""
     sides: dict[str, list[float]] = field(default_factory=dict)
-    """Every round's figure, by side."""
+    """Figures of all rounds, by side."""
     gaps: list[str] = field(default_factory=list)
-    """What could not be measured, and why."""
+    """Measurements that are missing, and why."""
     notes: list[str] = field(default_factory=list)
 
     def ratio(self, side: str) -> float | None:
-        """How many times better the node is than a side, above 1 when it is."""
+        """Return how many times better the node is than a side; above 1 if it is better."""
         if side == NODE or NODE not in self.sides:
             return None
         node, other = median(self.sides[NODE]), median(self.sides[side])
         return node / other if self.better == "more" else other / node
 
     def plain(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
+        """Return the row as a JSON object."""
         return {
             "name": self.name,
             "work": self.work,
@@ -58,18 +58,20 @@ class Row:
 
 
 def median(figures: list[float]) -> float:
-    """The figure in the middle."""
+    """Return the median."""
     return statistics.median(figures)
 
 
 def spread(figures: list[float]) -> float:
-    """From the least to the most, as a part of the median."""
+    """Return the range as a share of the median."""
     return (max(figures) - min(figures)) / statistics.median(figures)
 
 
 def in_turns(rounds: int, measures: Mapping[str, Measure]) -> dict[str, list[float]]:
-    """Measure every side once for warmth, then once in each round, another side first each time:
-    what the machine does meanwhile hits all of them alike."""
+    """Measure every side once to warm up, then once in each round, another side first each time.
+
+    So other load on the machine affects all sides alike.
+    """
     names = list(measures)
     found: dict[str, list[float]] = {name: [] for name in names}
     for name in names:

@@ -1,9 +1,9 @@
-"""The floor: what CPython needs at the least for a node's work over the wire.
+"""The floor: the minimum that CPython needs for a node's work over the wire.
 
-`python -m bench.floor PORT FILE` answers as a node does, and is a toy. It decodes, looks up in a
-dict, encodes, and syncs each write with all others that wait; it knows no users, rights,
-statements, transactions or limits, and holds nothing after its end. What a node takes beyond it is
-what all of that costs, on this machine and with this interpreter: `make floor`.
+`python -m bench.floor PORT FILE` answers like a node, and is a toy. It decodes, looks up in a dict,
+encodes, and syncs each write with all others that wait (group commit). It has no users, privileges,
+statements, transactions or limits, and keeps nothing after its end. The difference to a node is the
+cost of all that, on this machine and with this interpreter: `make floor`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MESSAGES: Final = [{"position": 1, "value": MESSAGE, "receipt": "1.1.1.1", "atte
 
 
 class Toy:
-    """What its connections share."""
+    """State shared by the connections of the toy."""
 
     def __init__(self, path: str) -> None:
         self.values: dict[str, Any] = {"k": "hello"}
@@ -41,7 +41,7 @@ class Toy:
         self._syncs = False
 
     def write(self, transport: asyncio.Transport, kept: bytes, answer: bytes) -> None:
-        """Answer once `kept` is on the disk."""
+        """Answer once `kept` is synced."""
         self._waiting.append((transport, kept, answer))
         if not self._syncs:
             self._syncs = True
@@ -74,7 +74,7 @@ class Toy:
 
 
 class Peer(asyncio.Protocol):
-    """One connection."""
+    """A connection."""
 
     def __init__(self, toy: Toy) -> None:
         self._toy = toy
@@ -82,12 +82,12 @@ class Peer(asyncio.Protocol):
         self._said: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there."""
+        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer what is whole, at the end of this turn of the loop, as a node does."""
+        """Answer complete requests at the end of this iteration of the loop, as a node does."""
         read = self._read
         read += data
         first = not self._said
@@ -134,7 +134,7 @@ def _frame(kind: Kind, id: int, body: Any) -> bytes:
 
 
 async def serve(port: int, path: str) -> None:
-    """Answer until the process is ended."""
+    """Serve until the process is ended."""
     toy = Toy(path)
     server = await asyncio.get_running_loop().create_server(lambda: Peer(toy), "127.0.0.1", port)
     print("ready", flush=True)
@@ -164,15 +164,15 @@ class FloorProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._process:  # closes what it said, and waits
+        with self._process:  # closes its pipes, and waits
             self._process.kill()
 
     def cpu_seconds(self) -> float:
-        """Processor time it has used so far, all its threads together."""
+        """Processor time used so far, all threads together, seconds."""
         return cpu_seconds(self._process.pid)
 
     def queue(self) -> Queue:
-        """Where there is always a message."""
+        """Return a queue that always has a message."""
         publish, take = node_queue.publish, node_queue.take
         return Queue(
             FLOOR, self.wire, _nothing_to_fill, publish, take, node_queue.pass_on, None,
@@ -181,7 +181,7 @@ class FloorProcess:
 
 
 def _nothing_to_fill(_count: int) -> None:
-    """A message is there whenever one is taken."""
+    """Do nothing: every take finds a message."""
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def cities(every: int = 1) -> Iterator[dict[str, Any]]:
 
 
 def load(client: Client, every: int = 1) -> tuple[int, int]:
-    """Define the place and fill it. Answers how many countries and cities it holds now."""
+    """Define the tables and fill them. Return how many countries and cities they hold."""
     client.use(None)
     client.query(f"DEFINE NAMESPACE {NAMESPACE}")
     client.query(f"DEFINE DATABASE {NAMESPACE}.{DATABASE}")

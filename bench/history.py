@@ -1,4 +1,5 @@
-"""Rows about the history of records in a long log: what it costs to read, wherever it stands."""
+"""Rows about the history of records in a long log: the cost to read it, near the end or far
+back."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from bench.settings import Settings
 from storeclient import Client
 
 FRAMES: Final = 1_000_000
-"""Of the log, all of them kept: ten times as many as a node keeps by itself."""
+"""Frames of the log, all retained: ten times as many as a node keeps by default."""
 TOGETHER: Final = 500
 """Commits of one script while the log is made."""
 FEW: Final = 10
@@ -23,7 +24,7 @@ NAMES: Final = ("history", "history-gone")
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted, on one log."""
+    """Measure the wanted rows, on one log."""
     if not any(map(wanted, NAMES)):
         return
     node = NodeProcess(settings.directory / "history", flags=KEEP)
@@ -39,7 +40,7 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
 
 
 def _fill(client: Client, frames: int, many: int) -> None:
-    """A log in which one record changed a few times, another often, all along its way; a third was
+    """Fill a log: one record changes a few times, another often along its whole length, a third is
     deleted at its beginning."""
     client.query("CREATE hot:few SET n = 0; CREATE hot:many SET n = 0; CREATE hot:gone")
     client.query("DELETE hot:gone")
@@ -95,7 +96,7 @@ def _searched(client: Client) -> float:
 
 
 def _asked(client: Client, text: str) -> tuple[float, int]:
-    """The milliseconds until the answer was there, and how many changes it has."""
+    """Return the latency in milliseconds, and the number of changes in the answer."""
     began = time.perf_counter()
     found = client.query(text)
     return (time.perf_counter() - began) * 1000, len(found["entries"])

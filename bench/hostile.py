@@ -1,11 +1,11 @@
-"""`python -m bench.hostile`: how long one user can keep another waiting.
+"""`python -m bench.hostile`: how long one user can delay another (noisy neighbour).
 
-A user who owns a database of a node, and nothing else, sends it one costly input after the other.
-Another user asks for a value, a key and a new record meanwhile, each every 10 ms on a connection of
-its own. The table has how each input ended, the longest of these waits, and the longest hold of the
-node's loop, by its processor time and by the clock: on a machine that does other things too the
-first says more. `late` is the prober's own longest delay. `--stacks` shows what the loop did in its
-longest hold. The first row is without an input: what the machine does by itself.
+A user that owns one database of a node, and nothing else, sends it one costly input after another.
+Meanwhile another user reads a value, reads a key and creates a record, each every 10 ms on a
+connection of its own. The table shows how each input ended, the longest of these waits, and the
+longest hold of the node's loop, by its processor time and by the clock: on a busy machine the first
+says more. `late` is the prober's own longest delay. `--stacks` shows the stacks of the loop in its
+longest hold. The first row is without an input, as a baseline.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from surfaces.wire.connection import READ_BYTES
 TOP: Final = Path(__file__).parents[1]
 EVERY_SECONDS: Final = 0.01
 SECONDS: Final = 5.0
-"""Of an input that does not end by itself."""
+"""Duration of an input that does not end by itself, seconds."""
 PASSWORD: Final = "a better horse"
 WORKS: Final = "works"
-"""The database of the user who is kept waiting; the guest's is called as the guest."""
+"""Database of the probing user; the guest's database has the guest's name."""
 DEFINITIONS: Final = f"""
 USE {NAMESPACE}.{WORKS};
 DEFINE TABLE t;
@@ -57,20 +57,20 @@ INSERT INTO t $rows RETURN NONE
 """
 ROWS: Final = 500
 PRIME: Final = 2**61 - 1
-"""Numbers that differ by it have one hash."""
+"""Modulus of Python's hash of integers: numbers that differ by a multiple of it collide."""
 PATTERNS: Final = PATTERNS_KNOWN + 1
 WIDTH: Final = 160
 NOTHING: Final = "(nothing)"
 
 
 class Guest:
-    """The user who sends what is costly."""
+    """The user that sends the costly inputs."""
 
     def __init__(self, http: str, wire: str, seconds: float) -> None:
         self._http, self._wire = http, wire
         self.seconds = seconds
         self.stack = AsyncExitStack()
-        """Connections that stay until the input has ended."""
+        """Connections that stay open until the input has ended."""
 
     def client(self, password: str = PASSWORD) -> AsyncClient:
         """A client of the guest's own."""
@@ -79,13 +79,13 @@ class Guest:
         )
 
     async def connected(self) -> AsyncClient:
-        """One whose connection stands."""
+        """Open a client and connect it."""
         client = await self.stack.enter_async_context(self.client())
         await client.connect()
         return client
 
     async def alone(self, script: str, **params: Any) -> AsyncIterator[str]:
-        """One script."""
+        """Run a script."""
         client = await self.connected()
         yield ""
         yield await outcome(client.run(script, params))
@@ -102,7 +102,7 @@ class Guest:
         return reader, writer
 
     def post(self, body: bytes) -> str:
-        """A body of /script, as it is. Answers the code of its refusal."""
+        """Post a body to /script unchanged. Return the code of its refusal."""
         told = b64encode(f"guest:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {told}", "Content-Type": "application/json"}
         asked = request.Request(f"http://{self._http}/script", body, headers)
@@ -114,7 +114,7 @@ class Guest:
 
 
 async def outcome(work: Awaitable[Any]) -> str:
-    """How it ended, in a word."""
+    """Return the outcome of a call in a word."""
     try:
         await work
     except Refused as refused:
@@ -125,17 +125,20 @@ async def outcome(work: Awaitable[Any]) -> str:
 
 
 def counted(words: Sequence[str]) -> str:
-    """How many ended how."""
+    """Count outcomes."""
     return ", ".join(f"{count} {word}" for word, count in Counter(words).most_common())
 
 
 Input = Callable[[Guest], AsyncIterator[str]]
-"""Prepares, yields, does its worst, and yields how that ended."""
+"""Generator of an input: prepares, yields, attacks, and yields its outcome."""
 INPUTS: Final[dict[str, Input]] = {}
 
 
 def hostile(name: str) -> Callable[[Input], Input]:
-    """Put an input on the list. :param name: of its row"""
+    """Register an input.
+
+    :param name: of its row
+    """
 
     def put(made: Input) -> Input:
         INPUTS[name] = made
@@ -145,17 +148,20 @@ def hostile(name: str) -> Callable[[Input], Input]:
 
 
 def script(name: str, text: str, params: Callable[[], dict[str, Any]] = dict) -> None:
-    """Put one script on the list. :param params: makes its parameters"""
+    """Register a script.
+
+    :param params: makes its parameters
+    """
     INPUTS[name] = lambda guest: guest.alone(text, **params())
 
 
 def colliding() -> list[Decimal]:
-    """Numbers of one hash."""
+    """Return numbers with equal hashes."""
     return [Decimal(number * PRIME) for number in range(1, 12_001)]
 
 
 def columns(count: int, each: str) -> str:
-    """Columns of a SELECT."""
+    """Return columns of a SELECT."""
     return ", ".join(f"{each} AS c{number}" for number in range(count))
 
 
@@ -196,7 +202,7 @@ script("8 000 different sums",
 
 @hostile("deep JSON")
 async def deep_json(guest: Guest) -> AsyncIterator[str]:
-    """Bodies of 15 MiB."""
+    """Post deeply nested bodies of 15 MiB."""
     deep = b'{"script": "RETURN 1", "params": {"v": %s}}'
     half = 7 * limits.MIB
     bodies = [
@@ -211,7 +217,7 @@ async def deep_json(guest: Guest) -> AsyncIterator[str]:
 
 @hostile("28 scripts of much memory")
 async def memory(guest: Guest) -> AsyncIterator[str]:
-    """Twelve compute, sixteen wait for messages with what they hold."""
+    """Hold memory: twelve scripts compute, sixteen wait for messages with large values."""
     clients = [await guest.connected() for _ in range(28)]
     yield ""
     computes = "LET $a = array::sort(array::map(0..1000000, |$n| $n * 7 % 1000)); RETURN $a[0]"
@@ -223,7 +229,7 @@ async def memory(guest: Guest) -> AsyncIterator[str]:
 
 @hostile("64 patterns of many classes")
 async def classes(guest: Guest) -> AsyncIterator[str]:
-    """As many as a pattern may have, each another one, all at once."""
+    """Run patterns with the largest number of character classes, all different, at once."""
     patterns = ["(?i)" + r"\PL" * limits.PATTERN_CLASSES + f"{n}" for n in range(64)]
     ask = "RETURN $p ~ $p"
     clients = [await guest.connected() for _ in patterns]
@@ -236,7 +242,7 @@ async def classes(guest: Guest) -> AsyncIterator[str]:
 
 @hostile("moments, all of them")
 async def moments(guest: Guest) -> AsyncIterator[str]:
-    """More than a user may keep."""
+    """Pin more snapshots than a user may keep."""
     clients = [await guest.connected() for _ in range(8)]
     yield ""
     yield counted([
@@ -248,7 +254,7 @@ async def moments(guest: Guest) -> AsyncIterator[str]:
 
 @hostile("feeds, all of a connection, × 16")
 async def feeds(guest: Guest) -> AsyncIterator[str]:
-    """Each with a filter of its own, as far as that goes; and then records for them."""
+    """Open feeds up to the limit, each with a filter of its own, then create records for them."""
     clients = [await guest.connected() for _ in range(16)]
     yield ""
     follows = [
@@ -272,7 +278,7 @@ async def _follow(database: AsyncDatabase, least: int) -> None:
 
 @hostile("4 000 waiting requests")
 async def waiting(guest: Guest) -> AsyncIterator[str]:
-    """All of them wait for one message, which comes."""
+    """Let all scripts wait for one message, then publish it."""
     publisher, *clients = [await guest.connected() for _ in range(17)]
     yield ""
     reads = [
@@ -287,7 +293,7 @@ async def waiting(guest: Guest) -> AsyncIterator[str]:
 
 @hostile("600 running scripts")
 async def running(guest: Guest) -> AsyncIterator[str]:
-    """More than a node runs at once, each without end."""
+    """Run more endless scripts than a node runs at once."""
     clients = [await guest.connected() for _ in range(20)]
     yield ""
     text = "FOR $n IN 0..1000000000000 { LET $m = $n * 2 }"
@@ -298,7 +304,7 @@ async def running(guest: Guest) -> AsyncIterator[str]:
 
 
 def flood(title: str, frame: Callable[[int], bytes]) -> None:
-    """A row: as many small frames as one read takes, of 60 connections at once."""
+    """Register a row: as many small frames as one read takes, on 60 connections at once."""
     text = b"".join(frame(id) for id in range(1, READ_BYTES // len(frame(10_000))))
 
     async def flooding(guest: Guest) -> AsyncIterator[str]:
@@ -323,7 +329,7 @@ flood("60 floods of RETURN 1", lambda id: encode(Kind.RUN, id, {"script": "1"}))
 
 @hostile("10 000 tables defined")
 async def tables(guest: Guest) -> AsyncIterator[str]:
-    """In scripts of 500."""
+    """Define tables, in scripts of 500."""
     client = await guest.connected()
     yield ""
     yield counted([
@@ -337,7 +343,7 @@ script("INFO FOR DATABASE with them", "INFO FOR DATABASE")
 
 @hostile("sign-ins with a wrong password")
 async def sign_ins(guest: Guest) -> AsyncIterator[str]:
-    """Sixty-four at a time, one after the other."""
+    """Sign in, 64 at a time, in a loop."""
     yield ""
     over = time.monotonic() + guest.seconds
 
@@ -359,10 +365,10 @@ async def sign_ins(guest: Guest) -> AsyncIterator[str]:
 
 @dataclass
 class Waits:
-    """How long the other user waited, seconds."""
+    """Waits of the other user, seconds."""
 
     longest: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """By what was asked."""
+    """Longest wait, by kind of request."""
     asked: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     late: float = 0.0
@@ -370,7 +376,7 @@ class Waits:
 
 
 class Prober:
-    """The other user, on three connections."""
+    """The other user, with three connections."""
 
     def __init__(self, wire: str) -> None:
         self._clients = [
@@ -387,7 +393,7 @@ class Prober:
             await client.close()
 
     async def during(self, work: Awaitable[str]) -> tuple[str, Waits]:
-        """Ask until something has ended. Answers what it answered."""
+        """Probe until a future is done. Return its result."""
         plain, keyed, writes = self._clients
         keys = keyed.cache(NAMESPACE, WORKS, "s")
         waits, over = Waits(), asyncio.Event()
@@ -426,9 +432,9 @@ async def _ask(
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The longest hold of the node's loop, milliseconds.
+    """Longest hold of the node's loop, milliseconds.
 
-    :ivar stacks: what the loop did meanwhile, the innermost function first
+    :ivar stacks: functions that ran meanwhile, the innermost first
     """
 
     busy: float = 0.0
@@ -437,7 +443,7 @@ class Held:
 
 
 def longest(log: str) -> Held:
-    """The longest hold that bench/watched.py has told of."""
+    """Return the longest hold in the output of bench/watched.py."""
     found = Held()
     stacks: list[list[str]] = []
     for line in log.splitlines():
@@ -455,7 +461,7 @@ def longest(log: str) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An input, and what it did to the other user."""
+    """An input, and its effect on the other user."""
 
     name: str
     ended: str
@@ -465,7 +471,7 @@ class Row:
 
 
 class Attacker:
-    """The guest's process."""
+    """Process of the guest."""
 
     def __init__(self, node: NodeProcess, seconds: float) -> None:
         context = multiprocessing.get_context("spawn")
@@ -477,11 +483,11 @@ class Attacker:
         theirs.close()
 
     async def prepare(self, name: str) -> None:
-        """Get an input ready."""
+        """Prepare an input."""
         await self._ask(name)
 
     async def attack(self) -> str:
-        """Do it. Answers how it ended."""
+        """Run the attack. Return its outcome."""
         return await self._ask("go")
 
     def stop(self) -> None:
@@ -509,7 +515,7 @@ def _guest(http: str, wire: str, seconds: float, end: Connection) -> None:
 
 
 def define(node: NodeProcess) -> None:
-    """Two databases, each with its owner."""
+    """Define two databases, each with its owner."""
     with node.client() as client:
         define_place(client)
         for user, database in (("guest", "guest"), ("other", WORKS)):
@@ -523,7 +529,7 @@ def define(node: NodeProcess) -> None:
 
 
 async def measure(node: NodeProcess, names: Sequence[str], seconds: float) -> AsyncIterator[Row]:
-    """Each input, and first none."""
+    """Measure each input, after a baseline without any."""
     log_path = node.directory.with_suffix(".log")
     attacker = Attacker(node, seconds)
     try:
@@ -544,7 +550,7 @@ async def measure(node: NodeProcess, names: Sequence[str], seconds: float) -> As
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each input."""
+    """Return a line for each input."""
     shown = Table(show_edge=False, pad_edge=False)
     shown.add_column("input")
     shown.add_column("ended", overflow="fold")
@@ -567,7 +573,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the inputs that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
     parser.add_argument("--input", action="append", choices=INPUTS, help="only this one")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of what has no end")

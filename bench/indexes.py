@@ -24,9 +24,9 @@ INSERTED: Final = 25_000
 REQUESTS_1: Final = 1_000
 REQUESTS_64: Final = 19_200
 SCANS: Final = 5
-"""How often a lookup without an index is asked in a round."""
+"""Lookups without an index in a round."""
 BULK: Final = ("city", "balance", "tags")
-"""The fields of the three indexes of a bulk insert."""
+"""Fields of the three indexes of a bulk insert."""
 
 NAMES: Final = (
     "lookup-none", "lookup-1", "lookup-64", "range-order", "create-unique", "insert-indexed",
@@ -34,7 +34,7 @@ NAMES: Final = (
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted, and hand each over as soon as it is done."""
+    """Measure the wanted rows, and yield each as soon as it is done."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:
@@ -63,7 +63,7 @@ class _Ground:
             peer.call("fill", count=self._among)
 
     def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        """The rows, in their order: the first without an index."""
+        """Measure the rows in their order: the first without an index."""
         if wanted("lookup-none"):
             yield self._one_by_one(
                 "lookup-none", "one record by a field without an index", LOOKUP, SCANS
@@ -95,7 +95,7 @@ class _Ground:
         }  # fmt: skip
 
     def _define(self, statements: str) -> float:
-        """Indexes everywhere; answers the seconds until the node's are built."""
+        """Define the indexes on all sides. Return the seconds until the node's are built."""
         for peer in self._peers:
             peer.call("run", statement=statements)
         began = time.perf_counter()

@@ -1,13 +1,13 @@
-"""`python -m bench.inside --before DIR`: what an operation costs the loop, two checkouts in turns.
+"""`python -m bench.inside --before DIR`: the loop time of an operation, two checkouts in turns.
 
-For single operations on a machine that does other things too. Nothing of the kernel and of drivers
-is in a figure: each checkout has a process with a node on a real disk, whose connections are fed
-frames by hand and answer into a list. The two run one at a time, many short pieces each, and the
-least of a side's pieces counts: what else the machine does only ever adds to it.
+For single operations on a busy machine. Kernel and drivers are excluded: each checkout has a
+process with a node on a real disk, whose connections are fed frames by hand and answer into a list.
+The two run one at a time, in many short pieces. The minimum of a side's pieces counts, because
+other load on the machine only ever adds to it.
 
-`--count` counts instead of measuring: instructions of the interpreter a request, which are the
-same on every machine. Of one checkout it says in which functions they are. `--stacks` samples whole
-call stacks, of a compiled tree above all (`--tree build/compiled`): stacks.py.
+`--count` counts instead of measuring: instructions of the interpreter per request, which are the
+same on every machine. With one checkout it shows in which functions they are. `--stacks` samples
+whole call stacks, mainly of a compiled tree (`--tree build/compiled`): stacks.py.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ PASSWORD: Final = "correct horse battery"
 RECORDS: Final = 2_000
 STACKS_SECONDS: Final = 6.0
 PIECES_SAMPLED: Final = 300
-"""So many of the pieces that are measured else take longer than that."""
+"""Pieces of work to run while stacks are sampled: they outlast `STACKS_SECONDS`."""
 SAID: Final = "=> "
-"""Begins the lines that are meant for the parent: the node logs too."""
+"""Prefix of the lines that are meant for the parent: the node logs to the same stream."""
 
 
 # --- in a checkout's process ----------------------------------------------------------------------
 
 
 class Pipe:
-    """A transport to nowhere: keeps what the node answers."""
+    """A transport without a peer: keeps the node's answers."""
 
     def __init__(self) -> None:
         self.taken = bytearray()
@@ -48,43 +48,43 @@ class Pipe:
         """Set when something is answered."""
 
     def write(self, data: bytes) -> None:
-        """Take an answer, or several."""
+        """Append an answer, or several."""
         self.taken += data
         self.some.set()
 
     async def more(self) -> None:
-        """Wait until more is answered."""
+        """Wait for the next answer."""
         self.some.clear()
         await self.some.wait()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Where the peer is, as a transport says it."""
+        """Return the address of the peer, as a transport does."""
         return ("127.0.0.1", 1) if name == "peername" else default
 
     def get_write_buffer_size(self) -> int:
-        """Nothing waits here."""
+        """Return 0: nothing is buffered."""
         return 0
 
     def is_closing(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     can_write_eof = is_closing
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """None are kept."""
+        """Ignore the limits: nothing is buffered."""
 
     def pause_reading(self) -> None:
-        """What is fed is fed."""
+        """Do nothing: all input has been fed already."""
 
     resume_reading = pause_reading
 
 
 class Peer:
-    """One connection over the wire."""
+    """A connection over the wire."""
 
     def __init__(self, wire: Any) -> None:
         from surfaces.wire.connection import WireConnection
@@ -94,18 +94,18 @@ class Peer:
         self.protocol.connection_made(self.pipe)  # type: ignore[arg-type]
 
     def say(self, frames: bytes) -> None:
-        """What the loop does with a read."""
+        """Feed frames, as the loop does after a read."""
         self.protocol.data_received(frames)
 
     def heard(self) -> list[Any]:
-        """The messages that have been answered since the last time."""
+        """Return the messages answered since the last call."""
         from storeclient.frames import FrameReader
 
         taken, self.pipe.taken = bytes(self.pipe.taken), bytearray()
         return list(FrameReader().feed(taken))
 
     async def answered(self, count: int) -> None:
-        """Wait until as many messages as these have come, and drop them."""
+        """Wait for `count` messages, and drop them."""
         pipe, seen = self.pipe, 0
         while True:
             taken = pipe.taken
@@ -122,7 +122,7 @@ class Peer:
 
 
 class HttpPeer:
-    """One connection over HTTP, pipelining nothing."""
+    """A connection over HTTP, without pipelining."""
 
     def __init__(self, surface: Any) -> None:
         from surfaces.http.connection import Connection
@@ -132,11 +132,11 @@ class HttpPeer:
         self.protocol.connection_made(self.pipe)  # type: ignore[arg-type]
 
     def say(self, data: bytes) -> None:
-        """What the loop does with a read."""
+        """Feed bytes, as the loop does after a read."""
         self.protocol.data_received(data)
 
     async def answered(self, count: int) -> None:
-        """Wait until an answer has come, and drop it."""
+        """Wait for an answer, and drop it."""
         if not self.pipe.taken:
             await self.pipe.more()
         assert self.pipe.taken.startswith(b"HTTP/1.1 20"), bytes(self.pipe.taken)
@@ -144,7 +144,7 @@ class HttpPeer:
 
 
 class Here:
-    """A node in this process, and the rows it is measured with."""
+    """A node in this process, and its workload."""
 
     def __init__(self, node: Any, wire: Any, http: Any) -> None:
         self.node = node
@@ -155,7 +155,7 @@ class Here:
         self.number = 0
 
     async def begin(self) -> None:
-        """Connections, and something to ask for."""
+        """Open connections and create data to ask for."""
         from storeclient.frames import Kind, encode
 
         hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "user": "root"}
@@ -182,7 +182,7 @@ class Here:
             self.http_peers.append(http_peer)
 
     async def ask(self, frame: bytes) -> None:
-        """One request, and its answer."""
+        """Send a request and return its answer."""
         self.peers[0].say(frame)
         await self.peers[0].answered(1)
 
@@ -236,7 +236,8 @@ class Here:
     # rows: each says what a round sends to how many peers, and how many requests that is
 
     def round(self, row: str) -> tuple[list[Any], list[list[bytes]], int]:
-        """The peers, what each sends one after the other, and how many answers each is."""
+        """Return the peers, the frames that each sends in order, and the number of answers to each
+        peer."""
         self.number += 64
         kind, clients, depth = row.split("-")
         count, deep = int(clients), int(depth)
@@ -255,7 +256,7 @@ class Here:
         return peers, [[make(self.number + at)] for at in range(count)], 1
 
     async def once(self, row: str, rounds: int, spent: Callable[[], float]) -> float:
-        """The loop's seconds for so many rounds, a request."""
+        """Return the loop's seconds per request over so many rounds."""
         if row.startswith("take"):
             return await self.taken(row, rounds, spent)
         took, asked, loop = 0.0, 0, asyncio.get_running_loop()
@@ -272,7 +273,7 @@ class Here:
         return took / asked
 
     async def taken(self, row: str, rounds: int, spent: Callable[[], float]) -> float:
-        """Pairs of TAKE and ACK, each worker one message at a time."""
+        """Measure pairs of TAKE and ACK; each worker handles one message at a time."""
         count = int(row.split("-")[1])
         peers = self.peers[:count]
         took, loop = 0.0, asyncio.get_running_loop()
@@ -302,14 +303,14 @@ class Here:
 
 
 class Steps:
-    """Counts the interpreter's instructions while it is on; `spent` of `Here.once` reads them."""
+    """Counts the interpreter's instructions while it is on. Passed to `Here.once` as `spent`."""
 
     def __init__(self) -> None:
         self.done = 0
         self.of: Counter[str] = Counter()
 
     def count(self) -> float:
-        """So many so far."""
+        """Return the instructions so far."""
         return float(self.done)
 
     def __call__(self, frame: FrameType, _event: str, _argument: Any) -> Any:
@@ -327,7 +328,7 @@ class Steps:
 
 
 async def begin(directory: str) -> Here:
-    """Start a node in this process, with connections and something to ask for."""
+    """Start a node in this process, with connections and data to ask for."""
     from actors.doors import system_doors
     from actors.node import start
     from actors.settings import FirstOwner, NodeSettings
@@ -349,7 +350,7 @@ async def begin(directory: str) -> Here:
 
 
 async def serve(directory: str) -> None:
-    """Do what the parent asks for, line by line."""
+    """Execute the requests of the parent, line by line."""
     from protocol import limits
 
     here = await begin(directory)
@@ -372,7 +373,7 @@ async def serve(directory: str) -> None:
 
 
 async def profiled(work: Awaitable[float]) -> str:
-    """What cProfile says, by the time in each function itself."""
+    """Return cProfile's report, by the time in each function itself."""
     import cProfile
     import io
     import pstats
@@ -395,7 +396,7 @@ ROWS: Final = (
 
 
 class Side:
-    """A checkout's process."""
+    """Process of a checkout."""
 
     def __init__(self, tree: Path, directory: Path) -> None:
         path = os.pathsep.join([str(tree), str(tree / "clients" / "python")])
@@ -415,12 +416,12 @@ class Side:
         raise SystemExit("a process ended")
 
     def ask(self, word: str, row: str, rounds: int) -> Any:
-        """Have something done, and what came of it."""
+        """Send a request to the process and return its result."""
         self._say(word, row, rounds)
         return json.loads(self._heard())
 
     def stacks(self, row: str, rounds: int) -> Iterator[list[str]]:
-        """The stacks of its loop while it does something, over and over."""
+        """Sample the stacks of its loop while it repeats one operation."""
         from bench import stacks  # the parent's, and no business of an older checkout's process
 
         with tempfile.TemporaryDirectory(prefix="stacks-") as folder:
@@ -436,20 +437,20 @@ class Side:
         self._process.stdin.flush()
 
     def end(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.kill()
         self._process.wait()
 
 
 def rounds_of(row: str) -> int:
-    """Rounds of one piece: some tens of milliseconds of work."""
+    """Return the rounds of one piece: some tens of milliseconds of work."""
     kind, clients, depth = row.split("-")
     weight = {"get": 2, "set": 4, "read": 3, "http": 5}.get(kind, 15)
     return max(4000 // (weight * int(clients) * int(depth)), 1)
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the rows that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench.inside", description=__doc__)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--tree", type=Path, default=ROOT, help="in place of this checkout")
@@ -480,7 +481,7 @@ def main() -> None:
 
 
 def told(row: str, sides: dict[str, Side], asked: argparse.Namespace) -> None:
-    """One row: measured, counted or profiled."""
+    """Print one row: measured, counted or profiled."""
     rounds = rounds_of(row)
     if asked.stacks:
         from bench.stacks import table

@@ -1,8 +1,8 @@
-"""NATS JetStream as a message queue: a server of its own, and the client that its users have.
+"""NATS JetStream as a message queue: a separate server, driven through its usual client library.
 
-A stream on files with one durable pull consumer. Two servers: `sync_interval: always` syncs every
-message before it is answered, as the node does; the default answers first and syncs every two
-minutes. An acknowledgement is one whose receipt the server confirms.
+A stream on files with one durable pull consumer. There are two configurations: `sync_interval:
+always` syncs every message before it is answered, as the node does; the default answers first and
+syncs every two minutes. An acknowledgement counts once the server has confirmed it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STREAM: Final = "work"
 WORKERS: Final = "workers"
 BODY: Final = MESSAGE.encode()
 DRIVERS: Final = 4
-"""One is not enough: the client library computes longer than the server."""
+"""Driver processes: the client library takes more time than the server, so one is not enough."""
 WAIT_SECONDS: Final = 60
 FILL: Final = 1_000
 """Messages of one batch while a stream is filled."""
@@ -46,7 +46,7 @@ SYNC_INTERVALS: Final = {SYNCED: "always", DEFAULT: "2m"}
 
 
 def missing() -> str | None:
-    """Why there is no peer on this machine, or None."""
+    """Return the reason why NATS can't run on this machine, or None."""
     if importlib.util.find_spec(PACKAGE) is None:
         return "the package nats-py is not installed (pip install '.[bench]')"
     server = server_path()
@@ -56,7 +56,7 @@ def missing() -> str | None:
 
 
 def server_path() -> str | None:
-    """The server that came with the Python package, else the system's."""
+    """Return the server that came with the Python package, else the system's."""
     return shutil.which(SERVER, path=str(Path(sys.executable).parent)) or shutil.which(SERVER)
 
 
@@ -70,7 +70,7 @@ def _too_old(server: str) -> str | None:
 
 @contextmanager
 def jetstream(directory: Path, name: str) -> Iterator[Queue]:
-    """Serve one of `SYNC_INTERVALS`."""
+    """Serve with one of `SYNC_INTERVALS`."""
     server, port = server_path(), free_port()
     assert server is not None, "ask what is missing first"
     directory.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def jetstream(directory: Path, name: str) -> Iterator[Queue]:
 
 
 def atomic(queue: Queue) -> Queue:
-    """The same stream; a batch of messages is one that is kept as a whole or not at all."""
+    """Serve the same stream; a batch of messages is kept as a whole or not at all."""
     return Queue(ATOMIC, queue.address, queue.refill, publish_atomic, take, pass_on, read, DRIVERS)
 
 
@@ -225,7 +225,7 @@ async def _fetch_one(messages: Any) -> tuple[Any, float]:
 
 
 async def _drive(share: Share, go: Go, worker: Worker) -> Driven:
-    """So many clients at once, each on its own connection."""
+    """Run so many clients at once, each on its own connection."""
     import nats
 
     connections = [await nats.connect(share.address) for _ in range(share.clients)]

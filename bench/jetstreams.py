@@ -1,7 +1,7 @@
-"""NATS JetStream with three servers and a stream that is kept by all of them (R3).
+"""NATS JetStream with three servers and a replicated stream (R3).
 
 A publish is answered once two of the servers have it: on their disks with `sync_interval: always`,
-and in their memory with what there is by itself, which syncs every two minutes.
+and in their memory with the default, which syncs every two minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ASKED_SECONDS: Final = 2.0
 
 
 class Server:
-    """One of them, as a process."""
+    """A server, as a process."""
 
     def __init__(self, directory: Path, name: str, port: int, words: str) -> None:
         self.name = name
@@ -44,12 +44,12 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the process."""
         with self._said.open("ab") as said:
             self.process = subprocess.Popen(self._words, stdout=said, stderr=said)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -64,7 +64,10 @@ class Jetstreams:
         self.servers = servers
 
     def begin(self) -> None:
-        """Make the stream, as soon as that can be. :raises PeerNotStarted: it never could"""
+        """Make the stream, and retry until that succeeds.
+
+        :raises PeerNotStarted: it never did
+        """
         self._until(self._make)
         self._until(self._publish)
 
@@ -79,12 +82,12 @@ class Jetstreams:
         return together(publish, shares)
 
     def leader(self) -> Server:
-        """Who leads the stream."""
+        """Return the server that leads the stream."""
         name = self._until(self._led_by)
         return next(server for server in self.servers if server.name == name)
 
     def publish_anywhere(self) -> None:
-        """Publish one message, wherever that is taken, as soon as it is."""
+        """Publish one message to any server, and retry until one accepts it."""
         self._until(self._publish)
 
     def in_sync(self) -> None:

@@ -1,8 +1,8 @@
-"""Load from outside the node: raw frames over sockets, from processes of their own.
+"""Load generator: raw frames over sockets, from driver processes outside the node.
 
-Each client has a connection, sends a request, waits for its answer, sends the next. Requests are
-encoded before the clock starts and answers are only looked at for being well, so that a driver
-costs a few microseconds a request.
+Each client has a connection, sends a request, waits for its answer, sends the next (closed loop).
+Requests are encoded before the clock starts and answers are only checked for success, so that a
+driver costs a few microseconds per request.
 """
 
 from __future__ import annotations
@@ -28,43 +28,46 @@ from storeclient.settings import split_address
 
 RECEIVE_BYTES: Final = 1 << 18
 LATE_SECONDS: Final = 60
-"""An answer that has not come after so long will not come."""
+"""Timeout of an answer, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send."""
+    """Description of a load."""
 
     kind: str
     """A name of `KINDS`."""
     address: str
     clients: int
     requests: int
-    """From all clients together."""
+    """Requests of all clients together."""
     first: int = 1
-    """The number of the first record that is written; or the lowest that is read."""
+    """Number of the first record that is written, or the lowest that is read."""
     among: int = 0
-    """How many records there are to read."""
+    """Number of records that can be read."""
     processes: int = 2
     rate: float = 0
-    """Requests a second of all clients together, each sent when it is due, or when the one before
-    it was answered if that is later; 0: each as soon as that was."""
+    """Requests per second of all clients together; 0: closed loop, each sent once the last is
+    answered.
+
+    A request is sent when it is due, or after the answer to the one before if that is later.
+    """
     token: str = ""
-    """Of whom a peer asks for one."""
+    """Access token, for a peer that requires one."""
 
 
 def run(load: Load, cpu_seconds: Callable[[], float] = lambda: 0.0) -> Measured:
-    """Start drivers, have them connect, let them go together, and wait for the last.
+    """Start drivers, connect them, start them together, and wait for the last.
 
     :param cpu_seconds: the processor time that the node has used so far
-    :raises LoadFailed: an answer was no good one
+    :raises LoadFailed: a request failed
     """
     return together(_drive, list(_shares(load)), cpu_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """One process's part of a load: for each client the numbers of its records."""
+    """A process's part of a load: for each client the numbers of its records."""
 
     load: Load
     numbers: list[range]
@@ -85,14 +88,14 @@ def _shares(load: Load) -> Iterator[_Share]:
 
 @dataclass(slots=True)
 class _Client:
-    """A connection and what it has yet to send."""
+    """A connection and the requests that it has yet to send."""
 
     socket: socket.socket
     requests: Iterator[bytes]
     kept: bytearray
     sent_at: float = 0.0
     following: bytes | None = None
-    """What it sends next."""
+    """The next request."""
 
 
 def _drive(share: _Share, go: Go) -> Driven:
@@ -117,8 +120,8 @@ def _drive(share: _Share, go: Go) -> Driven:
 def _exchange(
     clients: list[_Client], take: Callable[[bytearray], bool], pace: float
 ) -> list[float]:
-    """Send everything, each client one request at a time. Answers how long each took, from when it
-    was due.
+    """Send all requests, each client one at a time. Return the latency of each, from when it was
+    due.
 
     :param pace: seconds between two requests of a client; 0: none
     """
@@ -127,7 +130,7 @@ def _exchange(
     poll = select.epoll()
     clock = time.perf_counter
     waiting: list[tuple[float, int]] = []
-    """When whose next request is due."""
+    """Due time and file descriptor of each client's next request (a heap)."""
     began = clock()
     for at, (number, client) in enumerate(by_number.items()):
         poll.register(number, select.EPOLLIN)
@@ -169,12 +172,13 @@ def _exchange(
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How to connect, what to send for a record's number, how to take an answer from bytes."""
+    """A kind of request: connects, encodes a request for a record's number, recognizes an
+    answer."""
 
     connect: Callable[[str], socket.socket]
     request: Callable[[int, Load], bytes]
     take: Callable[[bytearray], bool]
-    """Removes a whole answer and says so; False: it is not whole yet."""
+    """Remove a complete answer from the buffer and return True; False: it is incomplete."""
 
 
 def _open(address: str) -> socket.socket:
@@ -186,11 +190,11 @@ def _open(address: str) -> socket.socket:
 # Over the wire
 
 _GOOD: Final = bytes([0x93, Kind.ANSWER])
-"""A message begins as an array of three whose first is its kind."""
+"""Beginning of a successful message: an array of three that starts with its kind."""
 
 
 def connect_wire(address: str) -> socket.socket:
-    """A connection that has signed in."""
+    """Open a connection and sign in."""
     opened = _open(address)
     hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "user": USER, "password": PASSWORD}
     opened.sendall(encode(Kind.HELLO, 0, hello))
@@ -229,7 +233,7 @@ def _create(number: int, load: Load) -> bytes:
 
 
 def _picked(number: int, load: Load) -> int:
-    """A record to read: spread over all there are, the same in every run."""
+    """Pick a record to read: spread over all, and the same in every run."""
     return 1 + number * 7_919 % load.among
 
 
@@ -253,7 +257,7 @@ RANGE: Final = (
 
 
 def question(statement: str, number: int, among: int) -> dict[str, Any]:
-    """The parameters of LOOKUP or RANGE."""
+    """Return the parameters of LOOKUP or RANGE."""
     wanted = person(1 + number * 7_919 % among)
     names = ("name",) if statement == LOOKUP else ("city", "balance")
     return {name: wanted[name] for name in names}
@@ -268,7 +272,7 @@ def _create_coded(number: int, load: Load) -> bytes:
 
 
 REVEALED: Final = 1_000
-"""Secrets that there are to reveal."""
+"""Number of secrets that can be revealed."""
 
 
 def _write_secret(number: int, load: Load) -> bytes:
@@ -277,7 +281,7 @@ def _write_secret(number: int, load: Load) -> bytes:
 
 
 def revealed(number: int) -> str:
-    """The id of a secret that is there: spread over all of them."""
+    """Pick the id of a secret: spread over all of them."""
     return str(number * 7_919 % REVEALED)
 
 

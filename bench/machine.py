@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""Description of the machine on which the figures were measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from compiling.modules import ROOT, compiled
 
 SYNCS = 200
 ENOUGH_CORES = 4
-"""One for the node's loop, one for its log and engine, two for those who ask."""
+"""Cores that a run needs: one for the node's loop, one for its log and engine, two for the drivers.
+"""
 
 
 def facts(directory: Path) -> dict[str, Any]:
@@ -44,7 +45,8 @@ def facts(directory: Path) -> dict[str, Any]:
 
 
 def interpreter() -> str:
-    """Which Python runs, and how it was built itself: that alone is worth some tenths."""
+    """Describe the Python interpreter and its build options, which alone change figures by
+    tenths."""
     options = shlex.split(sysconfig.get_config_var("CONFIG_ARGS") or "")
     means = {"--enable-optimizations": "profile-guided", "--with-lto": "link-time optimised"}
     told = [word for option, word in means.items() if any(o.startswith(option) for o in options)]
@@ -54,14 +56,17 @@ def interpreter() -> str:
 
 
 def build(tree: Path = ROOT) -> str:
-    """What of the node's tree is compiled: `make compiled`."""
+    """Describe the build of the node's tree: plain, or compiled (`make compiled`)."""
     modules = compiled(tree)
     return f"compiled, {len(modules)} modules by mypyc {version('mypy')}" if modules else "plain"
 
 
 def _drivers(cores: int) -> str:
-    """Where the load runs. On few cores it takes from the node what it measures: ratios to a peer
-    that is driven in the same way still hold, rates do not carry over to another machine."""
+    """Describe where the drivers run.
+
+    On few cores they take processor time from the node. Ratios to a peer that is driven in the same
+    way still hold; rates do not carry over to another machine.
+    """
     if cores < ENOUGH_CORES:
         return f"share {cores} cores with the node: rates are lower than the node's own"
     return "have cores beside the node's"

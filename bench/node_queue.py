@@ -29,7 +29,7 @@ FILL: Final = 10_000
 
 
 def node_queue(node: NodeProcess) -> Queue:
-    """Of a node whose place is defined."""
+    """Return the queue of a node whose database is defined."""
     return Queue(
         NODE,
         node.wire,

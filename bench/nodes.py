@@ -26,16 +26,16 @@ START_SECONDS: Final = 600
 
 
 class NodeFailed(Exception):
-    """The node ended before it was ready; the message is what it logged."""
+    """The node ended before it was ready; the message is its log."""
 
 
 class NodeProcess:
     """A node that serves `directory` on free ports of the loopback.
 
     :param directory: made when missing; it survives the process
-    :param module: what is run as the command
-    :param tree: whose node it is: this one's, or a compiled one's
-    :param flags: more of them
+    :param module: the module that is run as the command
+    :param tree: the tree that is run: this one, or a compiled one
+    :param flags: additional flags
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class NodeProcess:
         return self
 
     def _wait_ready(self, log_path: Path, began: float) -> dict[str, Any]:
-        # The log is a file and not a pipe: a pipe that nobody empties would stop the node.
+        # The log is a file and not a pipe: a full pipe without a reader would block the node.
         with log_path.open() as log:
             kept = ""
             while time.perf_counter() - began < START_SECONDS:
@@ -120,7 +120,7 @@ class NodeProcess:
         self.process.wait()
 
     def kill(self) -> None:
-        """SIGKILL: what is not on the disk is lost."""
+        """Send SIGKILL: data that is not synced is lost."""
         self.process.kill()
         self.process.wait()
 

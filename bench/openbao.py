@@ -1,9 +1,9 @@
-"""OpenBao, the free fork of HashiCorp Vault, as a store of secrets: a server of its own with its
-integrated storage, a file audit device, and version 2 of its key/value engine.
+"""OpenBao, the free fork of HashiCorp Vault, as a store of secrets.
 
-A write is synced before it is answered, as the node's is. What its audit says of a read is written
-before that is answered and synced by nobody: a read that it has answered may stand in no trail once
-the power is cut. The node waits for the disk. Its binary comes in a wheel.
+A separate server with its integrated storage, a file audit device, and version 2 of its key/value
+engine. A write is synced before it is answered, as the node's is. The audit entry of a read is
+written before the answer but not synced: after a power cut an answered read may be missing from the
+trail. The node waits for the disk. The binary comes in a wheel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILLERS: Final = 16
 
 
 class BaoFailed(Exception):
-    """It did not do what it was asked to."""
+    """A request to OpenBao failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,8 @@
-"""SurrealDB in a process of its own, told over a pipe what to do. It is used as its users do: the
-Python package, in process, without a network between. The clock runs in its process."""
+"""SurrealDB in a process of its own, which gets its work over a pipe.
+
+It runs as its users run it: the Python package, in process, without a network. The clock runs in
+its process.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,17 @@ PACKAGE: Final = "surrealdb"
 
 
 class PeerFailed(Exception):
-    """The peer did not do what it was asked to."""
+    """The peer did not do its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerKind:
-    """One way to run the peer."""
+    """A way to run the peer."""
 
     name: str
     scheme: str
     durable: bool
-    """Whether a write is synced before it is answered, as the node's are."""
+    """True if a write is synced before it is answered, as the node's writes are."""
 
 
 SYNCED: Final = PeerKind("SurrealDB surrealkv, synced", "surrealkv", True)
@@ -81,7 +84,7 @@ class Peer:
         raise PeerFailed("the system does not say how much memory it has")
 
     def close(self) -> None:
-        """End it and remove what it stored."""
+        """End the process and remove its data."""
         self._end.close()
         self._process.join()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -127,12 +130,12 @@ def _fill(db: Any, record: Any, count: int) -> float:
 
 
 def _run(db: Any, record: Any, statement: str) -> None:
-    """Statements whose time nobody asks for."""
+    """Run statements without measuring them."""
     db.query(statement)
 
 
 def _ask(db: Any, record: Any, statement: str, questions: list[dict[str, Any]]) -> float:
-    """One statement, again and again with other parameters."""
+    """Run one statement in a loop, with other parameters each time."""
     began = time.perf_counter()
     for question in questions:
         found = db.query(statement, question)
@@ -174,7 +177,7 @@ def _inserted(db: Any, table: str, parts: Any) -> float:
 
 
 def _scan(db: Any, record: Any, statement: str) -> tuple[float, Any]:
-    """Also the answer, its records as text: what the node answers must be the same."""
+    """Return the records of the answer as text, too: the node must answer the same."""
     began = time.perf_counter()
     found = db.query(statement)
     return time.perf_counter() - began, found

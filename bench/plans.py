@@ -1,4 +1,4 @@
-"""How a node finds the records for the questions of the demonstration: without indexes and with."""
+"""Access paths of the node for the questions of the demonstration: without indexes and with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOK_SECONDS: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What EXPLAIN ANALYZE says of the last statement of a question."""
+    """Output of EXPLAIN ANALYZE for the last statement of a question."""
 
     access: str
     index: str
@@ -54,7 +54,7 @@ def explained(question: Question) -> str:
 
 
 def plans(client: Client) -> list[Plan]:
-    """Those of all questions, in their order."""
+    """Return the plans of all questions, in their order."""
     return [Plan.of(client, question) for question in QUESTIONS]
 
 

@@ -1,9 +1,9 @@
-"""Ports for servers that are told where to listen: the one place that chooses any.
+"""Ports for servers that can't choose their own: the only module that chooses any.
 
-Whoever asks the kernel for one gets one that the kernel may give away again in the next moment: to
-whoever asks then, or to a connection that goes out. So these are of another range, below the one
-that the kernel chooses from. It is shared out in blocks; a process claims one, by a name that only
-one process of the machine can have at a time, and no port of it is chosen twice before all are.
+The kernel may give a port that it has handed out once to the next process, or to an outgoing
+connection. So these ports are of another range, below the kernel's ephemeral ports. The range is
+split into blocks. A process claims a block, by a name that only one process of the machine can hold
+at a time, and uses every port of it before it uses one again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NoPorts(Exception):
 
 
 def kernels() -> range:
-    """What the kernel chooses from, for who asks for any port and for connections that go out."""
+    """Return the kernel's range of ephemeral ports."""
     first, last = _KERNELS.read_text().split()
     return range(int(first), int(last) + 1)
 
@@ -46,9 +46,9 @@ def blocks() -> list[range]:
 
 
 class Chooser:
-    """What one process chooses from.
+    """Port allocator of one process.
 
-    What a process chose that has ended is anybody's again as soon as nobody listens there.
+    After the process has ended, its ports are free again as soon as no server listens on them.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,10 @@ class Chooser:
         self._next = cycle(self._block)
 
     def free(self) -> int:
-        """A port that nobody listens on now and that nobody else is given. :raises NoPorts:"""
+        """Return a port that is not in use and not allocated to another caller.
+
+        :raises NoPorts: all are in use
+        """
         with self._lock:
             for _ in self._block:
                 port = next(self._next)
@@ -77,13 +80,15 @@ def claim() -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on now, and that is given to nobody else as long
-    as this process lives. :raises NoPorts:"""
+    """Return a free port of the loopback, reserved as long as this process lives.
+
+    :raises NoPorts: all are in use
+    """
     return _chooser().free()
 
 
 def _chooser() -> Chooser:
-    """That of this process: one that was forked needs another than it was forked with."""
+    """Return the allocator of this process. A forked process needs a new one."""
     with _claiming:
         pid = os.getpid()
         if pid not in _choosers:
@@ -92,9 +97,9 @@ def _chooser() -> Chooser:
 
 
 def _claimed() -> tuple[socket.socket, range]:
-    """A block that is nobody else's, for as long as the socket is open."""
+    """Claim a block; it is reserved as long as the socket is open."""
     found = blocks()
-    begins = os.getpid() % len(found)  # not one that somebody just had, where there are others
+    begins = os.getpid() % len(found)  # prefer a block that was not just released
     for block in [*found[begins:], *found[:begins]]:
         held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench import people
 
 HOMES: Final = Path("/usr/lib/postgresql")
-"""Where Debian keeps each version's programs."""
+"""Debian's folder with each version's programs."""
 USER: Final = "postgres"
 """A server refuses to run as root."""
 DATABASE: Final = "bench"
@@ -29,7 +29,7 @@ START_SECONDS: Final = 60
 
 
 class PostgresFailed(Exception):
-    """A program of it did not do what it was told; the message is what it said."""
+    """A program of PostgreSQL failed; the message is its output."""
 
 
 def missing() -> str | None:
@@ -113,7 +113,7 @@ class Postgres:
         return time.perf_counter() - began
 
     def close(self) -> None:
-        """End it and remove what it stored."""
+        """End the server and remove its data."""
         self._server.terminate()
         self._server.wait()
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -16,14 +16,14 @@ START_SECONDS: Final = 60
 
 
 class PeerNotStarted(Exception):
-    """The peer's process did not come up; the message is what it said."""
+    """The peer's process did not come up; the message is its output."""
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used so far, all its threads together.
+    """Return the processor time that a process has used so far, all its threads together.
 
-    Its clock, by number: CPUCLOCK_SCHED of `linux/posix-timers.h`. What /proc tells are hundredths
-    of a second.
+    It reads the process's clock, by number: CPUCLOCK_SCHED of `linux/posix-timers.h`. The values of
+    /proc have a resolution of only 10 ms.
     """
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -54,8 +54,9 @@ def serving(
 
 
 def environment(tree: Path, **more: str) -> dict[str, str]:
-    """What a node finds in its environment: that of this process, without what is said to another
-    node in it, so that nobody's settings are measured or tested by mistake.
+    """Return the environment for a node: that of this process, without the variables of storenode.
+
+    So settings of another node are not measured or tested by mistake.
 
     :param tree: the sources that it runs
     """

@@ -10,7 +10,7 @@ from storeclient import RecordId
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and the script whose last value is the answer."""
+    """A question, and the script whose last value is the answer."""
 
     asks: str
     script: str

@@ -1,7 +1,7 @@
-"""A message queue, as the rows about topics drive it. The node's is one, each peer's another.
+"""Interface of a message queue, as driven by the rows about topics: the node's and each peer's.
 
-A queue does the same five things on every side; what they are called there is its module's matter.
-Work that is timed is done by drivers, processes of their own.
+Every side implements the same five operations; their names there are a matter of its module. Timed
+work is done by drivers, processes of their own.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from bench.drivers import Driven, Go, Measured, together
 
 MESSAGE: Final = "a message of a hundred and twenty-eight bytes, ".ljust(128, ".")
 AT_REST_SECONDS: Final = 0.002
-"""Between two messages whose way is timed: the taker waits again, and nobody works."""
+"""Pause between two messages whose latency is timed, seconds: the taker waits, the server is idle.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one driver does."""
+    """Work of one driver."""
 
     address: str
     clients: int
     """Connections of this driver; each does one request at a time."""
     requests: int
-    """Of each client."""
+    """Requests of each client."""
     batch: int = 1
-    """Messages of a request."""
+    """Messages per request."""
 
 
 Work = Callable[[Share, Go], Driven]
@@ -35,26 +36,29 @@ Work = Callable[[Share, Go], Driven]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One side. The works are functions of a module: drivers find them by their names."""
+    """A side. Its operations are functions of a module: drivers find them by their names."""
 
     name: str
     address: str
     refill: Callable[[int], None]
-    """Have so many messages, none of them taken yet, and nothing else."""
+    """Empty the queue and fill it with so many messages, none of them taken yet."""
     publish: Work
-    """A request: publish a batch and hear that all of it is kept."""
+    """A request: publish a batch and wait until all of it is confirmed."""
     take: Work
     """A request: take a batch as a worker and acknowledge it."""
     pass_on: Work
-    """A request: publish a message for a worker that waits; it took from there until it had it."""
+    """A request: publish a message to a waiting worker; the latency ends when the worker has it."""
     read: Work | None
-    """A request: the next messages, of nobody's group, from the first on; one client."""
+    """A request: read the next messages from the first on, without a group; one client."""
     processes: int = 2
-    """Drivers; more where the client library is what takes the time."""
+    """Drivers; several where the client library is the bottleneck."""
     cpu_seconds: Callable[[], float] = lambda: 0.0
 
     def run(self, work: Work, clients: int, requests: int, batch: int = 1) -> Measured:
-        """Have `requests` done by all clients together. :raises LoadFailed:"""
+        """Run `requests` by all clients together.
+
+        :raises LoadFailed: a request failed
+        """
         processes = min(self.processes, clients)
         shares = [
             Share(self.address, clients // processes, max(requests // clients, 1), batch)

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 NAME: Final = "RabbitMQ quorum queue"
 PACKAGE: Final = "pika"
 SERVER: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-"""Not the command in the path: that one insists on the system's user and directories."""
+"""Not the command in the path: that one requires the system's user and directories."""
 QUEUE: Final = "work"
 BODY: Final = MESSAGE.encode()
 DRIVERS: Final = 4
-"""One is not enough: the client library computes longer than the broker."""
+"""Driver processes: the client library takes more time than the broker, so one is not enough."""
 FILL: Final = 1_000
 
 
 def missing() -> str | None:
-    """Why there is no peer on this machine, or None."""
+    """Return the reason why RabbitMQ can't run on this machine, or None."""
     if importlib.util.find_spec(PACKAGE) is None:
         return "the package pika is not installed (pip install '.[bench]')"
     if not Path(SERVER).exists() or shutil.which("epmd") is None:
@@ -49,7 +49,7 @@ def missing() -> str | None:
 
 @contextmanager
 def rabbitmq(directory: Path) -> Iterator[Queue]:
-    """Serve; what the broker and Erlang's name server write stays in `directory`."""
+    """Run the broker; its files and those of Erlang's name server stay in `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     names, port = free_port(), free_port()
     settings = directory / "settings.conf"
@@ -149,7 +149,7 @@ def pass_on(share: Share, go: Go) -> Driven:
 
 
 async def _drive(share: Share, go: Go, worker: Worker) -> Driven:
-    """So many clients at once, each on its own connection."""
+    """Run so many clients at once, each on its own connection."""
     connections = [await _connect(share.address) for _ in range(share.clients)]
     channels = [await _channel(one) for one in connections]
     took: list[float] = []
@@ -172,7 +172,7 @@ class _Confirms:
         self._sent = 0
         self._confirmed: set[int] = set()
         self._through = 0
-        """All up to this number are confirmed."""
+        """Highest delivery tag up to which all publishes are confirmed."""
         self._waiting: asyncio.Future[None] | None = None
 
     @classmethod
@@ -182,7 +182,7 @@ class _Confirms:
         return made
 
     async def publish(self, count: int) -> None:
-        """Send so many and wait until all are confirmed."""
+        """Publish so many messages and wait until all are confirmed."""
         for _ in range(count):
             self._channel.basic_publish("", QUEUE, BODY, self._kept)
         self._sent += count
@@ -207,18 +207,18 @@ class _Confirms:
 
 
 class _Deliveries:
-    """What a broker hands out to one consumer."""
+    """Deliveries of a broker to one consumer."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._tags: asyncio.Queue[int] = asyncio.Queue()
         self._consumer = ""
         self.came_at = 0.0
-        """When the last one came."""
+        """Time of the last delivery."""
 
     @classmethod
     async def of(cls, channel: Channel, ahead: int) -> _Deliveries:
-        """:param ahead: how many it may hold that are not acknowledged"""
+        """:param ahead: prefetch, the most messages it may hold unacknowledged"""
         made = cls(channel)
         await _asked(partial(channel.basic_qos, prefetch_count=ahead))
         consuming = partial(channel.basic_consume, QUEUE, made._take)
@@ -227,11 +227,11 @@ class _Deliveries:
         return made
 
     async def next(self) -> int:
-        """The tag of the next message."""
+        """Return the tag of the next message."""
         return await self._tags.get()
 
     async def cancel(self) -> None:
-        """No more."""
+        """Cancel the consumer."""
         await _asked(partial(self._channel.basic_cancel, self._consumer))
 
     def _take(self, _channel: object, method: Any, _properties: object, _body: bytes) -> None:
@@ -240,7 +240,7 @@ class _Deliveries:
 
 
 async def _asked(ask: Callable[..., object]) -> Any:
-    """Ask the broker something and wait for its answer."""
+    """Send a request to the broker and wait for its answer."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     ask(callback=answered.set_result)
     return await answered

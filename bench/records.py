@@ -22,18 +22,19 @@ from storeclient import Client
 SCANNED: Final = 50_000
 SCANNED_LARGE: Final = 1_000_000
 ROUNDS_LARGE: Final = 2
-"""A peer takes some ten seconds for each."""
+"""Rounds over many records: a peer takes some ten seconds for each."""
 LARGE: Final = "-large"
-"""Ends the names of the rows over SCANNED_LARGE records."""
+"""Suffix of the names of the rows over SCANNED_LARGE records."""
 INSERTED: Final = 25_000
 REQUESTS_1: Final = 2_000
-"""Of one client in a round."""
+"""Requests of one client in a round."""
 REQUESTS_64: Final = 19_200
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One scan, in both languages. `compare` makes of an answer what must be the same in both."""
+    """A scan, in both languages. `compare` reduces an answer to the part that must be equal in
+    both."""
 
     name: str
     work: str
@@ -84,7 +85,7 @@ class Differs(Exception):
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted, and hand each over as soon as it is done."""
+    """Measure the wanted rows, and yield each as soon as it is done."""
     if any(wanted(name) for name in NAMES if not name.endswith(LARGE)):
         with ExitStack() as held:
             ground = _Ground(settings, held, settings.scaled(SCANNED), peers.KINDS)
@@ -125,13 +126,14 @@ class _Ground:
             peer.call("fill", count=self._scanned)
 
     def scanned(self, wanted: Callable[[str], bool], suffix: str = "") -> Iterator[Row]:
-        """The scans, before anything else: they are to meet no more records than they say."""
+        """Measure the scans, before anything else: they must meet only the records that they
+        name."""
         for scan in SCANS:
             if wanted(scan.name + suffix):
                 yield self._scan(scan, suffix)
 
     def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        """Single records and bulk."""
+        """Measure single records and bulk inserts."""
         table: dict[str, Callable[[], Row]] = {
             "read-1": partial(self._read, "read-1", 1, "read", "≥ 1× SurrealDB"),
             "read-64": partial(self._read, "read-64", 64, "read", ""),
@@ -254,7 +256,7 @@ class _Ground:
 
 
 def insert(client: Client, table: str, total: int, first: int = 1) -> float:
-    """Insert people in bulk. Answers the seconds it took, without making the rows up."""
+    """Insert people in bulk. Return the seconds it took, without generating the rows."""
     took = 0.0
     for part in people.parts(total, first):
         began = time.perf_counter()

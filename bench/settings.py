@@ -1,4 +1,4 @@
-"""How large and how long a run is."""
+"""Settings of a run: its directory, rounds and amount of work."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for every row of a run."""
+    """Settings for every row of a run."""
 
     directory: Path
-    """Where the stores are kept; on a disk, or syncing means nothing."""
+    """Directory of the stores; it must be on a disk, or syncing means nothing."""
     rounds: int = 5
     scale: float = 1.0
-    """By how much the amounts of work are smaller than the published ones: for trying it out."""
+    """Factor on the published amounts of work; smaller for trying a run."""
 
     def scaled(self, amount: int) -> int:
-        """An amount of work."""
+        """Return an amount of work, scaled."""
         return max(int(amount * self.scale), 1)

@@ -36,12 +36,12 @@ from storeclient.settings import split_address
 SPACE: Final = "cache"
 CONNECTIONS_HTTP: Final = 32
 SECONDS: Final = 4.0
-"""Of one round of one side."""
+"""Duration of one round of one side, seconds."""
 LISTED: Final = 1_000
 MILLION: Final = 1_000_000
 LOAD_TOGETHER: Final = 2_000
 SHAPES: Final = ((1, 1), (1, 16), (50, 1), (50, 16))
-"""Connections, and requests under way on each."""
+"""Connections, and pipelined requests on each."""
 OPERATIONS: Final = ("get", "set", "incr")
 GOALS: Final = {
     ("get", 50, 16): "≥ 40 000/s", ("set", 50, 16): "≥ 20 000/s",
@@ -57,7 +57,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted."""
+    """Measure the wanted rows."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:
@@ -84,7 +84,7 @@ class _Ground:
         self._etcd: int | None = None
 
     def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        """The rows, those over HTTP first."""
+        """Measure the rows, those over HTTP first."""
         self._start_peers()
         for name, measure in (
             ("kv-get-http", self._get_http),
@@ -201,7 +201,7 @@ class _Ground:
     # --- a million ------------------------------------------------------------------------------
 
     def _million(self) -> Row:
-        """Memory, and what sweeping costs those who read meanwhile."""
+        """Measure memory, and the effect of sweeping on concurrent readers."""
         total = self._settings.scaled(MILLION)
         row = Row("kv-million", f"{total:,} keys that expire at once", "s", "less")
         with self._node.client() as client:
@@ -268,7 +268,7 @@ def _at(found: list[float], percent: int) -> float:
 
 
 def _unswept(client: Any) -> int:
-    """How many commits the node made by itself in a moment: none once nothing is left to sweep."""
+    """Count the node's own commits in 0.3 s: zero once nothing is left to sweep."""
     first = client.run("RETURN 1").seq
     time.sleep(0.3)
     return int(client.run("RETURN 1").seq - first)
@@ -285,8 +285,8 @@ def drive(
     seconds: float,
     cpu_seconds: Callable[[], float] = lambda: 0.0,
 ) -> tuple[float, float]:
-    """Answers a second, from two processes (one for one client); and the processor time that the
-    node spent on each, microseconds.
+    """Return answers per second, from two processes (one for one client), and the processor time of
+    the node for each, microseconds.
 
     :param cpu_seconds: the processor time that the node has used so far
     """
@@ -302,7 +302,7 @@ def drive(
         drivers.append(driver)
     for end in ends:
         end.recv()
-    cpu_before = cpu_seconds()  # signing in took much more than what is measured
+    cpu_before = cpu_seconds()  # signing in took much more than a request
     for end in ends:
         end.send("go")
     found = [end.recv() for end in ends]
@@ -443,7 +443,7 @@ def _webdis(directory: Path, redis: int) -> Iterator[int]:
 
 @contextmanager
 def etcd(directory: Path) -> Iterator[int]:
-    """etcd with its gateway; the port."""
+    """Run etcd with its gateway; yield the port."""
     port, peer = free_port(), free_port()
     words = (
         "etcd", "--data-dir", str(directory / "data"),
@@ -460,7 +460,7 @@ def etcd(directory: Path) -> Iterator[int]:
 
 
 def _redis_benchmark(port: int, operation: str, clients: int, depth: int, seconds: float) -> float:
-    """Requests are counted so that a round takes about as long as the node's."""
+    """Run redis-benchmark, with as many requests as make a round about as long as the node's."""
     rate = 2_000 if clients == 1 else 20_000
     count = max(round(rate * depth * seconds / 2), 2_000)
     ended = subprocess.run(

@@ -1,12 +1,12 @@
-"""Where a compiled node's time goes, by whole call stacks: `python -m bench.inside --stacks`.
+"""Profile of a compiled node by whole call stacks: `python -m bench.inside --stacks`.
 
-cProfile sees no compiled function, and Linux's perf alone says what the interpreter's library does
-and not for whom. Here each sample counts for the innermost compiled function on its stack, or for
-the interpreter where a plain one lies further in: what a function does itself and what it has the
-library do for it, without what other functions of ours do for it.
+cProfile sees no compiled function, and Linux's perf alone shows time in the interpreter's library
+but not its caller. Here each sample counts for the innermost compiled function on its stack, or for
+the interpreter if a plain function lies further in. So a function is charged for itself and for
+library calls on its behalf, without the other compiled functions that it calls.
 
-Needs Debian's linux-perf, and leave to sample one's own processes. A greenlet's stack may end where
-it was switched to: what runs there counts all the same, but shows under no caller.
+Needs Debian's linux-perf, and permission to sample one's own processes. A greenlet's stack may end
+where it was switched to: its samples count all the same, but show no caller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 SAMPLES_A_SECOND: Final = 1500
 STACK_BYTES: Final = 16 * 1024
-"""Copied with each sample: deeper callers are lost."""
+"""Bytes of stack copied with each sample: deeper callers are lost."""
 PLAIN: Final = "(interpreted)"
 OTHER: Final = "(neither)"
 _COMPILED: Final = "CPyDef_"
@@ -29,7 +29,10 @@ _CLONES: Final = re.compile(r"\.(localalias|constprop|part|isra|cold).*| \(inlin
 
 
 def record(thread: int, seconds: float, into: Path) -> None:
-    """Sample a thread's stacks. :raises SystemExit: perf is not there, or may not"""
+    """Sample a thread's stacks.
+
+    :raises SystemExit: perf is missing, or lacks permission
+    """
     command = [
         "perf", "record", "-q", "-e", "cpu-clock", "-F", str(SAMPLES_A_SECOND),
         "--call-graph", f"dwarf,{STACK_BYTES}", "-t", str(thread), "-o", str(into),
@@ -44,7 +47,7 @@ def record(thread: int, seconds: float, into: Path) -> None:
 
 
 def stacks(recorded: Path) -> Iterator[list[str]]:
-    """The functions of each sample, the innermost first."""
+    """Return the functions of each sample, the innermost first."""
     command = ["perf", "script", "-i", str(recorded), "-F", "ip,sym"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -56,8 +59,7 @@ def stacks(recorded: Path) -> Iterator[list[str]]:
 
 
 def parsed(lines: Iterable[str]) -> Iterator[list[str]]:
-    """The same of what perf has written: a line for each function, an empty one behind each
-    sample."""
+    """Parse the output of perf: a line for each function, an empty one after each sample."""
     stack: list[str] = []
     for line in lines:
         parts = line.split(None, 1)
@@ -71,8 +73,8 @@ def parsed(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def table(found: Iterable[list[str]], within: str = "", most: int = 60) -> list[str]:
-    """A line for each of those that have most of the time: its share, its name, and what of the
-    library it had that done by.
+    """Return a line for each of the costliest functions: its share, its name, and the library
+    functions it spent the time in.
 
     :param within: counts only samples with a function of that name on their stack
     """

@@ -1,4 +1,4 @@
-"""Rows about a store that has grown: how it starts, what it needs, what an operation costs."""
+"""Rows about a store that has grown: its start, its memory, the cost of an operation."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bench.settings import Settings
 SIZES: Final = (10_000, 100_000, 1_000_000)
 REQUESTS: Final = 2_000
 IDLE_SECONDS: Final = 3
-"""A node that has been left alone for so long is idle."""
+"""Seconds without a request after which a node is idle."""
 
 NAMES: Final = ("growth-read", "growth-create", "start", "start-killed", "memory")
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted: one store that grows to its largest, then starts of it."""
+    """Measure the wanted rows: one store that grows to its largest, then starts of it."""
     if not any(map(wanted, NAMES)):
         return
     sizes = [settings.scaled(size) for size in SIZES]
@@ -81,7 +81,7 @@ def _growth(settings: Settings, node: NodeProcess, sizes: list[int]) -> Iterator
 
 
 def _started_after_kill(node: NodeProcess, size: int) -> Row:
-    """Once only: what had not been flushed is flushed after the start."""
+    """Measure a start after SIGKILL. Once only: the start flushes the state that was unflushed."""
     row = Row("start-killed", f"start with {size:,} records after SIGKILL", "s", "less")
     row.notes.append("what the state had not flushed is replayed from the log")
     with node:

@@ -1,8 +1,8 @@
 """Rows about topics: published, taken and acknowledged, passed on, read. Beside NATS JetStream and
 RabbitMQ, in one run; and beside themselves, with a backlog that grows.
 
-The peers are driven through the client libraries that their users have, by more processes than the
-node is; the notes say how busy the busiest was.
+The peers are driven through their usual client libraries, by more processes than the node is. The
+notes say how busy the busiest driver was.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from bench.queues import Queue
 from bench.settings import Settings
 
 PUBLISHED: Final = {(1, 1): 2_000, (32, 1): 9_600, (1, 100): 100, (8, 100): 800}
-"""Publishers, and messages of one publish: the requests of a round."""
+"""Publishers, messages per publish: requests of a round."""
 TAKEN: Final = {(1, 1): 2_000, (32, 1): 9_600, (1, 100): 100, (32, 100): 640}
-"""Workers, and messages of one take: likewise."""
+"""Workers, messages per take: requests of a round."""
 GOALS: Final = {
     "topic-publish-1-100": "≥ 30 000 messages/s",
     "topic-publish-8-100": "≥ 30 000 messages/s",
@@ -36,10 +36,10 @@ PASSED_ON: Final = 500
 READ: Final = 1_000_000
 PAGE: Final = 1_000
 ROUNDS_READ: Final = 2
-"""A peer takes half a minute for each."""
+"""Rounds of reads: a peer takes half a minute for each."""
 BACKLOGS: Final = (10_000, 1_000_000)
 DRAIN: Final = (8, 1_000)
-"""Workers, and messages of one take, when a backlog is only to become smaller."""
+"""Workers, and messages per take, to shrink a backlog."""
 
 NAMES: Final = (
     *(f"topic-publish-{clients}-{batch}" for clients, batch in PUBLISHED),
@@ -49,7 +49,7 @@ NAMES: Final = (
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted."""
+    """Measure the wanted rows."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:
@@ -155,7 +155,7 @@ class _Ground:
     # --- passed on ------------------------------------------------------------------------------
 
     def _latency(self) -> Iterator[Row]:
-        """Both rows, of the same messages."""
+        """Measure both rows, with the same messages."""
         asked = self._settings.scaled(PASSED_ON)
         found: dict[str, list[Measured]] = {}
 
@@ -182,7 +182,7 @@ class _Ground:
         pages = max(self._settings.scaled(READ) // PAGE, 1)
         work = f"read {pages * PAGE:,} messages from the first on, {PAGE:,} a page, 1 reader"
         row = self._row("topic-read", f"{work}, in messages", "/s")
-        # How a stream is synced is nothing to who reads it: one of the two is enough.
+        # Syncing makes no difference to a reader: one of the two streams is enough.
         queues = [self._node]
         for queue in self._peers:
             if queue.read is None:
@@ -209,7 +209,8 @@ class _Ground:
     # --- a backlog ------------------------------------------------------------------------------
 
     def _backlog(self) -> Row:
-        """What a take costs must not depend on how much waits, nor on how much is done."""
+        """Measure takes under a backlog: their cost must depend neither on waiting nor on done
+        messages."""
         work = "take one message and acknowledge it, 1 worker, with so many waiting"
         row = Row("topic-backlog", work, "/s", "more", "flat")
         for backlog in map(self._settings.scaled, BACKLOGS):
@@ -235,7 +236,7 @@ class _Ground:
 
 
 def _say(row: Row, found: Mapping[str, list[Measured]], batch: int) -> None:
-    """What the middle round of each side was like; the first of each was for warmth."""
+    """Describe the median round of each side; the first of each was the warm-up."""
     for name, measured in found.items():
         middle = _middle(measured[1:])
         told = f"{name}: p50 {middle.p50_ms:.2f} ms, p99 {middle.p99_ms:.2f} ms a request"

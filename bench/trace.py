@@ -1,11 +1,10 @@
 """`python -m bench.trace [--json]`: the files, functions and calls of one request, by room.
 
-The node runs in this process, warm: each request has been answered before it is traced. Frames are
-fed to its connections by hand, so nothing of the kernel, of Tornado and of libraries is counted:
-functions of this checkout alone, from the first byte that is read to the last thing that the
-request leaves behind. A function counts in each of several traces or not at all, which leaves out
-what the node does by itself meanwhile; of the calls the fewest count. A generator or coroutine
-counts as often as it is resumed.
+The node runs in this process, warm: each request is answered before it is traced. Frames are fed to
+its connections by hand, so kernel, Tornado and libraries are not counted: only functions of this
+checkout, from the first byte read to the last work that the request leaves behind. A function
+counts only if it is in each of several traces, which excludes the node's own background work; of
+the calls the minimum counts. A generator or coroutine counts each time it is resumed.
 
 The plain build only: a compiled function cannot be traced.
 """
@@ -32,12 +31,12 @@ WARM: Final = 20
 """Requests before the first that is traced."""
 TRACES: Final = 5
 QUIET_TURNS: Final = 200
-"""Turns of the loop with nothing traced, behind which a request has left nothing."""
+"""Iterations of the loop without a traced call, after which a request has ended."""
 COLUMNS: Final = {
     "surfaces": "surfaces", "actors": "actors",
     "storage": "inner", "protocol": "inner", "language": "inner",
 }  # fmt: skip
-"""Of a file on the loop, by the folder that it is in."""
+"""Column of a file on the loop, by its folder."""
 LOG: Final = "log"
 ORDER: Final = (*dict.fromkeys(COLUMNS.values()), LOG)
 
@@ -59,7 +58,7 @@ class Trace:
         threading.setprofile(self._see)
 
     def start(self) -> None:
-        """Begin anew."""
+        """Start counting, from zero."""
         self.calls = {column: Counter() for column in ORDER}
         self.is_on = True
         sys.setprofile(self._see)
@@ -90,7 +89,7 @@ class Trace:
         self.calls[column][file, code.co_qualname, code.co_firstlineno] += 1
 
     def _place(self, path: str) -> tuple[str, str] | None:
-        """The column and the file of a path; None: it is not one of the node's."""
+        """Return the column and the file of a path; None: it is not a file of the node."""
         if path not in self._paths:
             file = Path(path)
             inside = file.relative_to(ROOT) if file.is_relative_to(ROOT) else Path()
@@ -100,7 +99,7 @@ class Trace:
 
 
 async def quiet(trace: Trace) -> None:
-    """Wait until the node has nothing to do any more."""
+    """Wait until the node is idle."""
     turns, seen = 0, -1
     while turns < QUIET_TURNS:
         turns, seen = (turns + 1, seen) if trace.seen == seen else (0, trace.seen)
@@ -108,7 +107,7 @@ async def quiet(trace: Trace) -> None:
 
 
 def requests(here: Here) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """One request of each kind: done when its answer is there."""
+    """Return a request of each kind; each returns when it is answered."""
     wire, http = here.peers[0], here.http_peers[0]
 
     def over(peer: Any, made: Callable[[], bytes]) -> Callable[[], Awaitable[None]]:
@@ -134,7 +133,7 @@ def requests(here: Here) -> Mapping[str, Callable[[], Awaitable[None]]]:
 
 
 def figures(traces: list[dict[str, Counter[Function]]]) -> Figures:
-    """The figures of several traces of one request."""
+    """Return the figures of several traces of one request."""
     found: Figures = {}
     for column in ORDER:
         common = traces[0][column].copy()
@@ -146,7 +145,10 @@ def figures(traces: list[dict[str, Counter[Function]]]) -> Figures:
 
 
 async def measure(directory: str) -> dict[str, Figures]:
-    """Trace one request of each kind. :returns: kind → figures"""
+    """Trace a request of each kind.
+
+    :returns: kind → figures
+    """
     trace = Trace()
     here = await begin(directory)
     found = {}
@@ -169,7 +171,7 @@ async def measure(directory: str) -> dict[str, Figures]:
 
 
 def table(found: Mapping[str, Figures]) -> list[str]:
-    """The figures as lines of text: files, functions and calls of each column."""
+    """Format the figures as lines of text: files, functions and calls of each column."""
     lines = ["".join([f"{'':12}", *(f"{column:>18}" for column in (*ORDER, "all"))])]
     for kind, columns in found.items():
         every = [columns[column] for column in ORDER]
@@ -180,7 +182,7 @@ def table(found: Mapping[str, Figures]) -> list[str]:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the traces that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench.trace", description=__doc__)
     parser.add_argument("--json", action="store_true", help="as JSON, without the sums")
     asked = parser.parse_args()

@@ -1,7 +1,7 @@
-"""Three nodes of one store, each a process, and the etcd in which they agree who leads.
+"""Three nodes of one store, each a process, and the etcd that elects their leader.
 
-They are linked directly, over TLS as always; etcd is one member. What one waits for is the same as
-on three machines, but for the way between: processors and the disk are shared by all.
+They are linked directly, over TLS as always; etcd is one member. The waits are those of three
+machines, but without network latency, and with processors and disk shared by all.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BEHIND_SECONDS: Final = 2
 
 
 class Trio:
-    """:param directory: everything of it is kept there
-    :param held: ends them
+    """:param directory: root of all files
+    :param held: ends the processes
     """
 
     def __init__(self, directory: Path, held: ExitStack) -> None:
@@ -42,15 +42,17 @@ class Trio:
         self.lead()
 
     def _begin(self, number: int, peer: str, *flags: str) -> NodeProcess:
-        """A node that others reach at an address, and its start."""
+        """Start a node that others reach at an address. Return it."""
         node = NodeProcess(self._directory / f"n{number}", flags=("--peer", peer, *flags))
         self._held.enter_context(node)
         self.nodes.append(node)
         return node
 
     def join(self, number: int) -> NodeProcess:
-        """One node more, with an empty directory; returns once it has copied the store and is
-        ready. Its `start_seconds` are how long that took."""
+        """Add a node with an empty directory; return once it has copied the store and is ready.
+
+        Its `start_seconds` is the duration of that.
+        """
         leader, peer = self._leads() or self.nodes[0], _free()
         self._ask(leader, f"DEFINE REPLICA n{number} PEER '{peer}' ROLES {ROLES}")
         token = self._ask(leader, f"CREATE JOIN TOKEN FOR n{number}")["token"]
@@ -59,14 +61,15 @@ class Trio:
         return self._begin(number, peer, "--join", str(path))
 
     def leave(self) -> None:
-        """The node that was begun last belongs to the store no more, and is gone."""
+        """Drop the newest node from the store, stop it, and remove its directory."""
         node = self.nodes.pop()
         self._ask(self.leader(), f"DROP REPLICA n{len(self.nodes) + 1}")
         node.stop()
         shutil.rmtree(node.directory)
 
     def lead(self, acks: int = 1) -> None:
-        """Have a policy with so many acknowledgements, and wait until all are in sync by it."""
+        """Define a failover policy with so many acknowledgements, and wait until all replicas are
+        in sync."""
         node = self._leads() or self.nodes[0]
         wait_for(lambda: info(node)["followers"] == len(self.nodes) - 1, "never: that all follow")
         self._ask(
@@ -78,14 +81,14 @@ class Trio:
         self.in_sync()
 
     def tell_endpoints(self) -> None:
-        """Have each row say where clients reach its node: ports are others after each start."""
+        """Declare where clients reach each node: ports change with each start."""
         leader = self.leader()
         for number, node in enumerate(self.nodes, 1):
             at = f"'{node.wire}', '{node.http}'"
             self._ask(leader, f"ALTER REPLICA n{number} SET ENDPOINTS {at}")
 
     def in_sync(self) -> None:
-        """Wait until all nodes that were begun are in the set and lack nothing."""
+        """Wait until all nodes are in-sync replicas without lag."""
         wait_for(self._is_whole, "never: all in sync")
 
     def _is_whole(self) -> bool:
@@ -97,7 +100,7 @@ class Trio:
         return in_set == [True] * (len(self.nodes) - 1) and told["furthest_lag"] == 0
 
     def leader(self) -> NodeProcess:
-        """Who leads, as soon as somebody does."""
+        """Wait for a leader and return it."""
         wait_for(lambda: self._leads() is not None, "never: a leader")
         found = self._leads()
         assert found is not None, "it led a moment ago"
@@ -111,16 +114,16 @@ class Trio:
 
     @property
     def followers(self) -> list[NodeProcess]:
-        """All others."""
+        """All nodes but the leader."""
         leader = self.leader()
         return [node for node in self.nodes if node is not leader]
 
     def cpu_seconds(self) -> float:
-        """Processor time of all nodes together."""
+        """Processor time of all nodes together, seconds."""
         return sum(node.cpu_seconds() for node in self.nodes)
 
     def client(self) -> Client:
-        """A client that knows where all are, and finds who leads."""
+        """Return a client that knows all addresses and finds the leader."""
         return Client([node.wire for node in self.nodes], user=USER, password=PASSWORD)
 
     def _ask(self, node: NodeProcess, script: str) -> Any:
@@ -129,7 +132,7 @@ class Trio:
 
 
 def info(node: NodeProcess) -> dict[str, Any]:
-    """What a node says of itself; empty: it says nothing."""
+    """Return INFO FOR NODE of a node; empty: it does not answer."""
     try:
         with Client(node.wire, user=USER, password=PASSWORD, connect_timeout=2) as client:
             found: dict[str, Any] = client.query("INFO FOR NODE")

@@ -1,6 +1,5 @@
-"""Rows about vaults: writing and revealing beside OpenBao, an unseal, a rotation, and what others
-hear of both meanwhile.
-"""
+"""Rows about vaults: writing and revealing beside OpenBao, an unseal, a rotation, and the effect of
+both on other requests."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ BESIDE_PEER: Final = NAMES[:4]
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure those that are wanted, on one node."""
+    """Measure the wanted rows, on one node."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:
@@ -112,7 +111,7 @@ def _driven(settings: Settings, node: NodeProcess, bao: Bao | None, what: str, c
 
 
 def _beside(settings: Settings, node: NodeProcess, client: Client) -> Row:
-    """How long others wait for a record while secrets are revealed, by how long at rest."""
+    """Measure the p99 of record reads while secrets are revealed, relative to an idle node."""
     work = f"others' p99 beside {REVEALS_A_SECOND:,} reveals a second, by that at rest"
     row = Row("vault-beside", work, "×", "less", goal="2")
     client.run("DEFINE TABLE other; CREATE other:1 SET name = 'x'")
@@ -167,7 +166,7 @@ def _rotate(settings: Settings, node: NodeProcess, client: Client) -> Row:
 
 
 class _Others:
-    """Somebody who goes to the node and back all the while."""
+    """Another client, which pings the node in a loop."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -191,7 +190,7 @@ class _Others:
             time.sleep(0.001)
 
     def told(self) -> str:
-        """How long the others waited."""
+        """Describe the latencies of the pings."""
         ordered = sorted(self._took)
         return (
             f"others meanwhile: p50 {ordered[len(ordered) // 2] * 1000:.1f} ms,"

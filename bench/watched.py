@@ -1,8 +1,9 @@
-"""The command with its loop watched: `python -m bench.watched`, as bench/hostile.py runs it.
+"""The storenode command with its loop watched: `python -m bench.watched`, as bench/hostile.py runs
+it.
 
-A beat every 20 ms, and a line on standard error where the next one comes late: `held`, and how long
-the loop was held, by its thread's processor time and by the clock. Stacks stand before that line of
-a beat that is 0.1 s late. A thread of Python's own writes them, as soon as a call into C lets it.
+A beat every 20 ms, and a line on standard error if the next one is late: `held`, and how long the
+loop was held, by its thread's processor time and by the clock. If a beat is 0.1 s late, stacks
+precede that line. A thread of Python's own writes them, as soon as a call into C lets it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from typing import Final
 
 BEAT_SECONDS: Final = 0.02
 TOLD_SECONDS: Final = 0.02
-"""A beat that is late by less is not told."""
+"""Delay of a beat from which on it is reported, seconds."""
 STACKS_SECONDS: Final = 0.1
 HELD: Final = "held"
 STACK: Final = "stack, most recent call first:"
 
 
 class Beat:
-    """Beats on a loop for as long as that runs."""
+    """Beats on a loop as long as that runs."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop, self._thread = loop, threading.get_ident()
@@ -34,7 +35,7 @@ class Beat:
         self.next()
 
     def next(self) -> None:
-        """Tell if this one is late, and wait for the next one."""
+        """Report this beat if it is late, and wait for the next one."""
         clock, busy = time.perf_counter(), time.thread_time()
         late, held = clock - self._clock - BEAT_SECONDS, busy - self._busy
         if late > TOLD_SECONDS:
@@ -52,12 +53,12 @@ class Beat:
 
 
 def _tell(text: str) -> None:
-    """In one write: the node's log is written to the same, by a thread of its own."""
+    """Report in a single write: a thread of the node logs to the same stream."""
     os.write(sys.stderr.fileno(), f"{text}\n".encode())
 
 
 def watch() -> None:
-    """Have every loop of this process watched that begins to run."""
+    """Watch every loop of this process that starts to run."""
     run = BaseEventLoop.run_forever
 
     def run_forever(loop: BaseEventLoop) -> None:

@@ -1,8 +1,8 @@
 """`python -m compiling`: make build/compiled, a copy of this tree whose hot modules are compiled.
 
-The checkout itself stays plain: an extension module beside a source is imported in its place, and
-would silently be what runs after the source was changed. What was compiled before is taken over
-when nothing has changed that it was made of.
+The checkout itself stays plain: Python imports an extension module instead of the source beside it,
+so a stale one would silently run after the source was changed. Existing extension modules are
+reused if none of their inputs has changed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from compiling.modules import LIBRARY, ROOMS, ROOT, SUFFIX, compiled
 
 TREE: Final = ROOT / "build" / "compiled"
 MADE_OF: Final = ".compiled"
-"""In the tree: a hash of what its extension modules were made of."""
+"""File in the tree with a hash of the inputs of its extension modules."""
 NO_COMPILER: Final = """\
 {lacks}: nothing can be compiled here.
 On Debian: apt-get install gcc libc6-dev python3-dev. The plain sources need no compiler."""
 
 
 def main() -> int:
-    """Make the tree. Answers the exit code."""
+    """Make the tree. Return the exit code."""
     if lacks := lacking():
         print(NO_COMPILER.format(lacks=lacks), file=sys.stderr)
         return 1
@@ -61,7 +61,7 @@ def _make() -> int:
 
 
 def lacking() -> str | None:
-    """What there is not of what compiling takes; None: all is there."""
+    """Return the missing prerequisites of compiling; None: all are installed."""
     command = os.environ.get("CC") or str(sysconfig.get_config_var("CC") or "cc")
     program = shlex.split(command)[0]
     if shutil.which(program) is None:
@@ -72,8 +72,11 @@ def lacking() -> str | None:
 
 
 def digest() -> str:
-    """Of all that the extension modules are made of: the rooms of the node. Modules that stay plain
-    count too: their types and constants go into those that are compiled."""
+    """Hash all inputs of the extension modules: the rooms of the node, versions of the tools,
+    CFLAGS.
+
+    Modules that stay plain count too: their types and constants are compiled into the others.
+    """
     made_of = hashlib.sha256()
     paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
     paths += [ROOT / path for path in ("compiling/extensions.py", "compiling/modules.py")]
@@ -85,7 +88,7 @@ def digest() -> str:
 
 
 def _noted(tree: Path) -> str | None:
-    """What the extension modules of a tree were made of, if it has them all."""
+    """Return the hash of the inputs of a tree's extension modules, if the tree has all of them."""
     noted, library = tree / MADE_OF, tree / f"{LIBRARY}{SUFFIX}"
     return noted.read_text() if noted.is_file() and library.is_file() else None
 

@@ -15,11 +15,11 @@ from setuptools import Distribution
 from compiling.modules import LIBRARY, MODULES, source
 
 WORK: Final = Path("build")
-"""C sources and objects, inside the copy; gone afterwards."""
+"""Folder for C sources and objects, inside the copy; removed afterwards."""
 
 
 def main() -> None:
-    """Compile. Ends the process with what mypyc or the compiler says where they refuse."""
+    """Compile. If mypyc or the compiler fails, end the process with its message."""
     extensions = mypycify(
         [source(module) for module in MODULES],
         debug_level="0",
@@ -27,7 +27,7 @@ def main() -> None:
         target_dir=str(WORK),
         multi_file=True,  # one C source for each module: they are compiled beside each other
     )
-    # Not through `setup`: that would read of the project's settings what is meant for hatchling.
+    # Not through `setup`: that would read the project's settings for hatchling.
     command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
     command.inplace = True
     command.parallel = len(os.sched_getaffinity(0))
@@ -45,8 +45,10 @@ def main() -> None:
 
 
 def _sources_together(compiler: Any) -> None:
-    """Let a compiler work on as many sources of one library at a time as there are processors: by
-    itself it does so with libraries only, and one of them has nearly everything."""
+    """Let a compiler work on as many sources of one library at a time as there are processors.
+
+    By itself setuptools parallelizes libraries only, and one of them has nearly every source.
+    """
     compile_all = compiler.compile
 
     def compile_together(sources: list[str], *given: Any, **named: Any) -> list[str]:

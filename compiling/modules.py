@@ -1,4 +1,4 @@
-"""Which modules are compiled, and what that makes of a tree."""
+"""List of the compiled modules, and the state of a tree: plain or compiled."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ ROOT: Final = Path(__file__).parents[1]
 """The tree that this file belongs to: a checkout, or its compiled copy."""
 ROOMS: Final = ("protocol", "language", "storage", "actors", "surfaces")
 SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX"))
-"""How extension modules of this interpreter end."""
+"""Suffix of extension modules of this interpreter."""
 LIBRARY: Final = "storenode__mypyc"
-"""The one library that holds all of them; each of the others is a door to its part of it."""
+"""The one library that holds all of them; each other extension module is a shim to its part of it.
+"""
 
 MODULES: Final = (
-    # The door of all changes, and whoever waits for its tickets.
+    # The commit pipeline, and the waiters for its tickets.
     "actors.commits.batches",
     "actors.commits.committer",
     "actors.commits.gathering",
@@ -29,7 +30,7 @@ MODULES: Final = (
     "actors.messages.operations",
     "actors.messages.request",
     "actors.messages.texts",
-    # Who asks, and what that may do.
+    # Sessions and their privileges.
     "actors.nouns",
     "actors.rights",
     "actors.runtime.asking",
@@ -128,17 +129,17 @@ MODULES: Final = (
     "surfaces.wire.spaces",
     "surfaces.wire.topics",
 )
-"""What each request passes, as far as it compiles as it is; what stays plain, and why, stands in
-docs/decisions/compiled.md. None was measured by itself."""
+"""Modules on the path of each request, as far as they compile unchanged. Exceptions and reasons:
+docs/decisions/compiled.md. Their gain was measured together, not one by one."""
 
 
 def source(module: str) -> str:
-    """The path of a module's source in a tree."""
+    """Return the path of a module's source in a tree."""
     return f"{module.replace('.', '/')}.py"
 
 
 def compiled(tree: Path = ROOT) -> list[str]:
-    """The modules of a tree that are compiled, sorted; none: it is plain."""
+    """Return the compiled modules of a tree, sorted; empty: the tree is plain."""
     found = [path for room in ROOMS for path in (tree / room).rglob(f"*{SUFFIX}")]
     names = (path.relative_to(tree).as_posix().removesuffix(SUFFIX) for path in found)
     return sorted(name.replace("/", ".") for name in names)

@@ -1,4 +1,4 @@
-"""What hatchling asks while it builds a wheel: a wheel of a compiled tree is of one interpreter."""
+"""Build hook of hatchling: tags the wheel of a compiled tree for one interpreter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CompiledWheel(BuildHookInterface[Any]):
-    """Adds what a compiled tree has beside its rooms, and says whom the wheel is for. The wheel of
-    a plain tree stays for everybody."""
+    """Adds the extension modules of a compiled tree, and tags the wheel for this interpreter and
+    platform.
+
+    The wheel of a plain tree stays universal.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Before the files are gathered."""
