@@ -18,11 +18,11 @@ from bench.cluster.processes import NETWORK, NotStarted, pid_of
 
 ROOT: Final = Path(__file__).parents[2]
 LEADER: Final = "leader"
-"""Stands for whoever leads, where a node is asked for."""
+"""Stands for the leader, in place of a node's name."""
 
 
 def main() -> int:
-    """What is asked for; 1 where it did not come out."""
+    """Run the command. Return 1 if it failed."""
     words = argparse.ArgumentParser(prog="python -m bench.cluster")
     words.add_argument(
         "act",
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def do(asked: argparse.Namespace, directory: Path) -> int:
-    """One act."""
+    """Run one subcommand."""
     if asked.act == "up":
         return up(directory, asked.nodes)
     plan = load(directory)
@@ -78,7 +78,7 @@ def do(asked: argparse.Namespace, directory: Path) -> int:
 
 
 def up(directory: Path, count: int) -> int:
-    """A cluster, new, or the one that was there."""
+    """Create a cluster, or start the existing one."""
     whole = directory / "whole"
     if whole.exists():
         plan = load(directory)
@@ -94,7 +94,7 @@ def up(directory: Path, count: int) -> int:
 
 
 def again(plan: Plan) -> None:
-    """Start what of a cluster does not run."""
+    """Start the processes of a cluster that do not run."""
     building.start_what_lacks(plan)
     for node in plan.nodes:
         if pid_of(plan, node.name) is None:
@@ -102,14 +102,14 @@ def again(plan: Plan) -> None:
 
 
 def down(plan: Plan) -> None:
-    """End everything and remove it."""
+    """End all processes and remove the cluster."""
     for name in (*(node.name for node in plan.nodes), ETCD, NETWORK):
         processes.end(plan, name, signal.SIGTERM if name not in (ETCD, NETWORK) else signal.SIGKILL)
     shutil.rmtree(plan.directory)
 
 
 def status(plan: Plan) -> str:
-    """One line for each process, and one for what is cut off."""
+    """Return a line for each process, and one for cut links."""
     lines = [f"{node.name}: {_standing(plan, node)}" for node in plan.nodes]
     lines.append(f"etcd: {'runs' if pid_of(plan, ETCD) else 'does not run'}")
     alone = [node.name for node in plan.nodes if _is_cut_off(plan, node)]
@@ -119,7 +119,7 @@ def status(plan: Plan) -> str:
 
 
 def _standing(plan: Plan, node: NodeAt) -> str:
-    """What one node does, as it says."""
+    """Describe the role of a node, as it reports."""
     number = node.name.removeprefix("n")
     if pid_of(plan, node.name) is None:
         return f"does not run (make cluster-resume N={number})"
@@ -141,7 +141,7 @@ def _is_cut_off(plan: Plan, node: NodeAt) -> bool:
 
 
 def told(plan: Plan) -> str:
-    """How to use it."""
+    """Describe how to connect to the cluster."""
     consoles = "\n".join(
         f"  {node.name}  console http://127.0.0.1:{node.http}/  wire 127.0.0.1:{node.wire}"
         for node in plan.nodes

@@ -1,4 +1,4 @@
-"""What is asked of the nodes: scripts over HTTP, of one node or of whoever leads."""
+"""Requests to the nodes: scripts over HTTP, to one node or to the leader."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from bench.cluster.plan import NodeAt, Plan
 
 PLACE: Final = {"ns": "chaos", "db": "chaos"}
 SECONDS: Final = 2.0
-"""A request that takes longer has an unknown end."""
+"""Timeout of a request, seconds; after it the outcome is unknown."""
 NOT_DONE: Final = frozenset(
     {"NotWritable", "NotEnoughReplicas", "Busy", "Draining", "Conflict", "DiskFull"}
 )
-"""Refusals after which nothing has happened, unless they say that something was committed."""
+"""Errors after which nothing has happened, unless their detail has `committed`."""
 
 
 class Refused(Exception):
-    """The node said no, and nothing was done."""
+    """The node refused the request, and nothing was done."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(f"{error['code']}: {error['message']}")
@@ -28,36 +28,36 @@ class Refused(Exception):
 
 
 class Unknown(Exception):
-    """Whether it was done is not known."""
+    """The outcome of the request is unknown: it may have been committed."""
 
 
 class Answered(NamedTuple):
-    """What came of a script."""
+    """Results of a script."""
 
     values: list[Any]
     sequence: int
-    """Of its last commit, or what it has read at."""
+    """Sequence of its last commit, or of the snapshot that it has read."""
     moment: str | None
-    """The one that was read, where one was asked for."""
+    """Pinned snapshot that was read, if one was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Somebody who is signed in wherever they ask."""
+    """A client that signs in to any node."""
 
     plan: Plan
     seconds: float = SECONDS
-    """How long an answer is waited for."""
+    """Timeout of an answer, seconds."""
 
     def script(self, node: NodeAt, text: str, **fields: object) -> list[Any]:
-        """The results of a script. Raises as `ask`."""
+        """Return the values of a script. Raises as `ask`."""
         return self.ask(node, text, **fields).values
 
     def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
         """Run a script.
 
-        :raises Refused: it was refused, and is known not to have been done
-        :raises Unknown: anything else came, or nothing
+        :raises Refused: it was refused, and nothing was done
+        :raises Unknown: any other answer, or none
         """
         pair = base64.b64encode(f"{self.plan.user}:{self.plan.password}".encode()).decode()
         head = {"Authorization": f"Basic {pair}", "Content-Type": "application/json"}
@@ -84,11 +84,11 @@ class Asker:
         return Answered(values, answer["seq"], answer.get("moment"))
 
     def value(self, node: NodeAt, text: str, **fields: object) -> Any:
-        """The value of the last statement. Raises as `ask`."""
+        """Return the value of the last statement. Raises as `ask`."""
         return self.script(node, text, **fields)[-1]
 
     def leader(self) -> NodeAt | None:
-        """Who takes writes just now, as far as the nodes say."""
+        """Return the node that accepts writes, according to the nodes; None: none does."""
         for node in self.plan.nodes:
             try:
                 told = self.value(node, "INFO FOR NODE")
@@ -99,7 +99,7 @@ class Asker:
         return None
 
     def is_in_sync(self, node: NodeAt) -> bool:
-        """Whether a node holds everything, as it says itself: it leads, or follows in sync."""
+        """True if a node reports that it holds everything: it leads, or follows in sync."""
         try:
             told = self.value(node, "INFO FOR NODE")
         except (Refused, Unknown):
@@ -108,6 +108,8 @@ class Asker:
 
 
 def leads(told: dict[str, Any]) -> bool:
-    """Whether a node leads, as its INFO FOR NODE says. One that is cut off has no lease left, and
-    does not know yet that another leads."""
+    """True if INFO FOR NODE shows a valid lease.
+
+    A node that is cut off and does not know of its successor has no lease left.
+    """
     return told["lease"] not in (None, {"$dur": "0s"})

@@ -1,4 +1,4 @@
-"""From nothing to a secured cluster, by public statements alone: what a person would type."""
+"""Builds a secured cluster from nothing, with public statements only, as an administrator would."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from bench.cluster.plan import ETCD, NodeAt, Plan
 
 ROLES: Final = "serving, writable, coordinating"
 ANSWER_SECONDS: Final = 30.0
-"""How long each step is waited for: a machine that does much else takes its time."""
+"""Timeout of each step, seconds: long enough for a busy machine."""
 
 
 def build(plan: Plan, said: Callable[[str], None]) -> None:
-    """Start everything and make a cluster of it, or go on with one that was begun: a step that was
-    done is not done again, and one whose answer did not come is asked anew.
+    """Start all processes and form a cluster, or resume an interrupted build.
 
-    :raises processes.NotStarted: one was not done in time, also not when it was asked again
+    A completed step is not repeated; one whose answer did not come is sent again.
+
+    :raises processes.NotStarted: a step was not done in time, even when it was repeated
     """
     plan.save()
     start_what_lacks(plan)
@@ -39,14 +40,17 @@ def build(plan: Plan, said: Callable[[str], None]) -> None:
     )
     _until(lambda: _is_in_force(asker, first), "the policy does not come into force")
     _until(lambda: asker.leader() is not None, "nobody took the lead")
-    # The others come to follow by the policy: what is written before may be refused.
+    # The others become followers by the policy: earlier writes may be refused.
     _until(lambda: all(map(asker.is_in_sync, plan.nodes)), "not all are in sync")
     disks = plan.failover.acks + 1
     said(f"failover is on: each write is on {disks} disks before it is answered")
 
 
 def start_what_lacks(plan: Plan) -> None:
-    """The network and etcd, where they do not run. :raises processes.NotStarted:"""
+    """Start the network and etcd if they do not run.
+
+    :raises processes.NotStarted: one does not come up
+    """
     if processes.pid_of(plan, processes.NETWORK) is None:
         (plan.directory / "network.ready").unlink(missing_ok=True)
         processes.start_network(plan)
@@ -55,8 +59,9 @@ def start_what_lacks(plan: Plan) -> None:
 
 
 def _until(done: Callable[[], bool], what: str) -> None:
-    """Do a step until it is done. :raises processes.NotStarted: it never was; the last answer says
-    why
+    """Repeat a step until it is done.
+
+    :raises processes.NotStarted: it never was; the last answer says why
     """
     last = ""
 
@@ -76,7 +81,7 @@ def _until(done: Callable[[], bool], what: str) -> None:
 
 
 def _is_declared(asker: Asker, first: NodeAt, others: list[NodeAt]) -> bool:
-    """The rows are there, or are declared now: an answer that came too late may have done it."""
+    """True once the replicas are declared; a late answer may have declared them already."""
     rows = {row["name"] for row in asker.value(first, "INFO FOR CLUSTER")["replicas"]}
     if not rows >= {node.name for node in (first, *others)}:
         declare(asker, first, others)
@@ -84,7 +89,8 @@ def _is_declared(asker: Asker, first: NodeAt, others: list[NodeAt]) -> bool:
 
 
 def _has_joined(asker: Asker, first: NodeAt, node: NodeAt) -> bool:
-    """It runs, or is started: with a token where its row waits for one still."""
+    """True if the node runs; otherwise start it, with a join token if its replica has not joined
+    yet."""
     plan, words = asker.plan, tuple[str, ...]()
     if processes.pid_of(plan, node.name) is not None:
         return True
@@ -100,7 +106,8 @@ def _has_joined(asker: Asker, first: NodeAt, node: NodeAt) -> bool:
 
 
 def declare(asker: Asker, first: NodeAt, others: list[NodeAt]) -> None:
-    """The rows, in one transaction. The first says which node it is; the others wait for theirs."""
+    """Declare the replicas, in one transaction. The first names the id of its node; the others have
+    yet to join."""
     id = asker.value(first, "INFO FOR NODE")["id"]
     rows = [_row(first) + f" NODE '{id}' ROLES {ROLES}"]
     rows += [_row(node) + f" ROLES {ROLES}" for node in others]

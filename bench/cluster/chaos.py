@@ -1,12 +1,12 @@
-"""Load, faults, and the judgement of what became of it.
+"""Chaos test: load, faults, and a check of the outcome, as in Jepsen.
 
-Clients write and read all kinds of `histories`. Beside them nodes are killed and paused, links are
-cut, etcd goes away. In the end all is whole again, and what every client was told has to be
-possible, every node has to hold all that was acknowledged, and the states of all are the same.
+Clients write and read all kinds of `histories`. Meanwhile nodes are killed and paused, links are
+cut, etcd is stopped. In the end all faults are healed. Then every client's history must be valid,
+every node must hold all acknowledged writes, and all nodes must have the same state.
 
-What is said of each fault is how long no node took a write from its beginning until it was undone
-and somebody took one: as one client sees it that asks each node in turn for half a second, and so
-waits for who leads, not for who stands still.
+For each fault the report shows how long no node accepted a write, from its beginning until it was
+healed and a write was accepted. The client that measures this gives each node in turn half a
+second, so it waits for an election, not for a paused node.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ from bench.cluster.plan import NodeAt, Plan
 
 
 def every_history() -> Sequence[History]:
-    """One of each kind, new."""
+    """Return a new history of each kind."""
     return Records(), Registers(), Counters(), Bank(), Locks(), Topic()
 
 
 def run(plan: Plan, minutes: float, seed: int, said: Callable[[str], None]) -> str:
-    """Do it all; what there is to tell. :raises Wrong: a promise does not hold"""
+    """Run the test. Return the report.
+
+    :raises Wrong: an invariant is violated
+    """
     chance = random.Random(seed)
     clients, faults = Clients(plan, every_history(), seed), Faults(plan, chance)
     clients.define(writable(plan))
@@ -61,14 +64,17 @@ def run(plan: Plan, minutes: float, seed: int, said: Callable[[str], None]) -> s
 
 
 def written_again(clients: Clients, began: float, name: str) -> float:
-    """Wait until somebody takes a write; the longest time without one since a fault began."""
+    """Wait until a write is accepted. Return the longest time without one since a fault began."""
     healed = time.monotonic()
     processes.wait_for(lambda: clients.probe.last > healed, f"nobody writes again after {name}")
     return clients.probe.longest(began)
 
 
 def judge(plan: Plan, clients: Clients) -> str:
-    """What became of it, on every node, when nobody asks any more. :raises Wrong:"""
+    """Check every node after the clients have stopped. Return the report.
+
+    :raises Wrong: an invariant is violated
+    """
     upto = level(plan)
     wrong = clients.judge(writable(plan))
     wrong += differing(plan)
@@ -81,7 +87,7 @@ def judge(plan: Plan, clients: Clients) -> str:
 
 
 def level(plan: Plan) -> int:
-    """Wait until all nodes show what the leader has, and what that is."""
+    """Wait until all nodes have applied the leader's newest sequence. Return that sequence."""
     asker = Asker(plan, PATIENCE_SECONDS)
     upto = 0
 
@@ -100,8 +106,10 @@ def level(plan: Plan) -> int:
 
 
 def differing(plan: Plan) -> list[str]:
-    """The states of the nodes that were different where they were at one sequence, and nodes that
-    never came to be at one with another."""
+    """Describe states that differ between nodes at the same sequence.
+
+    :raises processes.NotStarted: the nodes are never all at one sequence
+    """
     asker = Asker(plan, PATIENCE_SECONDS)
     states: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
@@ -126,7 +134,7 @@ def differing(plan: Plan) -> list[str]:
 
 
 def writable(plan: Plan) -> NodeAt:
-    """Who leads, as soon as somebody does."""
+    """Wait for a leader and return it."""
     asker = Asker(plan)
     processes.wait_for(lambda: asker.leader() is not None, "nobody leads: see make cluster-status")
     found = asker.leader()

@@ -1,4 +1,5 @@
-"""What is done to a cluster by chance. Each fault undoes itself, and says what it did."""
+"""Faults that are injected into a cluster at random (nemesis). Each undoes itself and describes
+itself."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ Pair = tuple[str, str]
 
 
 class Faults:
-    """Each method is one kind."""
+    """Kinds of faults, one per method."""
 
     def __init__(self, plan: Plan, chance: random.Random) -> None:
         self._plan = plan
@@ -23,7 +24,7 @@ class Faults:
         self._asker = Asker(plan)
 
     def one(self) -> tuple[str, str]:
-        """Do one of them, chosen by chance; its name, and what was done."""
+        """Inject a random fault. Return its name and a description."""
         name = self._chance.choice(
             [one for one in vars(Faults) if not one.startswith("_") and one != "one"]
         )
@@ -31,42 +32,42 @@ class Faults:
         return name, act()
 
     def leader_killed(self) -> str:
-        """SIGKILL of who leads."""
+        """Kill the leader (SIGKILL)."""
         return self._killed(self._leader())
 
     def follower_killed(self) -> str:
-        """SIGKILL of another."""
+        """Kill a follower (SIGKILL)."""
         return self._killed(self._chance.choice(self._plan.others(self._leader())))
 
     def leader_paused(self) -> str:
-        """SIGSTOP for longer than the lease."""
+        """Pause the leader (SIGSTOP) for longer than the lease."""
         return self._paused(self._leader().name)
 
     def follower_paused(self) -> str:
-        """The same of another."""
+        """Pause a follower (SIGSTOP) for longer than the lease."""
         return self._paused(self._chance.choice(self._plan.others(self._leader())).name)
 
     def leader_cut_off(self) -> str:
-        """Nothing goes in or out of who leads, to nodes and etcd."""
+        """Cut the leader off from nodes and etcd, in both directions (network partition)."""
         return self._cut(around(self._plan, self._leader(), ETCD))
 
     def leader_is_not_heard(self) -> str:
-        """Nothing comes from who leads; it hears everybody."""
+        """Cut all messages from the leader; it still receives (asymmetric partition)."""
         node = self._leader()
         return self._cut([pair for pair in around(self._plan, node, ETCD) if pair[0] == node.name])
 
     def leader_does_not_hear(self) -> str:
-        """Nothing comes to who leads; everybody hears it."""
+        """Cut all messages to the leader; it still sends (asymmetric partition)."""
         node = self._leader()
         return self._cut([pair for pair in around(self._plan, node, ETCD) if pair[1] == node.name])
 
     def leader_from_etcd(self) -> str:
-        """Who leads can't reach etcd, and reaches the others."""
+        """Cut the leader off from etcd, but not from the other nodes."""
         name = self._leader().name
         return self._cut([(name, ETCD), (ETCD, name)])
 
     def one_way(self, link: Pair | None = None) -> str:
-        """Nothing comes from one node to another.
+        """Cut the messages from one node to another.
 
         :param link: their names; None: any two nodes
         """
@@ -74,9 +75,12 @@ class Faults:
         return self._cut([link or (one.name, other.name)])
 
     def slow_links(self) -> str:
-        """Whatever comes to one node or from it is late, by up to a tenth of what it may be silent
-        for: a write waits up to a fifth of that for it, and a client that gives each node half a
-        second sees it taken."""
+        """Delay all messages to and from one node, by up to a tenth of the time for which it may be
+        silent.
+
+        A write waits up to a fifth of that time for it, so a client that gives each node half a
+        second still sees it accepted.
+        """
         node = self._chance.choice(self._plan.nodes)
         late = self._chance.uniform(0.02, 0.1) * self._plan.failover.behind
         processes.delay(self._plan, around(self._plan, node, ETCD), late)
@@ -85,7 +89,7 @@ class Faults:
         return f"all of {node.name} was {late * 1000:.0f} ms late"
 
     def etcd_killed(self) -> str:
-        """etcd is away for longer than a lease."""
+        """Stop etcd for longer than a lease."""
         processes.end(self._plan, ETCD)
         began = time.monotonic()
         time.sleep(self._plan.failover.lease * 1.5)
@@ -93,11 +97,11 @@ class Faults:
         return f"etcd was away for {time.monotonic() - began:.1f} s"
 
     def etcd_paused(self) -> str:
-        """SIGSTOP of etcd for as long: connections to it stay, and it answers nothing."""
+        """Pause etcd (SIGSTOP) for as long: its connections stay open, but it answers nothing."""
         return self._paused(ETCD)
 
     def all_killed(self) -> str:
-        """Everybody at once."""
+        """Kill all nodes at once."""
         for node in self._plan.nodes:
             processes.send(self._plan, node.name, signal.SIGKILL)
         for node in self._plan.nodes:
@@ -108,7 +112,7 @@ class Faults:
         return f"the last was up again after {time.monotonic() - began:.1f} s"
 
     def rolling_restart(self) -> str:
-        """Each is stopped in order and started again, once the one before is in sync."""
+        """Stop and restart the nodes in order, each once the one before is in sync."""
         began = time.monotonic()
         for node in self._plan.nodes:
             processes.end(self._plan, node.name, signal.SIGTERM)
@@ -145,9 +149,9 @@ class Faults:
 
 
 def around(plan: Plan, node: NodeAt, *more: str) -> list[Pair]:
-    """All links of a node to the others, both ways.
+    """Return all links of a node to the others, in both directions.
 
-    :param more: other ends than nodes
+    :param more: ends other than nodes
     """
     ends = [*(one.name for one in plan.others(node)), *more]
     return [(node.name, end) for end in ends] + [(end, node.name) for end in ends]

@@ -1,10 +1,10 @@
-"""`python -m bench.cluster.network DIR`: stands for the network between nodes and etcd.
+"""`python -m bench.cluster.network DIR`: a proxy in place of the network between nodes and etcd.
 
-Every node and etcd has an address here that the others know. Who connects is found by its socket
-(`/proc`): the network knows its processes by their ids, so that it can be cut between two of them,
-and one way only. What is cut is not closed: bytes wait, as on a cable that was pulled. A link that
-is slow needs so much longer for whatever it carries, up to `CHUNK_BYTES` at a time. `cuts.json` and
-`late.json` say what is, by pairs of names, and are looked at all the time.
+The proxy has an address for every node and for etcd, which the others use. It identifies the
+connecting process by its socket (`/proc`), so that it can cut the network between two processes,
+even in one direction only. A cut connection is not closed: bytes wait, as on an unplugged cable. A
+slow link delays all data, up to `CHUNK_BYTES` at a time. `cuts.json` and `late.json` hold the cuts
+and delays by pairs of names, and are polled all the time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Network:
         self._plan = plan
         self._cut: frozenset[tuple[str, str]] = frozenset()
         self._late: dict[tuple[str, str], float] = {}
-        """Seconds."""
+        """Delays, seconds."""
         self._changed = asyncio.Condition()
         self._seen: dict[Path, int] = {}
 
     async def run(self) -> None:
-        """Carry until the process ends."""
+        """Forward until the process ends."""
         places = [(node.name, node.outside, node.peer) for node in self._plan.nodes]
         places.append((ETCD, self._plan.etcd_outside, self._plan.etcd))
         async with AsyncExitStack() as open_ones:
@@ -62,7 +62,7 @@ class Network:
                 self._changed.notify_all()
 
     def _news(self, path: Path) -> list[Any] | None:
-        """What a file says that was not read yet; None: nothing."""
+        """Return the content of a file that has changed since it was read; None: it has not."""
         try:
             written = path.stat().st_mtime_ns
         except FileNotFoundError:
@@ -94,7 +94,7 @@ class Network:
             asyncio.create_task(self._pump(far[0], near[1], to, name)),
         ]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        # Who is gone at one end is told at the other, once that can be told.
+        # Close the other end too, once the link is not cut.
         with suppress(OSError):
             await self._whole(name, to)
         for way in ways:
@@ -112,12 +112,12 @@ class Network:
                 await writer.drain()
 
     async def _whole(self, source: str, to: str) -> None:
-        """Wait until it is not cut from the one to the other."""
+        """Wait until the link is not cut in that direction."""
         async with self._changed:
             await self._changed.wait_for(lambda: (source, to) not in self._cut)
 
     def _who(self, writer: Writer) -> str:
-        """Which node is at the other end; empty: somebody else."""
+        """Return the name of the node at the other end; empty: it is no node."""
         theirs, ours = (writer.get_extra_info(name)[1] for name in ("peername", "sockname"))
         wanted = f"socket:[{_inode(theirs, ours)}]"
         for node in self._plan.nodes:
@@ -128,8 +128,10 @@ class Network:
 
 
 def _inode(port: int, to: int) -> str:
-    """The inode of the socket that is connected from one port of the loopback to another. A port
-    alone is not enough: one that was closed a moment ago may have been given again."""
+    """Return the inode of the socket that is connected from one port of the loopback to another.
+
+    A port alone is not enough: one that was closed a moment ago may be in use again.
+    """
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
@@ -139,7 +141,7 @@ def _inode(port: int, to: int) -> str:
 
 
 def _sockets(pid: int) -> Iterator[str]:
-    """What the descriptors of a process are."""
+    """Yield the targets of a process's file descriptors."""
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):

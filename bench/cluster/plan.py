@@ -1,4 +1,4 @@
-"""Who is there: written when a cluster is begun, read by every command after that."""
+"""Plan of a cluster: written when it is created, read by every later command."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from typing import Final
 from bench.ports import free_port
 
 ETCD: Final = "etcd"
-"""The name of etcd among those between which the network can be cut."""
+"""Name of etcd as an end of a link that can be cut."""
 ENVIRONMENT: Final = "env"
-"""The file in the directory that a shell reads, for whoever uses the cluster."""
+"""File in the directory with environment variables for the user's shell."""
 
 
 class NoCluster(Exception):
-    """There is none in this directory; the text says how one is made."""
+    """The directory holds no cluster; the message says how to create one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAt:
-    """One node, and where it is reached on the loopback."""
+    """A node, and its addresses on the loopback."""
 
     name: str
     http: int
     wire: int
     peer: int
-    """Where it listens for the others."""
+    """Port on which it listens for the other nodes."""
     outside: int
-    """Where the others reach it, through the network."""
+    """Port on which the other nodes reach it, through the simulated network."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What is said to it there, whenever it is started."""
+    """Environment variables of every start of the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """The policy."""
+    """Failover policy of the cluster."""
 
     acks: int
-    """On how many followers each write is before it is answered."""
+    """Followers that must acknowledge each write before it is answered."""
     lease: int = 3
     """Seconds."""
     behind: float = 2
@@ -50,7 +50,7 @@ class Failover:
     promote: str = "AUTO"
 
     def defined_via(self, endpoint: str) -> str:
-        """The statement that puts it into force."""
+        """Return the statement that defines the policy."""
         return (
             f"DEFINE FAILOVER VIA '{endpoint}' LEASE {self.lease}s ACKS {self.acks}"
             f" BEHIND {round(self.behind * 1000)}ms PROMOTE {self.promote}"
@@ -64,28 +64,31 @@ class Plan:
     directory: Path
     nodes: tuple[NodeAt, ...]
     etcd: int
-    """Where etcd answers."""
+    """Port of etcd."""
     etcd_outside: int
-    """Where nodes reach it, through the network."""
+    """Port on which nodes reach etcd, through the simulated network."""
     etcd_peer: int
     user: str
     password: str
     failover: Failover
     etcd_syncs: bool = True
-    """Whether etcd waits for its disk. False: it outlives its own end, and not the machine's."""
+    """True if etcd syncs its writes. False: they survive a kill of etcd, but not of the machine."""
 
     @property
     def cuts(self) -> Path:
-        """The file that says between whom the network is cut: see `network.py`."""
+        """File with the pairs between which the network is cut: see `network.py`."""
         return self.directory / "cuts.json"
 
     @property
     def late(self) -> Path:
-        """The file that says between whom the network is slow, and by how much."""
+        """File with the pairs between which the network is slow, and the delays."""
         return self.directory / "late.json"
 
     def node(self, which: str) -> NodeAt:
-        """A node by its name or number. :raises NoCluster: there is no such node"""
+        """Return a node by its name or number.
+
+        :raises NoCluster: there is no such node
+        """
         name = f"n{which}" if which.isdigit() else which
         for node in self.nodes:
             if node.name == name:
@@ -94,7 +97,7 @@ class Plan:
 
     @property
     def environment(self) -> str:
-        """The nodes' addresses and who signs in, as a shell reads them."""
+        """Return the nodes' addresses and the login, as shell variables."""
         told = {
             "STORE_AT": ",".join(f"127.0.0.1:{node.wire}" for node in self.nodes),
             "STORE_USER": self.user,
@@ -111,15 +114,16 @@ class Plan:
 
     @property
     def etcd_endpoint(self) -> str:
-        """Where nodes reach etcd, through the network."""
+        """Address on which nodes reach etcd, through the simulated network."""
         return f"http://127.0.0.1:{self.etcd_outside}"
 
     def log_of(self, name: str) -> Path:
-        """What a process said."""
+        """Return the path of a process's log."""
         return self.directory / f"{name}.log"
 
     def save(self) -> None:
-        """For the commands to come. Nobody else reads it: it holds the first owner's password."""
+        """Save the plan for later commands. Only its owner can read it: it holds the first owner's
+        password."""
         self.directory.mkdir(parents=True, exist_ok=True)
         facts = {**asdict(self), "directory": str(self.directory)}
         for name, text in (
@@ -132,7 +136,7 @@ class Plan:
 
 
 def draw(directory: Path, count: int) -> Plan:
-    """A new plan, on ports that are free now."""
+    """Create a plan, on ports that are free now."""
     nodes = tuple(
         NodeAt(f"n{number}", free_port(), free_port(), free_port(), free_port())
         for number in range(1, count + 1)
@@ -143,7 +147,10 @@ def draw(directory: Path, count: int) -> Plan:
 
 
 def load(directory: Path) -> Plan:
-    """The plan of the cluster in a directory. :raises NoCluster:"""
+    """Load the plan of the cluster in a directory.
+
+    :raises NoCluster: there is none
+    """
     try:
         facts = json.loads((directory / "plan.json").read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The processes of a cluster. They outlive the command that starts them; a file holds their ids."""
+"""Processes of a cluster. They outlive the command that starts them; a file holds their ids."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from bench.processes import environment
 ROOT: Final = Path(__file__).parents[2]
 NETWORK: Final = "network"
 WAIT_SECONDS: Final = 120
-"""What is not there after so long does not come."""
+"""Timeout of each wait, seconds."""
 
 
 _children: Final[list[subprocess.Popen[bytes]]] = []
-"""What this command has started, and has not ended."""
+"""Processes that this command has started and has not ended."""
 
 
 class NotStarted(Exception):
-    """A process did not come up; the text is what it said last."""
+    """A process did not come up; the message is the end of its log."""
 
 
 def start(plan: Plan, name: str, words: Sequence[str], more: Mapping[str, str]) -> int:
-    """Start a process that outlives this one; its id."""
+    """Start a process that outlives this one. Return its id."""
     with plan.log_of(name).open("ab") as said:
         process = subprocess.Popen(
             words,
@@ -53,8 +53,10 @@ def start(plan: Plan, name: str, words: Sequence[str], more: Mapping[str, str]) 
 
 
 def pid_of(plan: Plan, name: str) -> int | None:
-    """The id of a process that runs; None: it does not. An id that another program has been given
-    since is none."""
+    """Return the id of a running process; None: it does not run.
+
+    An id that the system has since given to another program does not count.
+    """
     try:
         pid = int((plan.directory / f"{name}.pid").read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -65,7 +67,7 @@ def pid_of(plan: Plan, name: str) -> int | None:
 
 
 def is_paused(plan: Plan, name: str) -> bool:
-    """Whether a process is there and stands still."""
+    """True if a process exists and is stopped (SIGSTOP)."""
     pid = pid_of(plan, name)
     try:
         return pid is not None and _state_of(pid) == "T"
@@ -74,12 +76,12 @@ def is_paused(plan: Plan, name: str) -> bool:
 
 
 def _state_of(pid: int) -> str:
-    """The letter by which the system says what a process does."""
+    """Return the state letter of a process, from /proc."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def send(plan: Plan, name: str, number: signal.Signals) -> bool:
-    """Send a signal; whether there was somebody to have it."""
+    """Send a signal. Return True if the process was running."""
     pid = pid_of(plan, name)
     if pid is None:
         return False
@@ -88,7 +90,7 @@ def send(plan: Plan, name: str, number: signal.Signals) -> bool:
 
 
 def end(plan: Plan, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-    """End a process, one that is paused too, and wait until it is gone."""
+    """End a process, even a paused one, and wait until it is gone."""
     if send(plan, name, number):
         send(plan, name, signal.SIGCONT)
         wait_for(lambda: pid_of(plan, name) is None, f"{name} does not end")
@@ -97,7 +99,7 @@ def end(plan: Plan, name: str, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def start_network(plan: Plan) -> None:
-    """The network, and wait until it carries."""
+    """Start the simulated network, and wait until it forwards."""
     words = [sys.executable, "-m", "bench.cluster.network", str(plan.directory)]
     start(plan, NETWORK, words, {})
     ready = plan.directory / "network.ready"
@@ -105,7 +107,7 @@ def start_network(plan: Plan) -> None:
 
 
 def start_etcd(plan: Plan) -> None:
-    """etcd, one member of it, and wait until it answers.
+    """Start etcd, with one member, and wait until it answers.
 
     :raises NotStarted: it is not installed, or does not come up
     """
@@ -127,10 +129,10 @@ def start_etcd(plan: Plan) -> None:
 
 
 def start_node(plan: Plan, node: NodeAt, *words: str, wait: bool = True) -> None:
-    """A node, and wait until it answers.
+    """Start a node, and wait until it answers.
 
-    :param words: more for the command
-    :param wait: False: whoever asked looks by itself
+    :param words: additional words of the command line
+    :param wait: False: return at once; the caller waits
     """
     command = [
         sys.executable, "-m", "surfaces.command.main", str(plan.directory / node.name),
@@ -150,7 +152,7 @@ def start_node(plan: Plan, node: NodeAt, *words: str, wait: bool = True) -> None
 
 
 def answers(node: NodeAt) -> bool:
-    """Whether a node says anything."""
+    """True if a node answers."""
     return _answers(f"http://127.0.0.1:{node.http}/health")
 
 
@@ -166,25 +168,26 @@ def _answers(url: str) -> bool:
 
 
 def cut(plan: Plan, pairs: Sequence[tuple[str, str]]) -> None:
-    """Have the network carry nothing from the one to the other of each pair; none: it is whole."""
+    """Cut the network from the first to the second of each pair, and nowhere else; empty: heal
+    it."""
     _say(plan.cuts, pairs)
 
 
 def delay(plan: Plan, pairs: Sequence[tuple[str, str]], seconds: float) -> None:
-    """Have the network need so much longer from the one to the other of each pair; none: it is as
-    quick as it can be."""
+    """Delay the network from the first to the second of each pair, and nowhere else; empty: no
+    delay."""
     _say(plan.late, [(*pair, seconds) for pair in pairs])
 
 
 def _say(path: Path, what: Sequence[Sequence[object]]) -> None:
-    """For the network to read: all of it, or what stood there before."""
+    """Write a file for the network, atomically: it reads the old or the new content."""
     temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(what))
     temporary.rename(path)
 
 
 def cuts(plan: Plan) -> list[list[str]]:
-    """Between whom the network carries nothing, from the one to the other of each pair."""
+    """Return the pairs between which the network is cut, from the first to the second."""
     with suppress(FileNotFoundError):
         found: list[list[str]] = json.loads(plan.cuts.read_text())
         return found
@@ -192,7 +195,10 @@ def cuts(plan: Plan) -> list[list[str]]:
 
 
 def wait_for(holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> float:
-    """Wait for a condition; how long it took. :raises NotStarted: it never came, with `what`"""
+    """Wait for a condition. Return the seconds it took.
+
+    :raises NotStarted: it never came, with `what`
+    """
     began = time.monotonic()
     while not holds():
         if time.monotonic() - began > seconds:

@@ -1,11 +1,11 @@
-"""Everything at once, for an hour: what grows?
+"""Soak test: all features at once, for an hour, to find resource leaks.
 
-    work.py      what clients do: records, keys, messages, scripts, sign-ins, on both surfaces
-    watch.py     what the node takes meanwhile, sampled from outside
+    work.py      workload: records, keys, messages, scripts, sign-ins, on both surfaces
+    watch.py     resources of the node, sampled from outside
     judge.py     whether a series grows without bound
     drawing.py   the samples as one picture
-    small.py     the node with little room for what fills up, so that minutes are enough
+    small.py     the node with small bounds for caches and logs, so that minutes are enough
 
-`make soak MINUTES=60` writes build/soak/samples.csv and soak.svg, and fails when something grows;
-`make soak MINUTES=6 SMALL=1` does with small bounds.
+`make soak MINUTES=60` writes build/soak/samples.csv and soak.svg, and fails when a series grows;
+`make soak MINUTES=6 SMALL=1` runs with small bounds.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench.soak --minutes 60`: run, draw, judge. Ends with 1 when something grows."""
+"""`python -m bench.soak --minutes 60`: run, draw, judge. Exits with 1 if a series grows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from bench.soak.watch import SLACK, Sample
 
 OUT: Final = Path(__file__).parents[2] / "build" / "soak"
 SAMPLES: Final = 720
-"""In a whole run, however long: each fifth second of an hour."""
+"""Samples of a whole run, whatever its length: every fifth second of an hour."""
 
 
 class Soak:
-    """One run on one node."""
+    """A run on one node."""
 
     def __init__(self, node: NodeProcess, minutes: float, seed: int) -> None:
         self._node = node
@@ -34,7 +34,7 @@ class Soak:
         self.samples: list[Sample] = []
 
     async def run(self) -> None:
-        """Work and watch. Raises what a worker did not expect."""
+        """Run the workers and take samples. Re-raise an unexpected error of a worker."""
         workers = [
             asyncio.create_task(self._worker(name, number), name=f"{name} {number}")
             for name, (_, count) in work.WORK.items()
@@ -82,7 +82,10 @@ class Soak:
 
 
 def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
-    """What is said of each series that is judged. :raises TooShort:"""
+    """Judge each series of `SLACK`.
+
+    :raises TooShort: there are too few samples
+    """
     return [
         judge(name, [getattr(sample, name) for sample in samples], slack)
         for name, slack in SLACK.items()
@@ -90,7 +93,7 @@ def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the soak that the command line describes."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -105,7 +108,7 @@ def main() -> None:
 
 
 def soak(minutes: float, seed: int, module: str, out: Path) -> int:
-    """Run, write the samples and the picture, say what grows. Answers the exit code."""
+    """Run, write the samples and the picture, print the judgement. Return the exit code."""
     out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="storenode-soak-", dir=out))
     run: Soak | None = None

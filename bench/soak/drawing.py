@@ -1,4 +1,4 @@
-"""Samples as an SVG: one small chart for each series, under each other, on one axis of time."""
+"""Samples as an SVG: one small chart for each series, stacked on one time axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GAP: Final = 24
 
 
 def draw(samples: Sequence[Sample]) -> str:
-    """The picture as text."""
+    """Return the picture as text."""
     charts = [_chart(name, samples, at) for at, name in enumerate(SERIES)]
     height = len(SERIES) * (HEIGHT + GAP) + GAP
     return (

@@ -1,9 +1,9 @@
-"""Whether a series of samples grows without bound.
+"""Judge whether a series of samples grows without bound.
 
-What fills up first and then stays, a cache, a log up to its retention, has stopped growing by the
-second half of a run. So only that half is looked at, in four parts. A series grows when each part's
-median is above that of the part before, and the last lies above the first by more than a share of
-it and a slack: noise has no direction, and what comes to its bound slows down.
+Caches and retained log fill up first and have stopped growing by the second half of a run. So only
+that half is judged, in four parts. A series grows if each part's median is above that of the part
+before, and the last is above the first by more than a share of it and a slack. Noise has no
+direction, and a series that approaches its bound slows down.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final
 PARTS: Final = 4
 SHARE: Final = 0.05
 FEWEST: Final = 6
-"""Samples in a part. With fewer nothing can be said."""
+"""Fewest samples in a part that allow a judgement."""
 SLOWED: Final = 0.5
-"""A series whose last step is less than this much of its first one comes to its bound."""
+"""A series whose last step is less than this share of its first one approaches its bound."""
 
 
 class TooShort(Exception):
@@ -28,11 +28,11 @@ class TooShort(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said of one series."""
+    """Judgement of one series."""
 
     name: str
     medians: tuple[float, ...]
-    """Of the parts of the second half."""
+    """Medians of the parts of the second half."""
     grows: bool
 
     def __str__(self) -> str:
@@ -41,10 +41,10 @@ class Verdict:
 
 
 def judge(name: str, samples: Sequence[float], slack: float) -> Verdict:
-    """Judge one series, sampled at equal distances.
+    """Judge one series, sampled at equal intervals.
 
-    :param slack: how much it may grow without meaning anything, in its own unit
-    :raises TooShort:
+    :param slack: growth that is noise, in the unit of the series
+    :raises TooShort: there are too few samples
     """
     half = samples[len(samples) // 2 :]
     each = len(half) // PARTS

@@ -1,8 +1,8 @@
-"""The command with little room for what fills up by itself: `python -m bench.soak.small`.
+"""The storenode command with small bounds: `python -m bench.soak.small`.
 
-A node keeps blocks of the state, what is on its way to the state's files, the newest frames, old
-segments: each up to a bound, which a soak of an hour reaches and one of minutes does not. With
-small bounds what still grows after minutes is a leak.
+A node keeps blocks of the state, memtables, the newest frames and old segments, each up to a bound.
+A soak of an hour reaches these bounds; one of minutes does not. With small bounds, growth after
+minutes is a leak.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BOUNDS: Final[tuple[tuple[ModuleType, str, int], ...]] = (
 
 
 def shrink() -> None:
-    """Before anything else is imported that reads them."""
+    """Lower the bounds, before any module that reads them is imported."""
     for module, name, bound in BOUNDS:
         assert getattr(module, name) > bound, f"{name} is small already"
         setattr(module, name, bound)

@@ -1,4 +1,4 @@
-"""What a node takes, seen from outside: memory, descriptors, files, and the time of its answers."""
+"""Samples of a node's resources from outside: memory, descriptors, files, and latencies."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SLACK: Final[dict[str, float]] = {
     "read_p50_ms": 1.0,
     "write_p50_ms": 2.0,
 }
-"""The series that are judged, and what growth means nothing. High percentiles are drawn only: on a
-busy machine they say more of it than of the node."""
+"""Series that are judged, and the growth of each that is noise. High percentiles are drawn only: on
+a busy machine they reflect the machine more than the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Sample:
     at_s: float
     resident_mib: float
     anonymous_mib: float
-    """Of it, what is no file's: the heap, its arenas, stacks."""
+    """The anonymous part of it: the heap, its arenas, stacks."""
     descriptors: float
     threads: float
     log_mib: float
     state_mib: float
     done: float
-    """Requests answered since the sample before, all kinds together."""
+    """Requests answered since the previous sample, all kinds together."""
     refused: float
     read_p50_ms: float
     read_p99_ms: float
@@ -50,7 +50,7 @@ SERIES: Final = tuple(field.name for field in fields(Sample) if field.name != "a
 
 
 def process(pid: int) -> dict[str, float]:
-    """Memory, descriptors and threads of a process."""
+    """Return memory, descriptors and threads of a process."""
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )
@@ -67,7 +67,7 @@ def _kib(value: str) -> float:
 
 
 def folder_mib(folder: Path) -> float:
-    """What the files of a folder take on the disk. Some may go while they are counted."""
+    """Return the disk space of a folder's files. Files may be removed while they are counted."""
     found = 0
     for name in os.listdir(folder):
         try:
@@ -78,7 +78,7 @@ def folder_mib(folder: Path) -> float:
 
 
 def percentiles_ms(seconds: Sequence[float]) -> tuple[float, float]:
-    """The 50th and the 99th; 0 without any."""
+    """Return the 50th and the 99th percentile; 0 without any value."""
     if len(seconds) < 2:
         return 0.0, 0.0
     cuts = statistics.quantiles(seconds, n=100)

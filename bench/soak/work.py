@@ -1,8 +1,8 @@
-"""What clients do in a soak: everything at once, on both surfaces, each at its own pace.
+"""Workload of a soak: all features at once, on both surfaces, each worker at its own pace.
 
-Every worker holds what it keeps in the store bounded: ids among so many, keys that expire, topics
-with a size. So what the node takes has a bound too, and what grows all the same is a leak. Workers
-rest as long as their request took, so that a busy machine is not measured by its queue.
+Every worker bounds its data in the store: a range of ids, keys that expire, topics with a size. So
+the node's resources are bounded too, and steady growth is a leak. Workers pause as long as their
+request took, so that on a busy machine queueing is not measured.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFINE GROUP IF NOT EXISTS g ON t DEADLINE 2s DELIVERIES 2 DEAD LETTER failed
 
 @dataclass(slots=True)
 class Told:
-    """What workers report: how often each did its work, what was refused, how long probes took."""
+    """Counts of finished work and of refusals by worker, and latencies of the probes."""
 
     done: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,7 @@ class Told:
 
 @dataclass(slots=True)
 class Worker:
-    """What every worker is given."""
+    """Context of a worker."""
 
     told: Told
     random: Random
@@ -61,20 +61,20 @@ class Worker:
     wire: str
 
     def client(self) -> AsyncClient:
-        """A client over the wire, at home in the place of the benchmarks."""
+        """Open a client over the wire, in the database of the benchmarks."""
         return AsyncClient(self.wire, user=USER, password=PASSWORD, ns=NAMESPACE, db=DATABASE)
 
     def id(self) -> RecordId:
-        """One of the records."""
+        """Return the id of a random record."""
         return RecordId("item", self.random.randrange(RECORDS))
 
 
 Work = Callable[[Worker], AsyncIterator[None]]
-"""Does its work once for each step that it is asked for."""
+"""Generator of a worker: does its work once each step."""
 
 
 async def records(worker: Worker) -> AsyncIterator[None]:
-    """Single records by their id."""
+    """Create, read, change and delete single records by id."""
     async with worker.client() as client:
         while True:
             id, number = worker.id(), worker.random.randrange(1_000_000)
@@ -93,7 +93,7 @@ async def records(worker: Worker) -> AsyncIterator[None]:
 
 
 async def bulk(worker: Worker) -> AsyncIterator[None]:
-    """Many rows in, sorted, grouped, changed, out again."""
+    """Insert many rows; sort, group, change and delete them."""
     async with worker.client() as client:
         while True:
             rows = [{"id": n, "n": worker.random.random(), "s": TEXT[:60]} for n in range(BULK)]
@@ -112,7 +112,7 @@ async def bulk(worker: Worker) -> AsyncIterator[None]:
 
 
 async def keys(worker: Worker) -> AsyncIterator[None]:
-    """Keys over the wire: small and large ones, with and without an end, counters, locks."""
+    """Use keys over the wire: small and large ones, with and without expiry, counters, locks."""
     async with worker.client() as client:
         cache = client.cache(NAMESPACE, DATABASE, "c")
         while True:
@@ -127,7 +127,7 @@ async def keys(worker: Worker) -> AsyncIterator[None]:
 
 
 async def messages(worker: Worker) -> AsyncIterator[None]:
-    """Published, taken, acknowledged; a few are left to their deadline."""
+    """Publish, take and acknowledge messages; let a few exceed their visibility timeout."""
     async with worker.client() as client:
         topic = client.topic(NAMESPACE, DATABASE, "t")
         group = topic.group("g")
@@ -142,7 +142,7 @@ async def messages(worker: Worker) -> AsyncIterator[None]:
 
 
 async def scripts(worker: Worker) -> AsyncIterator[None]:
-    """Scripts of every size: loops, a large parameter, a text that never came before, a refusal."""
+    """Run scripts of every size: loops, a large parameter, a text never seen before, a refusal."""
     async with worker.client() as client:
         while True:
             number = worker.random.randrange(1 << 40)
@@ -158,7 +158,7 @@ async def scripts(worker: Worker) -> AsyncIterator[None]:
 
 
 async def sign_ins(worker: Worker) -> AsyncIterator[None]:
-    """Sessions over HTTP that begin and end, and now and then a wrong password."""
+    """Open and close sessions over HTTP, with an occasional wrong password."""
     while True:
         async with _http(worker.http) as ask:
             right = await ask("POST", "/session", None, _basic(PASSWORD))
@@ -169,7 +169,7 @@ async def sign_ins(worker: Worker) -> AsyncIterator[None]:
 
 
 async def over_http(worker: Worker) -> AsyncIterator[None]:
-    """Keys and scripts over HTTP on one connection, and what scrapers ask."""
+    """Use keys and scripts over HTTP on one connection, and scrape the metrics."""
     async with _http(worker.http) as ask:
         token = (await ask("POST", "/session", None, _basic(PASSWORD)))["token"]
         bearer = f"Bearer {token}"
@@ -185,7 +185,7 @@ async def over_http(worker: Worker) -> AsyncIterator[None]:
 
 
 async def comers_and_goers(worker: Worker) -> AsyncIterator[None]:
-    """Connections that come, ask once or not at all, and go without a word."""
+    """Open connections, send one request or none, and close them abruptly."""
     while True:
         async with worker.client() as client:
             await client.query("SELECT * FROM item WHERE part = 3")
@@ -208,12 +208,15 @@ WORK: Final[dict[str, tuple[Work, int]]] = {
     "http": (over_http, 2),
     "comers and goers": (comers_and_goers, 1),
 }
-"""What is done, and by how many."""
+"""Kinds of work, and the number of workers of each."""
 
 
 async def go_on(name: str, work: Work, worker: Worker) -> None:
-    """Have a worker do its work until it is cancelled. A refusal that a busy node may give is
-    counted, and it begins anew; whatever else it meets ends the soak."""
+    """Run a worker until it is cancelled.
+
+    A refusal that a busy node may give is counted, and the worker starts again; any other error
+    ends the soak.
+    """
     while True:
         steps = work(worker)
         try:
@@ -248,7 +251,8 @@ def _split(address: str) -> tuple[str, int]:
 async def _connected(
     address: str,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection, which is closed however the block is left: a soak ends in the middle of it."""
+    """Open a connection, which is closed however the block ends: a soak is cancelled in the middle
+    of it."""
     reader, writer = await asyncio.open_connection(*_split(address), limit=1 << 20)
     try:
         yield reader, writer
@@ -260,7 +264,7 @@ async def _connected(
 
 @asynccontextmanager
 async def _http(address: str) -> AsyncIterator[Ask]:
-    """One connection. What it asks answers the JSON that came, or None."""
+    """Open one connection. Yield a function that sends a request and returns its JSON, or None."""
     async with _connected(address) as (reader, writer):
         yield _asking(address, reader, writer)
 

@@ -1,16 +1,16 @@
-"""What clients of a cluster were told while it was broken, and whether it can be true.
+"""Histories: operations of clients during faults, their answers, and checkers, as in Jepsen.
 
 | file | what it holds |
 |---|---|
-| `clients.py` | clients that ask without end, each for one kind of history at a time |
-| `history.py` | what each kind of history can do, and what they ask through |
-| `records.py` | records: what was acknowledged is there |
-| `registers.py` | one value each: reads, writes, compare-and-set, on who leads and elsewhere |
-| `counters.py` | keys of the cache that are counted up |
-| `banks.py` | money that is moved in transactions: no read sees any come or go |
-| `locks.py` | a lock, and what its fences guard |
-| `topics.py` | messages: each published once, each handed out, none made up |
-| `linear.py` | whether operations could have happened one after the other |
+| `clients.py` | clients that send requests in a loop, and an availability probe |
+| `history.py` | interface of a history; the clients' requests |
+| `records.py` | records: no acknowledged write is lost |
+| `registers.py` | one value each: reads, writes, compare-and-set, on the leader and elsewhere |
+| `counters.py` | keys of the cache that are incremented |
+| `banks.py` | transfers in transactions: the total is the same in every read |
+| `locks.py` | a lock, and a record that its fencing tokens guard |
+| `topics.py` | messages: each published once, each delivered, none invented |
+| `linear.py` | linearizability checker |
 
-Times are seconds of the monotonic clock of the one process in which all clients are.
+Times are seconds of the monotonic clock of the one process that runs all clients.
 """

@@ -1,6 +1,7 @@
-"""Money that is moved between accounts, each time in a transaction that also writes down what it
-moves. No read, of one statement or of a moment kept over several requests, on any node, sees any
-come or go; and in the end every account has what the moves that are written down leave it.
+"""Bank transfers: money moves between accounts, in transactions that also record each transfer.
+
+Invariant: no read on any node, of one statement or of a snapshot pinned over several requests, sees
+the total change. In the end every account has the balance that the recorded transfers leave it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bench.cluster.plan import NodeAt
 
 ACCOUNTS: Final = 8
 EACH: Final = 1_000
-"""What each has in the beginning."""
+"""Initial balance of each account."""
 TOTAL: Final = ACCOUNTS * EACH
 MOVE: Final = """
 BEGIN;
@@ -29,7 +30,7 @@ ACCOUNTS_NOW: Final = "SELECT VALUE money FROM account"
 
 
 class Move(NamedTuple):
-    """Of money, from one account to another."""
+    """A transfer, from one account to another."""
 
     n: int
     source: int
@@ -38,14 +39,14 @@ class Move(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What an account of a bank was seen to be at one point, in full."""
+    """A complete read of a bank's accounts at one point."""
 
     where: str
     money: tuple[int, ...]
 
 
 class Ending(NamedTuple):
-    """What a node shows in the end."""
+    """Final content of a node."""
 
     node: str
     money: tuple[int, ...]
@@ -65,7 +66,7 @@ class Bank(History):
     def __init__(self) -> None:
         self.acknowledged: set[Move] = set()
         self.tried: set[Move] = set()
-        """Those that may have been done: all that were not refused."""
+        """Transfers that may have happened: all that were not refused."""
         self.looks: list[Look] = []
         self.endings: list[Ending] = []
         self._numbers = itertools.count(1)
@@ -96,7 +97,7 @@ class Bank(History):
             self.looks.append(Look(f"{node.name} at {found.sequence}", tuple(found.values[-1])))
 
     def _look_twice(self, asking: Asking, node: NodeAt) -> None:
-        """Half of the accounts, then the other half, in one moment."""
+        """Read half of the accounts, then the other half, in one pinned snapshot."""
         half = ACCOUNTS // 2
         one = asking.read(node, f"{ACCOUNTS_NOW} WHERE n < {half}", moment="new", keep="10s")
         if one is None:
@@ -141,7 +142,7 @@ class Bank(History):
 
 
 def left_by(moves: Iterable[Move]) -> tuple[int, ...]:
-    """What accounts have after some moves."""
+    """Return the balances after some transfers."""
     money = [EACH] * ACCOUNTS
     for move in moves:
         money[move.source] -= move.much

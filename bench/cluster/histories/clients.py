@@ -1,4 +1,5 @@
-"""Clients that ask without end, each for one kind of history at a time, wherever somebody leads."""
+"""Clients that send requests in a loop, each operation on a random history, to the presumed
+leader."""
 
 from __future__ import annotations
 
@@ -15,21 +16,21 @@ from bench.cluster.plan import NodeAt, Plan
 
 COUNT: Final = 6
 PAUSE_SECONDS: Final = 0.05
-"""Between two tries of one that was refused."""
+"""Pause between two attempts after a refusal, seconds."""
 PATIENCE_SECONDS: Final = 60
-"""How long is waited for an answer when nothing is broken."""
+"""Timeout of an answer while no fault is active, seconds."""
 PROBE_SECONDS: Final = 0.5
-"""How long the probe waits for an answer."""
+"""Timeout of an answer to the probe, seconds."""
 
 
 class Wrong(Exception):
-    """A promise does not hold; the text says which."""
+    """An invariant is violated; the message says which."""
 
 
 class Clients:
-    """So many threads, and one that probes: see `Probe`.
+    """Client threads, and one that probes: see `Probe`.
 
-    :param histories: the kinds that are asked for; each client takes one of them by chance
+    :param histories: kinds of operations; each client picks one at random each time
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Clients:
         ]
 
     def define(self, leader: NodeAt) -> None:
-        """Make what the histories are of. What an earlier run has left goes."""
+        """Define the database of the histories. Remains of an earlier run are dropped."""
         ns, db = PLACE["ns"], PLACE["db"]
         texts = [
             f"DEFINE NAMESPACE IF NOT EXISTS {ns}; DROP NAMESPACE {ns}",
@@ -57,13 +58,16 @@ class Clients:
         Asker(self.asking.asker.plan, PATIENCE_SECONDS).script(leader, "; ".join(texts))
 
     def begin(self) -> None:
-        """Ask from now on."""
+        """Start the clients."""
         for thread in self._threads:
             thread.start()
         self.probe.begin()
 
     def end(self) -> None:
-        """Ask no more. :raises Exception: what a client failed with, that is no answer"""
+        """Stop the clients.
+
+        :raises Exception: a client failed, other than by an answer of a node
+        """
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -72,8 +76,10 @@ class Clients:
             raise error
 
     def judge(self, leader: NodeAt) -> list[str]:
-        """When all is whole and nobody asks any more: see what every node shows, and say what of
-        all that can't be true."""
+        """Read the final state of every node and check the histories. Return the anomalies.
+
+        Called after the clients have stopped and all faults are healed.
+        """
         self.asking.wait_for_each(PATIENCE_SECONDS)
         for one in self._histories:
             one.finish(self.asking, leader)
@@ -84,7 +90,7 @@ class Clients:
 
     @property
     def figures(self) -> str:
-        """How much was tried."""
+        """Counts of operations, as text."""
         told = self.asking.told
         return "\n".join(
             [
@@ -115,8 +121,11 @@ class Clients:
 
 
 class Probe:
-    """One that writes a record again and again, and asks each node in turn for a moment: so it
-    never waits for one that stands still, and its gaps are those in which nobody took a write."""
+    """Availability probe: writes a record in a loop, and gives each node in turn half a second.
+
+    So it never waits for a paused node, and its gaps are the times in which no node accepted a
+    write.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._asker = Asker(plan, PROBE_SECONDS)
@@ -126,22 +135,22 @@ class Probe:
         self._thread = threading.Thread(target=self._write, daemon=True)
 
     def begin(self) -> None:
-        """Write from now on."""
+        """Start the probe."""
         self._thread.start()
 
     def end(self) -> None:
-        """Write no more."""
+        """Stop the probe."""
         self._over.set()
         self._thread.join()
 
     @property
     def last(self) -> float:
-        """When a write was acknowledged last."""
+        """Monotonic time of the last acknowledged write, seconds."""
         with self._lock:
             return self._times[-1] if self._times else 0.0
 
     def longest(self, since: float) -> float:
-        """The longest time without a write from some moment to the last one, in seconds."""
+        """Return the longest time without a write between `since` and the last write, seconds."""
         with self._lock:
             times = [since, *(one for one in self._times if one > since)]
         return max((two - one for one, two in pairwise(times)), default=0.0)

@@ -1,4 +1,4 @@
-"""Keys of the cache that are counted up, and read anywhere with `after`."""
+"""Counters: keys of the cache that are incremented, and read on any node with `after`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.cluster.plan import NodeAt
 
 
 class Counters(History):
-    """See the head of the file."""
+    """History of counters."""
 
     NAME = "counters"
     DEFINITIONS = "DEFINE SPACE counter"
@@ -40,7 +40,7 @@ class Counters(History):
         self._add(Operation(key, "incr", (), number, began, time.monotonic()))
 
     def _read(self, asking: Asking, node: NodeAt, key: str) -> None:
-        began = time.monotonic()  # before it is looked what is newest: nothing ends in between
+        began = time.monotonic()  # before `newest` is read: no operation ends in between
         params = {"key": key}
         found = asking.read(node, "GET $key FROM counter", params=params, after=asking.newest)
         if found is not None:

@@ -1,4 +1,5 @@
-"""What each kind of history can do, and what they ask through."""
+"""Interface of a history: its operations and its checker (as in Jepsen); and the clients'
+requests."""
 
 from __future__ import annotations
 
@@ -14,24 +15,26 @@ from bench.cluster.asking import PLACE, Answered, Asker, Refused, Unknown
 from bench.cluster.plan import NodeAt
 
 READ_TIMEOUT: Final = "1s"
-"""A node that is behind lets go of a read in time for its client to hear of it."""
+"""Timeout of a read, short enough that a lagging node answers before its client gives up."""
 
 
 @dataclass
 class Told:
-    """How often clients heard what."""
+    """Counts of answers to clients, by outcome."""
 
     acknowledged: int = 0
     unknown: int = 0
     refused: int = 0
     reads: int = 0
     last: float = field(default_factory=time.monotonic)
-    """When something was acknowledged last."""
+    """Monotonic time of the last acknowledgement, seconds."""
 
 
 class Asking:
-    """What all clients of a cluster ask through: it remembers the newest sequence that anyone has
-    seen, which is what a read may not be older than."""
+    """Requests of all clients of a cluster.
+
+    It remembers the newest sequence that any client has seen: the lower bound of causal reads.
+    """
 
     def __init__(self, asker: Asker) -> None:
         self.asker = asker
@@ -46,16 +49,16 @@ class Asking:
 
     @property
     def newest(self) -> int:
-        """The newest sequence that an answer had so far."""
+        """Newest sequence of any answer so far."""
         with self._lock:
             return self._newest
 
     def wait_for_each(self, seconds: float) -> None:
-        """Wait so long for each answer from now on."""
+        """Set the timeout of each later answer, seconds."""
         self.asker = replace(self.asker, seconds=seconds)
 
     def write(self, node: NodeAt, text: str, **params: object) -> Answered:
-        """Have a node change something. :raises Refused: :raises Unknown:"""
+        """Run a script that writes, and count its outcome. Raises as `Asker.ask`."""
         try:
             found = self.asker.ask(node, text, params=params, **PLACE)
         except Unknown:
@@ -73,9 +76,9 @@ class Asking:
         return found
 
     def read(self, node: NodeAt, text: str, **fields: Any) -> Answered | None:
-        """Have a node show something; None: it did not.
+        """Run a script that reads; None: it failed.
 
-        :param fields: more of the request than what is asked, as `after`
+        :param fields: additional fields of the request, such as `after`
         """
         try:
             found = self.asker.ask(node, text, timeout=READ_TIMEOUT, **PLACE, **fields)
@@ -92,38 +95,39 @@ class Asking:
 
 
 class History(ABC):
-    """One kind of what clients do, and all that came of it. Several clients act at once."""
+    """Operations of one kind, and their outcomes. Several clients act concurrently."""
 
     NAME: ClassVar[str]
     DEFINITIONS: ClassVar[str]
-    """What the database holds before anybody acts."""
+    """Statements that define the initial state of the database."""
 
     @abstractmethod
     def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
-        """Do one thing, and remember what came of it.
+        """Run one operation and record its outcome.
 
-        :param node: who is thought to lead
-        :param who: the client; it does one thing at a time
-        :raises Refused: a change was refused: somebody else may lead
-        :raises Unknown: nobody knows what became of a change
+        :param node: presumed leader
+        :param who: name of the client, which runs one operation at a time
+        :raises Refused: a change was refused: another node may lead
+        :raises Unknown: the outcome of a change is unknown
         """
 
     @abstractmethod
     def look(self, asking: Asking, node: NodeAt) -> None:
-        """The last that is done: look at what a node shows, which has all by now.
+        """Record the final reads of a node, which holds everything by then.
 
-        :raises Refused: it shows nothing
-        :raises Unknown: likewise
+        :raises Refused: the read was refused
+        :raises Unknown: the read was not answered
         """
 
     @abstractmethod
     def wrong(self) -> list[str]:
-        """What of all that can't be true; nothing: it can."""
+        """Return the anomalies in the history; empty: it is valid."""
 
     @property
     @abstractmethod
     def figures(self) -> str:
-        """How much was tried."""
+        """Counts of operations, as text."""
 
     def finish(self, asking: Asking, leader: NodeAt) -> None:  # noqa: B027 - most have nothing
-        """Do what has to be done on who leads, when nobody acts any more and all is whole."""
+        """Complete the history on the leader, after all clients have stopped and all faults are
+        healed."""

@@ -1,8 +1,8 @@
-"""Whether a history of operations on cache keys could have happened one after the other.
+"""Linearizability checker for histories of operations on cache keys.
 
-The search of Wing and Gong with a memory of what was tried: an operation may come next when none
-that is not placed yet had ended before it began. Keys are independent, so each is judged by itself.
-One whose outcome is unknown may have happened at any time after it began, or never.
+The search of Wing and Gong (1993), with memoization. An operation may come next if no unplaced
+operation ended before it began. Keys are independent, so each is checked by itself. An operation
+with an unknown outcome may have happened at any time after it began, or never.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from math import inf
 from typing import Any, Final
 
 ABSENT: Final = "absent"
-"""No such key."""
+"""The key does not exist."""
 
 State = tuple[Any, str | None, int]
-"""The value or ABSENT, who holds it if it is a lock, and the highest fence so far."""
+"""Value or ABSENT, holder if it is a lock, and highest fencing token so far."""
 BEGIN: Final[State] = (ABSENT, None, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What one client did. `answer` is None, and `ended` infinite, when no answer came."""
+    """An operation of a client. `answer` is None, and `ended` infinite, if no answer came."""
 
     key: str
     name: str
@@ -34,7 +34,7 @@ class Operation:
 
 
 def after(state: State, operation: Operation) -> State | None:
-    """The state that an operation leaves, None when its answer does not fit the state before."""
+    """Return the state after an operation; None: its answer does not fit the state before."""
     value, holder, fence = state
     name, arguments, answer = operation.name, operation.arguments, operation.answer
     known = operation.ended != inf
@@ -67,7 +67,7 @@ def after(state: State, operation: Operation) -> State | None:
 
 
 def impossible(history: Iterable[Operation]) -> list[str]:
-    """The keys whose part of a history could not have happened."""
+    """Return the keys whose part of a history is not linearizable."""
     by_key: dict[str, list[Operation]] = defaultdict(list)
     for operation in history:
         by_key[operation.key].append(operation)
@@ -75,7 +75,7 @@ def impossible(history: Iterable[Operation]) -> list[str]:
 
 
 def possible(part: list[Operation]) -> bool:
-    """Whether the operations on one key could have happened one after the other."""
+    """True if the operations on one key are linearizable."""
     part = sorted(part, key=lambda operation: operation.began)
     owed = sum(operation.ended != inf for operation in part)
     stack: list[tuple[int, int, int, State]] = [(0, 0, owed, BEGIN)]

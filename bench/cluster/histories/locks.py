@@ -1,10 +1,10 @@
-"""A lock for which clients contend, and a record that its fences guard.
+"""A lock for which clients contend, and a record that its fencing tokens guard.
 
-Who has the lock writes with its fence, and the record takes no fence that is lower than one that it
-has seen. So its writes, in their order, never go back to an earlier holder, whatever became of
-clocks, nodes and clients. Where all clocks go alike no two believe at once that they hold it: a
-lease is believed in from its answer on, until it was let go of, or as long after its asking as it
-was asked for.
+The holder of the lock writes with its fencing token, and the record refuses tokens lower than one
+that it has seen. So its writes, in their order, never go back to an earlier holder, whatever
+happens to clocks, nodes and clients. While all clocks run alike, no two clients believe at once
+that they hold the lock. A holder believes in its lease from the answer on. It stops when it
+releases the lock, or after the requested duration, counted from the request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WRITES_MOST: Final = 4
 
 
 class Lease(NamedTuple):
-    """One, as its holder believed in it."""
+    """A lease, for as long as its holder believed in it."""
 
     began: float
     ended: float
@@ -39,19 +39,19 @@ class Lease(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """A write that the guarded record took."""
+    """A write that the guarded record accepted."""
 
     number: int
-    """Which one it was, as the record counts."""
+    """Number of the write, as counted by the record."""
     fence: int
     who: str
 
 
 class Locks(History):
-    """See the head of the file.
+    """History of a lock.
 
-    :param clocks_agree: whether nodes are all of one time; a clock that is set forward by a leader
-        to be has leases end early, and only the fences are to be trusted
+    :param clocks_agree: False if clocks of nodes may differ: leases then end early after an
+        election, and only the fencing tokens are checked
     """
 
     NAME = "locks"
@@ -64,9 +64,9 @@ class Locks(History):
         self.leases: list[Lease] = []
         self.guarded: list[Guarded] = []
         self.refused = 0
-        """Guarded writes that came too late."""
+        """Guarded writes that were refused for a stale fencing token."""
         self.ends: dict[str, Guarded] = {}
-        """By node, the last write that it shows in the end."""
+        """By node, the last write in its final state."""
         self._clocks_agree = clocks_agree
         self._lives = itertools.count(1)
         self._lock = threading.Lock()
@@ -133,8 +133,8 @@ def two_holders(leases: Iterable[Lease]) -> list[tuple[Any, Any]]:
 
 
 def out_of_order(writes: Iterable[Guarded]) -> list[tuple[Any, Any]]:
-    """Pairs of writes of which the later has a lower fence, the same number, or the fence of
-    somebody else."""
+    """Return pairs of writes of which the later has a lower fencing token, the same number, or the
+    token of another client."""
     return [
         (one, two)
         for one, two in pairwise(sorted(writes))

@@ -1,5 +1,5 @@
-"""Records, each with a number that nobody uses twice: what was acknowledged is there, on every
-node, and nothing that nobody wrote."""
+"""Records, each with a unique number. Invariant: every node shows all acknowledged records, and
+none that was never written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.cluster.plan import NodeAt
 
 
 class Records(History):
-    """See the head of the file."""
+    """History of inserted records."""
 
     NAME = "records"
     DEFINITIONS = "DEFINE TABLE seen"
@@ -20,9 +20,9 @@ class Records(History):
     def __init__(self) -> None:
         self.acknowledged: set[int] = set()
         self.tried: set[int] = set()
-        """Those that may be there: all that were not refused."""
+        """Numbers that may exist: all writes that were not refused."""
         self.shown: dict[str, set[int]] = {}
-        """By node, what it shows in the end."""
+        """Final content, by node."""
         self._numbers = itertools.count(1)
 
     def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:

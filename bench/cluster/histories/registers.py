@@ -1,8 +1,8 @@
-"""Registers: records of one value each, which are written, compared and set, and read: anywhere,
-with CURRENT or with `after` the newest sequence that anyone has seen; with neither, on who leads.
+"""Registers: records of one value each, which are written, compared and set, and read.
 
-A read with neither counts where the same script says behind it that the node leads, by a lease
-that has not run out: by what is promised, none but that is current.
+Reads on any node use CURRENT, or `after` the newest sequence that any client has seen. Reads with
+neither go to the leader. Such a read counts only if a later statement of the same script shows that
+the lease has not expired: no other plain read is guaranteed to be linearizable.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from bench.cluster.histories.linear import ABSENT, Operation, impossible
 from bench.cluster.plan import NodeAt
 
 KEYS: Final = 3
-"""How many are in use at once."""
+"""Number of keys in use at once."""
 EACH: Final = 80
-"""Operations on one, after which another takes its place: what a search can still judge."""
+"""Operations on a key, after which another replaces it: it bounds the linearizability check."""
 READ: Final = "SELECT VALUE v FROM register:[$key]"
 
 
 class Keys:
-    """Which keys are in use."""
+    """The keys in use."""
 
     def __init__(self, count: int = KEYS, each: int = EACH) -> None:
         self._count = count
@@ -35,12 +35,12 @@ class Keys:
         self._given = itertools.count()
 
     def draw(self, chance: random.Random) -> str:
-        """One of those in use."""
+        """Return a random key in use."""
         return f"{next(self._given) // (self._each * self._count)}.{chance.randrange(self._count)}"
 
 
 class Registers(History):
-    """See the head of the file."""
+    """History of registers."""
 
     NAME = "registers"
     DEFINITIONS = "DEFINE TABLE register"
@@ -50,7 +50,7 @@ class Registers(History):
         self._keys = Keys()
         self._values = itertools.count(1)
         self._seen: dict[str, Any] = {}
-        """By key, a value that somebody saw there: what is worth comparing with."""
+        """By key, a value that a client has seen: a useful operand of compare-and-set."""
         self._lock = threading.Lock()
 
     def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
@@ -96,7 +96,7 @@ class Registers(History):
             self._saw(key, found.values[0], began)
 
     def _read(self, asking: Asking, node: NodeAt, key: str) -> None:
-        began = time.monotonic()  # before it is looked what is newest: nothing ends in between
+        began = time.monotonic()  # before `newest` is read: no operation ends in between
         found = asking.read(node, READ, params={"key": key}, after=asking.newest)
         if found is not None:
             self._saw(key, found.values[-1], began)
@@ -134,7 +134,7 @@ class Registers(History):
 
 
 def not_one_after_the_other(kind: str, history: list[Operation]) -> list[str]:
-    """What there is to say of keys whose operations can't have happened one after the other."""
+    """Describe the keys whose operations are not linearizable."""
     found = []
     for key in impossible(history):
         part = sorted((one for one in history if one.key == key), key=lambda one: one.began)
@@ -147,7 +147,7 @@ def not_one_after_the_other(kind: str, history: list[Operation]) -> list[str]:
 
 
 def counted(history: list[Operation], what: str) -> str:
-    """How much was tried."""
+    """Return the counts of operations, as text."""
     unknown = sum(one.ended == inf for one in history)
     keys = len({one.key for one in history})
     return f"{len(history)} operations on {keys} {what}, {unknown} with an unknown end"

@@ -1,8 +1,9 @@
-"""Messages: each that was acknowledged stands in the log once, at the position that was answered,
-and was handed out; nothing is there that nobody published, nothing comes after its acknowledgement.
+"""Messages of a topic. Invariant: each acknowledged message is in the log once, at the position
+that was answered, and was delivered; no other message is there, and none is delivered again after
+its acknowledgement.
 
-Some are published under an ID, again and again until that is acknowledged: these are there exactly
-once. Of the others one whose outcome is unknown is there once or never.
+Some are published under an ID, again until a publish is acknowledged: these exist exactly once. Of
+the others, one with an unknown outcome exists once or never.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ DEADLINE_SECONDS: Final = 2
 PAGE: Final = 1_000
 TAKEN_MOST: Final = 5
 PATIENCE_SECONDS: Final = 60
-"""How long the lead may move from one to another, at the end, until one takes what is left."""
+"""Time for which leadership may move at the end, until a leader accepts the rest, seconds."""
 TRIES_MOST: Final = 20
-"""Of a publish under an ID, before it is left with an unknown end."""
+"""Attempts of a publish under an ID, before its outcome stays unknown."""
 
 
 class Published(NamedTuple):
@@ -35,7 +36,7 @@ class Published(NamedTuple):
 
 
 class HandOut(NamedTuple):
-    """A message that somebody was given."""
+    """A delivery of a message to a client."""
 
     position: int
     mark: str
@@ -43,14 +44,14 @@ class HandOut(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """An acknowledgement that was taken."""
+    """An accepted acknowledgement."""
 
     position: int
     ended: float
 
 
 class Topic(History):
-    """See the head of the file."""
+    """History of a topic."""
 
     NAME = "topic"
     DEFINITIONS: ClassVar[str] = (
@@ -62,11 +63,11 @@ class Topic(History):
     def __init__(self) -> None:
         self.published: list[Published] = []
         self.tried: set[str] = set()
-        """Marks that may be there: all that were not refused."""
+        """Marks that may exist: all publishes that were not refused."""
         self.handed: list[HandOut] = []
         self.acked: list[Ack] = []
         self.shown: dict[str, tuple[tuple[int, str], ...]] = {}
-        """By node, positions and marks in the end."""
+        """Final positions and marks, by node."""
         self._marks = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -105,7 +106,7 @@ class Topic(History):
             return
 
     def _take(self, asking: Asking, node: NodeAt, acks: bool) -> int:
-        """Take some, and acknowledge them or not; how many there were."""
+        """Take some messages, and acknowledge them or not. Return their number."""
         asked = time.monotonic()
         found = asking.write(node, f"TAKE {TAKEN_MOST} FROM told AS all").values[-1]
         with self._lock:
@@ -123,12 +124,12 @@ class Topic(History):
                 self.acked += [Ack(one["position"], ended) for one in found]
 
     def finish(self, asking: Asking, leader: NodeAt) -> None:
-        """Take and acknowledge until nothing has come for longer than a hand-out is waited for."""
+        """Take and acknowledge until no message has come for longer than the visibility timeout."""
         idle = began = time.monotonic()
         while time.monotonic() < idle + 2 * DEADLINE_SECONDS:
             try:
                 found = self._take(asking, leader, True)
-            except (Refused, Unknown):  # the lead moves, say: what was handed out comes again
+            except (Refused, Unknown):  # the lead moves, say: deliveries come again
                 if time.monotonic() > began + PATIENCE_SECONDS:
                     raise
                 leader = asking.asker.leader() or leader
@@ -181,7 +182,8 @@ class Topic(History):
 
 
 def unlike(handed: list[HandOut], shown: dict[str, tuple[tuple[int, str], ...]]) -> list[str]:
-    """What was handed out beside what is in the log: each of it, and nothing else."""
+    """Return the differences between deliveries and the log: each message is delivered, and no
+    other."""
     given = {(one.position, one.mark) for one in handed}
     found = []
     for name, there in shown.items():
@@ -193,7 +195,7 @@ def unlike(handed: list[HandOut], shown: dict[str, tuple[tuple[int, str], ...]])
 
 
 def after_their_end(handed: list[HandOut], acked: list[Ack]) -> list[str]:
-    """Messages that came when they had been acknowledged before they were asked for."""
+    """Return messages that were delivered to a request sent after their acknowledgement."""
     ended: dict[int, float] = {}
     for ack in acked:
         ended[ack.position] = min(ack.ended, ended.get(ack.position, ack.ended))
