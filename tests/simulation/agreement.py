@@ -1,8 +1,8 @@
-"""A model of what a cluster agrees on, behind the door that etcd stands behind in production.
+"""Model of etcd for a cluster: the shared state that nodes agree on.
 
-It keeps etcd's numbers as etcd does: one revision for everything written, also for the end of a
-lease. Each node has a door of its own with a link to it; what a link does to a request and its
-answer is drawn by whoever made the link.
+It counts revisions as etcd does: one number for every write, and also for the end of a lease. Each
+node has its own client with a link to the model. The creator of a link draws the fate of each
+request and answer.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 
 class Fate(Enum):
-    """What becomes of a request."""
+    """Fault that a request meets."""
 
     ANSWERED = auto()
     REFUSED = auto()
-    """It never left."""
+    """It was not sent."""
     LOST = auto()
-    """It left, and was never done."""
+    """It was sent, and lost before it was done."""
     UNHEARD = auto()
-    """It was done, and its answer lost."""
+    """It was done, and its answer was lost."""
     LATE = auto()
-    """It is done when nobody waits for it any more."""
+    """It is done after its client has given up."""
     FAULTY = auto()
-    """Who asks fails, by a fault of its own."""
+    """The client fails, by a bug of its own."""
 
 
 def _answered() -> tuple[Fate, float]:
@@ -52,12 +52,12 @@ def _answered() -> tuple[Fate, float]:
 
 
 Link = Callable[[], tuple[Fate, float]]
-"""What becomes of the next request, and the seconds that it takes."""
+"""Draws the fate of the next request, and its duration, seconds."""
 
 
 @dataclass
 class AgreementModel:
-    """What stands behind the doors."""
+    """State of etcd, shared by the clients."""
 
     cluster: str = "model"
     revision: int = 1
@@ -70,7 +70,7 @@ class AgreementModel:
     _leases: dict[int, tuple[int, asyncio.TimerHandle]] = field(default_factory=dict)
     _granted: int = 0
     _newest: int = 1
-    """The revision of what was written last that somebody waits for."""
+    """Revision of the newest write that wakes watchers."""
     _written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def door(self, link: Link = _answered) -> ModelAgreement:
@@ -141,9 +141,9 @@ class AgreementModel:
         return self.agreed
 
     def set_back(self, kept: Agreed, cluster: str | None = None) -> None:
-        """It is what it once was, as of a backup: nobody leads, and no lease is left.
+        """Restore an older state, as from a backup: no node leads, and no lease is left.
 
-        :param cluster: what it calls itself from now on; None: what it did
+        :param cluster: new id of the cluster; None: the same id
         """
         for _, timer in self._leases.values():
             timer.cancel()
@@ -154,7 +154,7 @@ class AgreementModel:
         self._newest = kept.revision
 
     async def written_after(self, revision: int) -> None:
-        """Wait until something was written after a revision that is not only told."""
+        """Wait for a write after a revision; published sequences (`tell`) don't count."""
         while min(self._newest, self.revision) <= revision:
             await self._written.wait()
 
@@ -181,7 +181,7 @@ class AgreementModel:
 
 
 class ModelAgreement(Agreement):
-    """One node's door to the model."""
+    """A node's client of the model."""
 
     def __init__(self, model: AgreementModel, link: Link) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""What stands in a wanted answer for something that can't be said exactly."""
+"""Placeholders in an expected answer for values that can't be predicted exactly."""
 
 from __future__ import annotations
 

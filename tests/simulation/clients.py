@@ -1,5 +1,5 @@
-"""Clients of a cluster that write and read anywhere, and what they were told: it is held against
-what was released, and against what others were told."""
+"""Clients of a cluster that write and read on any node. Their answers are checked against the
+released frames, and against each other."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PASSING: Final = frozenset(
         "StatementTimeout", "Conflict",
     }
 )  # fmt: skip
-"""What clients may be refused with while things go wrong."""
+"""Errors that clients may get while faults are active."""
 UNDONE: Final = frozenset({"NotWritable", "NotEnoughReplicas", "Busy", "DiskFull", "Draining"})
-"""Those of them that say that nothing was done."""
+"""Errors of `PASSING` that guarantee that nothing was done."""
 
 
 class Clients:
-    """Those who write and read, and what they were told."""
+    """Clients that write and read, and their answers."""
 
     def __init__(self, world: Course) -> None:
         self.world = world
@@ -42,13 +42,13 @@ class Clients:
         self.sure: dict[int, int] = {}
         """Markers whose commit was acknowledged, and its sequence."""
         self.never: set[int] = set()
-        """Those that were refused."""
+        """Markers whose commit was refused."""
         self.steps: dict[int, int] = {}
-        """What the counter was told to be, by the sequence of the commit that brought it there."""
+        """Answered values of the counter, by the sequence of the commit."""
         self.counted = 0
-        """How often it was told to count, whatever came of it."""
+        """Increments sent, whatever their outcome."""
         self.read: dict[int, Any] = {}
-        """What was read, by the sequence that it was read at."""
+        """Answers of reads, by the sequence of the snapshot."""
         self.shown: dict[tuple[str, int], int] = {}
         """The newest that was read from a directory: it never shows less."""
         self.newest = 0
@@ -56,7 +56,7 @@ class Clients:
         self.judged = Judged(world, self._acknowledged, self._refused)
 
     async def go_on(self, chance: random.Random) -> None:
-        """One of them, for good."""
+        """Run one client, for ever."""
         while True:
             await asyncio.sleep(chance.choice((0.01, 0.05, 0.2, 1.0)))
             machine = self.world.some_leader() if chance.random() < 0.8 else None
@@ -87,7 +87,7 @@ class Clients:
         return False
 
     async def count(self, machine: Member) -> None:
-        """One more, of a counter that all share."""
+        """Increment a counter that all clients share."""
         self.counted += 1
         answer = await machine.ask("UPDATE c:1 SET n = n + 1 RETURN n")
         if isinstance(answer, ScriptAnswer) and answer.refusal is None:
@@ -108,17 +108,18 @@ class Clients:
             self._refused(answer if isinstance(answer, Refusal) else answer.refusal)
 
     async def look(self, machine: Member) -> None:
-        """Read, wherever; sometimes what was written last at least."""
+        """Read on any machine; sometimes at least the newest acknowledged commit (`after`)."""
         after = self.newest if self.world.chance.random() < 0.5 else None
         await self._read(machine, after)
 
     async def look_now(self, _machine: Member) -> None:
-        """Read, wherever, what was released anywhere when it was asked for."""
+        """Read with CURRENT on any machine: at least everything released anywhere before the
+        request."""
         released = len(self.world.promises.truth)
         await self._read(self.world.chance.choice(self.world.machines), released, current=True)
 
     async def look_at(self, machine: Member) -> None:
-        """Read what a machine shows."""
+        """Read the present state of a machine."""
         await self._read(machine, None)
 
     async def _read(self, machine: Member, after: int | None, *, current: bool = False) -> None:
@@ -141,7 +142,8 @@ class Clients:
         self.heard(machine, answer)
 
     def heard(self, machine: Member, answer: ScriptAnswer) -> None:
-        """What was read is what was written up to there, and the same everywhere."""
+        """Check a read against the acknowledged writes up to its sequence, and against other reads
+        there."""
         at = answer.sequence
         found: Any = next(r.value for r in reversed(answer.results) if isinstance(r.value, list))
         if self.read.setdefault(at, found) != found:
@@ -176,7 +178,8 @@ class Clients:
         return refusal.code in UNDONE and "committed" not in refusal.detail
 
     def forget(self, stays: int) -> None:
-        """A lineage was begun by force: what is behind its beginning may be lost."""
+        """Forget commits after `stays`: a lineage was begun by force, and later ones may be
+        lost."""
         self.sure = {marker: at for marker, at in self.sure.items() if at <= stays}
         self.steps = {at: n for at, n in self.steps.items() if at <= stays}
         self.read = {at: found for at, found in self.read.items() if at <= stays}

@@ -1,7 +1,6 @@
-"""A world of members in which much happens: what is undone later, what goes on beside all else, and
-who is asked.
+"""Runtime of a world of members: pending repairs, background tasks, and choice of machines.
 
-What goes wrong in it is in `mishaps.py`, what operators do in `operators.py`.
+Faults are in `mishaps.py`, operators in `operators.py`.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ Act = Callable[[], Awaitable[None]]
 
 
 class Course(Members):
-    """One of them."""
+    """A world in progress."""
 
     def __init__(self, seed: int, shape: Shape) -> None:
         super().__init__(seed, shape)
         self.figures = Counter[str]()
         self.later: list[tuple[float, Act]] = []
-        """What is undone, and when."""
+        """Repairs of faults, and when they are due, seconds of the loop."""
         self.sky = "clear"
         self.tasks: set[asyncio.Task[Any]] = set()
-        """What goes on beside all else."""
+        """Background tasks."""
         self.away: set[str] = set()
-        """Machines that somebody brings into the cluster, by name: nobody else starts them."""
+        """Machines that an operator brings into the cluster, by name: nothing else starts them."""
 
     def has_done(self, work: Any) -> None:
-        """Have something done beside all else; what breaks in it ends the world."""
+        """Run a task in the background; its failure ends the world."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
 
@@ -55,12 +54,12 @@ class Course(Members):
     # --- who is who -----------------------------------------------------------------------------
 
     def some_leader(self) -> Member | None:
-        """Somebody who believes to lead."""
+        """Return a random machine that believes to lead; None: no machine does."""
         found = [each for each in self.machines if each.answers and each.leads]
         return self.chance.choice(found) if found else None
 
     def some(self) -> Member | None:
-        """Somebody who runs; more often one who leads."""
+        """Return a random machine that runs, with a preference for a leader."""
         found = [each for each in self.machines if each.answers]
         leads = self.some_leader()
         if leads is not None and self.chance.random() < 0.4:
@@ -70,11 +69,11 @@ class Course(Members):
     # --- what is undone later -------------------------------------------------------------------
 
     def do_later(self, seconds: float, undo: Act) -> None:
-        """Have something undone in so many seconds, or somewhat later."""
+        """Schedule the repair of a fault, in so many seconds or somewhat later."""
         self.later.append((asyncio.get_running_loop().time() + seconds, undo))
 
     async def undo_some(self) -> None:
-        """Undo what is due."""
+        """Run the repairs that are due."""
         now = asyncio.get_running_loop().time()
         due, self.later = (
             [one for one in self.later if one[0] <= now],
@@ -84,7 +83,7 @@ class Course(Members):
             await undo()
 
     async def start(self, machine: Member) -> None:
-        """Have it run, if it does not. On a full disk it does not."""
+        """Start a machine that does not run. On a full disk it does not start."""
         if machine.process is not None or machine.name in self.away:
             return
         try:
@@ -95,7 +94,7 @@ class Course(Members):
             self.do_later(1, lambda: self.begin(machine))
 
     async def begin(self, machine: Member) -> None:
-        """The same, while all goes on: who has to be copied takes a while."""
+        """Start a machine in the background: a copy of the store takes a while."""
         self.has_done(self.start(machine))
 
     def died(self, machine: Member, power: bool) -> None:

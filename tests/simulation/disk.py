@@ -1,21 +1,21 @@
-"""A disk in memory that keeps only what it must: the faulty side of the `Fs` door.
+"""A disk in memory that keeps only what it must: fault injection behind the `Fs` interface.
 
-It keeps two pictures of everything: what a process sees (the page cache, the visible names) and
-what the medium holds (what was synced). What lies between the two is undecided until a power cut
-decides it, sector by sector and name by name:
+It keeps two states of everything: the view of processes (the page cache, the visible names) and the
+content of the medium (the synced part). The difference is undecided until a power cut decides it,
+sector by sector and name by name:
 
-- bytes written since a file's last sync are kept, lost, zeroed or garbled, each sector for itself;
-  the size is the old one, the new one, or one between;
+- bytes written since a file's last sync are kept, lost, zeroed or garbled (torn write), each sector
+  for itself; the size is the old one, the new one, or one between;
 - bytes written and cut off again before a sync may have reached the medium, the cut not;
-- a garbled sector may show what once stood there and was cut off;
+- a garbled sector may show bytes that it once held and that were cut off;
 - names made, renamed and removed since their directory's last sync are kept or lost, each for
   itself: a later one may survive an earlier one. Syncing a file does not make its name durable.
 
-Bytes that were synced stay as they are, even in a sector that is written again: a sector's write
-is taken to leave the bytes it does not change unharmed.
+Synced bytes stay as they are, even in a sector that is written again: a sector's write is assumed
+to leave the bytes it does not change unharmed.
 
-A failed sync behaves as Linux does: the pages are thought clean from then on, show their contents
-until the cache is dropped, and a later sync "succeeds" without having written them.
+A failed sync behaves as on Linux (fsyncgate, 2018). The pages count as clean from then on and show
+their contents until the cache is dropped. A later sync "succeeds" without having written them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from protocol.doors import File, Room
 from tests.simulation.folders import SimulatedFolder
 
 Image = dict[str, bytes | None]
-"""What is on a medium: files by path, None for a directory. The root is the empty string."""
+"""Content of a medium: files by path, None for a directory. The root is the empty string."""
 
 NO_LIMIT: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with one operation."""
+    """Fault of one operation."""
 
     error: int
     """errno."""
     after_bytes: int = 0
-    """Of an append: so many bytes get into the file first."""
+    """Bytes of an append that reach the file before the error."""
 
 
 class ProcessIsDead(Exception):
@@ -54,16 +54,16 @@ class ProcessIsDead(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Inode:
-    """A file. `disk` and `cache` are what the medium holds and what processes see."""
+    """A file. `disk` is the content of the medium, `cache` the view of processes."""
 
     disk: bytes = b""
     cache: bytearray = field(default_factory=bytearray)
     dirty: list[tuple[int, int]] = field(default_factory=list)
     """Byte ranges of the cache that the next sync will write."""
     before_cut: _Inode | None = None
-    """As it was before it was cut, if it was, since the last sync."""
+    """The file before it was cut; None: not cut since the last sync."""
     stale: bytes = b""
-    """What once stood at these offsets and was cut off: blocks that the file may be given again."""
+    """Bytes once at these offsets and cut off: the file may get these blocks again."""
 
     def write(self, start: int, data: bytes) -> None:
         end = start + len(data)
@@ -113,12 +113,12 @@ class _Inode:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One change of names that is not durable yet."""
+    """A change of names that is not durable yet."""
 
     gone: str | None
     made: str | None
     inode: _Inode | None
-    """What `made` names; None: a directory."""
+    """File that `made` names; None: a directory."""
 
     def concerns(self, directory: str) -> bool:
         return any(p is not None and _parent(p) == directory for p in (self.gone, self.made))
@@ -132,7 +132,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What a file's unsynced bytes may become."""
+    """Possible outcomes of a file's unsynced bytes."""
 
     new: bytes
     sizes: tuple[int, ...]
@@ -147,7 +147,7 @@ class _Undecided:
     old: bytes
     stale: bytes
     versions: tuple[_Version, ...]
-    """As it is now and, if it was cut back since the last sync, as it was before."""
+    """The present content and, if the file was cut since the last sync, the content before."""
 
     @property
     def dimensions(self) -> list[int]:
@@ -187,7 +187,7 @@ class CrashPoint:
 
     @property
     def states(self) -> int:
-        """How many combinations of decisions there are."""
+        """Number of combinations of decisions."""
         total = 1
         for values in self._dimensions:
             total *= values
@@ -314,7 +314,7 @@ class SimulatedFile:
         return bytes(self.inode.cache[offset : offset + count])
 
     def sync(self) -> None:
-        """The medium holds what processes see, unless a fault is planned."""
+        """Copy the view of processes to the medium, unless a fault is planned."""
         fault = self._touch("sync")
         if fault is not None:
             self.inode.sync_failed()
@@ -338,7 +338,7 @@ class SimulatedFile:
         return len(self.inode.cache)
 
     def forget_cache(self) -> None:
-        """Pages that are thought clean show what the medium holds."""
+        """Drop the page cache: clean pages show the content of the medium."""
         self._alive()
         self.inode.drop_clean_pages()
 
@@ -373,7 +373,7 @@ class SimulatedLock:
 class SimulatedDisk:
     """The disk (`protocol.doors.Fs`). Paths are absolute; the root exists.
 
-    :param image: what it holds at first, all of it durable
+    :param image: initial content, all of it durable
     :param sector: bytes of a sector. Small ones make more ways to tear a small write
     :param capacity: bytes that fit
     """
@@ -388,15 +388,17 @@ class SimulatedDisk:
         self.files = NO_LIMIT
         """Files and directories that there may be."""
         self.copying = 0
-        """As on Btrfs, which copies what it changes: so many bytes must be left of the quota to
-        make a file shorter, to make one or to rename one, and what is written over others takes as
-        much as what is not. Removing one and syncing it are never refused. 0: as elsewhere."""
+        """Quota that copy-on-write needs, bytes, as on Btrfs; 0: the disk writes in place.
+
+        To shorten, make or rename a file, so many bytes of the quota must be left. An overwrite
+        takes as much space as an append. Removal and its sync are never refused.
+        """
         self.operations = 0
         """Changes asked for so far: appends, syncs, renames and the like."""
         self.plan: Callable[[str, str], Fault | None] | None = None
         """Asked before each change, with its kind and path: the fault it shall meet."""
         self.watch: Callable[[str, str], None] | None = None
-        """Told before each change, for a test that takes `crash_point` there."""
+        """Hook called before each change, for a test that takes `crash_point` there."""
         self.life = 0
         self.open_files: set[SimulatedFile] = set()
         self.locks: set[str] = set()
@@ -413,7 +415,7 @@ class SimulatedDisk:
         return CrashPoint(self._durable, self._changes, self.sector)
 
     def image(self) -> Image:
-        """What processes see now."""
+        """Return the view of processes."""
         return {
             path: None if inode is None else bytes(inode.cache)
             for path, inode in sorted(self._names.items())
@@ -426,7 +428,7 @@ class SimulatedDisk:
         self.locks.clear()
 
     def cut_power(self, rng: random.Random) -> None:
-        """The machine dies: what was undecided is decided."""
+        """Cut the machine's power: decide at random which unsynced changes survive."""
         decisions = next(self.crash_point().images(1, rng))
         self.kill()
         self._names = {
@@ -471,11 +473,11 @@ class SimulatedDisk:
         return SimulatedFile(self, path, self._file(path), False)
 
     def exists(self, path: str) -> bool:
-        """Whether anything is there."""
+        """True if the path exists."""
         return _clean(path) in self._names
 
     def is_directory(self, path: str) -> bool:
-        """Whether a directory is there."""
+        """True if the path is a directory."""
         return self._names.get(_clean(path), self) is None
 
     def names(self, path: str) -> list[str]:
@@ -498,7 +500,7 @@ class SimulatedDisk:
         return SimulatedFolder(self, _clean(path))
 
     def is_file_at(self, file: File, path: str) -> bool:
-        """Whether an open file is what has a name."""
+        """True if an open file is still the file at a path."""
         assert isinstance(file, SimulatedFile)
         return self._names.get(path) is file.inode
 
@@ -566,18 +568,18 @@ class SimulatedDisk:
         return Room(self.left(self.capacity), files)
 
     def takes(self, folder: str, size: int) -> bool:
-        """Whether a file of so many bytes would fit; leaves no trace, as if it had never been."""
+        """True if a file of so many bytes would fit. Leaves no trace on the disk."""
         self._directory(folder)
         room = Room(self.left(min(self.capacity, self.quota)), self.room(folder).files)
         return room.holds(Room(size + self.copying, 1))
 
     def require_copy(self, path: str) -> None:
-        """Room for what has to be copied to change something that is there."""
+        """Check that there is room to copy on write an existing file."""
         if self.left(self.quota) < self.copying:
             raise _os_error(errno.EDQUOT, path)
 
     def left(self, bound: int) -> int:
-        """What is left of so many bytes."""
+        """Return the bytes left of a bound."""
         if bound == NO_LIMIT:
             return NO_LIMIT
         used = sum(len(inode.cache) for inode in self._names.values() if inode is not None)

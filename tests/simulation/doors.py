@@ -9,7 +9,7 @@ from actors.doors import ready_calls
 from tests.simulation.loop import SteppedLoop
 
 START_US = 1_790_000_000_000_000
-"""Where a manual wall clock starts: some day in 2026."""
+"""Start of a manual wall clock: a day in 2026."""
 
 
 class ManualClock:
@@ -108,7 +108,6 @@ class SteppedScheduler:
         return self._loop
 
     def ready(self) -> int:
-        """As of the real one."""
         return ready_calls(self._loop)
 
     def give_way(self) -> None:
@@ -129,7 +128,6 @@ class ThreadScheduler:
         return self._loop
 
     def ready(self) -> int:
-        """As with the system's."""
         return ready_calls(self._loop)
 
     def give_way(self) -> None:

@@ -1,5 +1,5 @@
-"""Spaces and topics that are declared, dropped and declared again, of which nothing lasts: what is
-to go of them in time, and whether it has."""
+"""Short-lived spaces and topics: declared, dropped and declared again; and a check that their data
+expires in time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ so of them only counts and bytes are compared."""
 EACH: Final = 3
 """Spaces, and topics."""
 REFUSALS: Final = frozenset({"Unknown", "AlreadyExists"})
-"""Whether a space or a topic is there is not in the dictionaries."""
+"""Refusals that may come because the dictionaries do not track these spaces and topics."""
 
 
 def _anything(draft: Draft) -> Any:
@@ -64,7 +64,7 @@ class Expirer:
 
 
 def overdue(pairs: Mapping[bytes, bytes], now_us: int) -> Iterator[str]:
-    """What of a state should be gone by now.
+    """Yield the entries of a state that should have expired.
 
     :param now_us: log time
     """

@@ -1,7 +1,8 @@
-"""Readers of a table's feed, each with a copy of the table that it keeps by what it is told.
+"""Readers of a table's feed (change data capture), each with a copy of the table built from the
+events.
 
-All have a filter, so a line tells them; some are slow to be told, so that others have their turns
-in the midst of that. Meanwhile it changes what their users may know of a commit.
+All have a filter, so that a pipeline delivers to them; some are slow, so that other work runs in
+between. Meanwhile their users' privileges on commit metadata change.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CATCHES_UP_SECONDS: Final = 5.0
 
 
 class _Pickled:
-    """The form in which readers are told."""
+    """Encoding of the events for readers."""
 
     def change(self, change: Change) -> bytes:
         fields = None if change.fields is None else unpack_object(change.fields)
@@ -55,9 +56,9 @@ class _Pickled:
 
 
 class Reader:
-    """One of them.
+    """A reader.
 
-    :param slow: whether it takes long to tell it something
+    :param slow: True if each event takes long to be sent
     """
 
     form = _Pickled()
@@ -70,9 +71,9 @@ class Reader:
         self._slow = slow
         self.start = 0
         self.commits: list[tuple[int, list[tuple[Any, Any]]]] = []
-        """What it was told: the sequences of commits, and the records that each has changed."""
+        """Events received: sequences of commits, and the records that each has changed."""
         self.upto: int | None = None
-        """All up to here it must have been told; None: it was ended, or its node has died."""
+        """Sequence up to which it must have all events; None: its feed ended, or its node died."""
         self.is_over = False
 
     def opened(self, opened: Opened) -> None:
@@ -94,9 +95,9 @@ class Reader:
     # --- the verdict ------------------------------------------------------------------------------
 
     def wrong(self, tables: Sequence[Rows]) -> str | None:
-        """What is wrong with what it was told, if anything.
+        """Return the first error in the received events, or None.
 
-        :param tables: the table by the sequences of commits
+        :param tables: content of the table, by sequence
         """
         copy, last = dict(tables[self.start]), self.start
         for at, changes in self.commits:
@@ -129,7 +130,7 @@ def _differs(copy: Rows, table: Rows) -> str | None:
 
 
 class Feeds:
-    """Those of one life."""
+    """The readers of one life."""
 
     def __init__(self, life: Life, chance: random.Random) -> None:
         self._life = life
@@ -137,7 +138,7 @@ class Feeds:
         self._readers: list[Reader] = []
 
     async def prepare(self) -> None:
-        """They are declared, and begin to read."""
+        """Define the users and open the feeds."""
         for name in NAMES:
             await self._life.send(_defined(name))
             await self._life.send(_changes(f"GRANT READ ON TABLE a.b.{TABLE} TO {name}"))
@@ -159,13 +160,13 @@ class Feeds:
             life.world.history.readers.append(reader)
 
     async def change_rights(self) -> None:
-        """Somebody is to be told more of commits, or less."""
+        """Grant or revoke a user's privilege on the metadata of commits."""
         name, word = self._chance.choice(NAMES), self._chance.choice(("GRANT", "REVOKE"))
         to = "TO" if word == "GRANT" else "FROM"
         await self._life.send(_changes(f"{word} INFO ON TABLE a.b.{TABLE} {to} {name}"))
 
     async def end(self) -> None:
-        """Nothing is committed any more: all catch up."""
+        """Let all readers catch up, after the last commit."""
         committer = self._life.node.committer
         await asyncio.sleep(CATCHES_UP_SECONDS)
         if not self._life.over and self._life.node.failure is None:

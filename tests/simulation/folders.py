@@ -1,5 +1,7 @@
-"""A folder of the simulated disk (`protocol.doors.Folder`). There are no links on it, and nobody
-else renames what is beneath: those belong to the tests of the real one."""
+"""A folder of the simulated disk (`protocol.doors.Folder`).
+
+It has no links, and no concurrent renames below it: these are tested on the real one.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class SimulatedFolder:
         return self._disk.open_read(self._at(name))
 
     def is_held(self, name: str) -> bool:
-        """Whether a file is open."""
+        """True if a file is open."""
         path = self._at(name)
         return any(file.path == path for file in self._disk.open_files)
 
@@ -54,7 +56,7 @@ class SimulatedFolder:
         return self._disk.names(self._path)
 
     def entry(self, name: str) -> Entry | None:
-        """What has a name."""
+        """Return the entry with a name."""
         path = self._at(name)
         if not self._disk.exists(path):
             return None
@@ -63,7 +65,7 @@ class SimulatedFolder:
         return Entry("file", len(self._disk.image()[path] or b""), 0)
 
     def is_at(self, file: File, name: str) -> bool:
-        """Whether an open file is what has the name."""
+        """True if an open file is still the file with the name."""
         return self._disk.is_file_at(file, self._at(name))
 
     def rename(self, source: str, target: str) -> None:
@@ -81,7 +83,7 @@ class SimulatedFolder:
         self._disk.sync_directory(self._path)
 
     def room(self) -> Room:
-        """What the disk has left."""
+        """Return the room left on the disk."""
         return self._disk.room(self._path)
 
     def close(self) -> None:

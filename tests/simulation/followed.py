@@ -1,12 +1,17 @@
-"""Three whole nodes that follow one another, decided by one number. Who leads, and what may be
-released, is decided here, where `actors/cluster/` decides it in production.
+"""Simulation of replication: three whole nodes that follow one another, from one seed.
 
-The rules that are kept: a leader releases what all three have on their disks, and nothing before
-its own first frame; who comes to lead has everything that was released; a follower's log is cut
-where its leader's goes on otherwise. What must come of them is looked at after every step: nothing
-that was shown anywhere changes or goes, whoever follows a node hears each frame once and in order,
-states, declarations and what is read are the same at the same sequence, who has paused reads one
-moment, and what was acknowledged stays.
+This module decides which node leads and which frames are released; in production `actors/cluster/`
+does.
+
+The rules are: a leader releases only frames that all three have synced, and nothing before its own
+first frame. A new leader has every released frame. A follower's log is cut where it diverges from
+its leader's. After every step these invariants are checked:
+
+- nothing that was shown anywhere changes or disappears;
+- a follower of a node's log receives each frame once and in order;
+- states, declarations and answers are equal at equal sequences;
+- a paused transaction reads one snapshot;
+- acknowledged writes stay.
 """
 
 from __future__ import annotations
@@ -58,18 +63,18 @@ class Broken(AssertionError):
 
 @dataclass(eq=False)
 class Member:
-    """One of the three."""
+    """A node of the three."""
 
     name: str
     disk: SimulatedDisk
     engine: LossyEngine
     node: Node | None = None
     ear: Follower | None = None
-    """Hears what is released, as a feed does."""
+    """Listener to released frames, as a feed is."""
     reader: tuple[Transaction, list[Pair]] | None = None
-    """One who has paused, and what it reads."""
+    """A paused transaction, and the pairs that it has read."""
     sent: int = 0
-    """Up to where it was given frames by its leader."""
+    """Newest sequence that its leader has sent."""
     receiving: asyncio.Future[int] | None = None
 
     @property
@@ -98,7 +103,7 @@ class Cluster3:
         """Digests of the frames that were shown."""
         self.states: dict[int, str] = {}
         self.told: dict[int, Any] = {}
-        """What is declared and read, by the sequence that it was read at."""
+        """Declarations and answers, by the sequence of the snapshot."""
         self.asked: list[tuple[int, asyncio.Future[Any]]] = []
         self.sure: set[int] = set()
         """Markers that were acknowledged, …"""
@@ -202,7 +207,7 @@ class Cluster3:
         )
 
     async def _write(self) -> None:
-        """Somebody runs a script where it leads; it is not waited for."""
+        """Run a script on the leader, without waiting for its answer."""
         if self.leader is None:
             return
         self.markers += 1
@@ -255,13 +260,13 @@ class Cluster3:
         leader.here.committer.release_more()
 
     async def _hear(self) -> None:
-        """A follower is told what is released."""
+        """Send a follower the commit index."""
         member = self._some()
         if self.leader is not None and member is not None and member.receiving is not None:
             member.here.committer.show(self.leader.here.committer.released_upto)
 
     async def _pass(self) -> None:
-        """Time passes, and everybody goes on."""
+        """Let time pass, so that all nodes go on."""
         await asyncio.sleep(self.chance.choice([0, 0.001, 0.02, 1.5]))
 
     async def _pause(self) -> None:
@@ -288,7 +293,7 @@ class Cluster3:
             member.reader = None
 
     async def _read(self) -> None:
-        """What is declared, by remembered look-ups, and what is read by its indexes."""
+        """Compare declarations (through the catalog cache) and indexed reads with other nodes."""
         member = self._some()
         if member is None:
             return
@@ -417,7 +422,7 @@ class Cluster3:
             raise Broken(f"the state of {member.name} at {at} is another one")
 
     async def _end(self) -> None:
-        """Everybody comes to the same, and nothing that was acknowledged is missing."""
+        """Let all nodes converge; no acknowledged write may be missing."""
         await self._elect()
         leader = self.leader
         assert leader is not None

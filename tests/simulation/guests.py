@@ -1,9 +1,8 @@
-"""Clients that bring a session or a password, both of which somebody ends: what they run after that
-is run no more.
+"""Clients with a session token or a password that gets revoked: nothing they send later may commit.
 
-A guest judges its token, or its password, and sends what it has to in the same turn of the loop, as
-a surface does. Whoever ends one is answered once that stands. Of everything that was let in by it
-nothing is committed behind that answer.
+A guest is authenticated and sends its work in the same iteration of the loop, as a surface does.
+The client that revokes is answered once the revocation is durable. The invariant: no work that the
+revoked credential let in commits after that answer.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
 NAMES: Final = ("gil", "ida")
 ADDRESS: Final = "192.0.2.9:5000"
 ENDED: Final = ("SessionEnded", "NotAllowed", "UnknownOutcome")
-"""What a guest may be refused with: its answer may wait for the disk when it is cut."""
+"""Errors that a guest may get: it may be cut off while its answer waits for the disk."""
 
 
 class Guests:
-    """Those of one life."""
+    """The guests of one life."""
 
     def __init__(self, life: Life, chance: random.Random) -> None:
         self._life = life
         self._chance = chance
         self._passwords: dict[str, str] = {}
-        """Of each that has one for sure."""
+        """Known valid passwords, by guest."""
         self._tokens: dict[str, str] = {}
-        """Of each that has signed in."""
+        """Tokens of the guests that have signed in."""
 
     async def prepare(self) -> None:
         """They are declared."""
@@ -51,7 +50,7 @@ class Guests:
     # --- what they do -----------------------------------------------------------------------------
 
     async def live(self) -> None:
-        """One of them, until it has sent enough."""
+        """Run one guest, until it has sent enough."""
         chance = self._chance
         for _ in range(2 * self._life.world.shape.scripts):
             await asyncio.sleep(chance.choice((0, 0, 0.0005, 0.003)))
@@ -72,7 +71,8 @@ class Guests:
                         self._life.send_soon(script, caller, let_in_by)
 
     async def _let_in(self, name: str) -> tuple[Caller, str]:
-        """As whom it comes, and by what: in the turn of the loop in which that is judged."""
+        """Authenticate a guest. Return its caller and credential, in the same iteration of the
+        loop."""
         node, token, password = self._life.node, self._tokens.get(name), self._passwords.get(name)
         if token is not None and self._chance.random() < 0.7:
             known = node.caller(token_digest(token), "wire", ADDRESS)
@@ -103,7 +103,7 @@ class Guests:
     # --- what is done to them ---------------------------------------------------------------------
 
     async def cut(self, name: str | None = None) -> None:
-        """A password is changed, or somebody signs out."""
+        """Change a guest's password, or sign it out."""
         name = name or self._chance.choice(NAMES)
         token = self._tokens.get(name)
         if token is None or self._chance.random() < 0.6:
@@ -146,7 +146,7 @@ def _defined(name: str) -> Script:
 
 
 def _unheard(_answer: Any, _refusal: Refusal | None) -> None:
-    """Nobody needs to hear what became of a message."""
+    """Ignore the outcome of a message."""
 
 
 def _alters(name: str, draft: Draft) -> Any:

@@ -1,9 +1,9 @@
-"""What happened to a store, and whether every answer about it was true.
+"""Checker of a store's history: is every answer consistent with the log (strict serializability)?
 
-The commits of the log decide the order. Each names the script it comes from (its reason), so it is
-known what it must have done to the state before it; each answer names the sequence it stands at, so
-it is known what it must say. From that follows strict serialisability: every transaction is whole,
-alone in its place in one order, and that place lies between its request and its answer.
+The commits of the log decide the order. Each commit names its script (its reason), so its effect on
+the state before it is known. Each answer names its sequence, so its content is known. From that
+follows strict serializability: every transaction is whole, alone in its place in one order, and
+that place lies between its request and its answer.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ from tests.simulation.scripts import (
 from tests.storage.queue_story import check_topic
 
 ITS_OWN = ("index build", "expired", "due")
-"""Reasons of commits that the node makes by itself: a part of an index, a sweep of cache keys, what
-is due on a topic."""
+"""Reasons of the node's own commits: a part of an index, a sweep of cache keys, expiry on a topic.
+"""
 MESSAGE_HEAD = struct.Struct(">QQQHHI")
-"""Of a message: time, total, when it is due, and the lengths of key, id and headers."""
+"""Head of a stored message: time, total, due time, and the lengths of key, id and headers."""
 STANDING = struct.Struct(">QQQQQQQQIII")
-"""Of a group: epoch, cursor, handed out, committed, … hand-outs, of these out, parked."""
+"""Head of a group's state: epoch, cursor, delivered, committed, … deliveries, of these out, parked.
+"""
 ANSWERS = tuple(f"{word} {TOPIC}" for word in ("ACK", "EXTEND", "UP", "BEFORE"))
-"""What may take hand-outs of the topic back before their deadline."""
+"""Statements that may end deliveries of the topic before their deadline."""
 LOOKED_EACH = 12
 """The indexes of topics are looked at after each so many commits: it takes a while."""
 OUT, PARKED = 1, 3
@@ -73,14 +74,14 @@ class Broken(AssertionError):
 
 @dataclass(eq=False)
 class Request:
-    """A script that was sent, and what came back."""
+    """A script that was sent, and its answer."""
 
     name: str
     script: Script
     after: int
-    """The newest sequence that anybody had been shown when it was sent."""
+    """Newest sequence that any client had seen when the script was sent."""
     may: set[str] = field(default_factory=set)
-    """Codes that it may be refused with because of what went on beside it."""
+    """Codes of errors that concurrent work may cause."""
     answer: ScriptAnswer | None = None
     error: str | None = None
     """The code of a refusal that came in place of an answer."""
@@ -115,16 +116,17 @@ class Fold:
         """The rows of hand-outs that were out, before their deadline, and are not after the last
         frame; nor were their messages trimmed. Those of the queue are known exactly anyhow."""
         self.handed_out = False
-        """Whether the last frame hands something out."""
+        """True if the last frame delivers a message."""
         self.changes = False
-        """Whether the last frame changes anything; one that does not keeps an entry."""
+        """True if the last frame changes the state; other frames hold statement entries only."""
         self.sent = set[str]()
         """Messages of the last frame whose values are names: those of requests that sent them."""
         self.kept_late = False
-        """Whether it keeps an entry that could not be kept before, and changes nothing else."""
+        """True if the last frame only keeps a statement entry that could not be committed before.
+        """
 
     def apply(self, frame: Frame) -> tuple[effects.Attribution, list[UUID]]:
-        """One more frame. Answers whose it is, and the ids it made up, in order."""
+        """Apply one more frame. Return its request and the ids that it generated, in order."""
         commit = effects.decode(frame.body)
         self._puts, self._set_keys, self.sent = [], set(), set()
         self.changes = bool(commit.effects)
@@ -187,7 +189,7 @@ class Fold:
         return commit.attribution, made
 
     def _look_at(self, hand_outs: dict[bytes, bytes]) -> None:
-        """What has become of hand-outs, given as they were before."""
+        """Record deliveries that were extended or taken back, given their rows before the frame."""
         for key in self.pairs.keys() & hand_outs.keys():
             row, now = hand_outs[key], self.pairs[key]
             same = key[3:15] == self._queue and hand_out(row) == hand_out(now)
@@ -196,7 +198,7 @@ class Fold:
         self.taken_back = [row for key, row in hand_outs.items() if self._early(key, row)]
 
     def _is_kept_late(self, commit: effects.Commit) -> bool:
-        """Of a node's entries each that it could not commit is kept once, in their order."""
+        """True if the frame keeps a late entry. Each is kept once, in their order."""
         if {effect[1][keys.TAG_AT] for effect in commit.effects} != {keys.CARRIED}:
             return False
         ((_, key, noted),) = commit.effects
@@ -267,7 +269,7 @@ class Fold:
         return frozenset(key[at + 13 :].decode() for key in self.pairs if key[at] == keys.INDEX)
 
     def messages(self) -> tuple[tuple[Any, ...], int]:
-        """What TOPIC holds, and the last position before it."""
+        """Return the messages of TOPIC, and the last position before them."""
         found = []
         for _, row in sorted(self.topics.get(self._topic, {}).items()):
             head = MESSAGE_HEAD.unpack_from(row)
@@ -290,7 +292,7 @@ class Fold:
             _hold(sizes == totals, f"at {self.sequence} the totals of messages are {totals}")
 
     def _check_groups(self) -> None:
-        """What a group says of its hand-outs is what they are."""
+        """Check that a group's counts match its deliveries."""
         states: dict[bytes, list[int]] = {}
         for key, value in self.pairs.items():
             if key[keys.TAG_AT] == keys.GROUP_STATE:
@@ -325,7 +327,7 @@ class Fold:
         return folded(self.pairs)
 
     def check_indexes_of_topics(self) -> None:
-        """What is stored of topics fits together."""
+        """Check that the stored rows of topics are consistent with each other."""
         tail = LogEnd(self.sequence, 1, self.time)
         ledger = Ledger(self.engine(), tail, ManualClock(), SeededRng(0), lambda frame: None)
         with ledger.begin() as tx:
@@ -339,7 +341,7 @@ class Fold:
         return state_hash(self.engine())
 
     def overdue(self, now_us: int) -> list[str]:
-        """What should be gone at a log time."""
+        """Yield entries of the state that should have expired at a log time."""
         return list(overdue(self.pairs, now_us))
 
     def engine(self) -> MemoryEngine:
@@ -362,24 +364,24 @@ class History:
         self.shown = 0
         """The newest sequence that any answer has shown."""
         self.told = 0
-        """Hashes of the state that clients were told."""
+        """Number of answers with a hash of the state."""
         self.owners: dict[int, tuple[Request, int, list[Any]]] = {}
-        """Of a commit: whose it is, which of its parts, and what that must have answered."""
+        """By commit: its request, the part of it, and the expected answer of that part."""
         self.guests: dict[str, str] = {}
-        """By request, what somebody was let in by who may be cut: a token or a password."""
+        """By request, the revocable credential that let it in: a token or a password."""
         self.readers: list[Reader] = []
-        """Of a table's feed."""
+        """Readers of a table's feed."""
         self.passwords: list[str] = []
         """All that were ever set."""
         self._cuts: dict[str, int] = {}
-        """What somebody was let in by and nobody is any more, and the last commit before that."""
+        """Revoked credentials, and the last commit before each revocation was answered."""
         self._of_password: dict[str, list[str]] = {}
         """Tokens that were given for a password."""
         self.waited: set[int] = set()
         """Commits of TAKEs that found nothing, and waited on."""
 
     def hand_over(self, frame: Frame) -> None:
-        """The node has made a commit; what had its number before is gone."""
+        """Record a commit of the node. It replaces an earlier commit with the same sequence."""
         self.cut(frame.sequence - 1)
         _hold(len(self.frames) == frame.sequence - 1, f"commit {frame.sequence} leaves a gap")
         self.frames.append(frame)
@@ -394,7 +396,7 @@ class History:
         self._of_password.setdefault(password, []).append(token)
 
     def is_cut(self, let_in_by: str, committed: int) -> None:
-        """A token or password is good no more, and somebody was told so.
+        """Record that the revocation of a token or password was answered.
 
         :param committed: the last commit by then
         """
@@ -513,7 +515,7 @@ class History:
         )
 
     def _check_cut(self, fold: Fold, whose: effects.Attribution) -> None:
-        """Nothing is committed for somebody who was cut before."""
+        """Check that a credential has no commits after its revocation."""
         for request in (whose.reason or "", *sorted(fold.sent)):
             last = self._cuts.get(self.guests.get(request, ""))
             _hold(
@@ -624,8 +626,10 @@ def _logged(text: str) -> str:
 
 
 def _new_ids(part: Part, made: list[UUID]) -> Iterator[list[UUID]]:
-    """Which of the records that a part creates without an id have which of the ids in its commit:
-    those that it deleted again are not in there."""
+    """Match the records that a part creates without an id to the ids generated in its commit.
+
+    Records that the part deletes again are not in the commit.
+    """
     count = sum(step.makes_id for step in part.steps)
     for chosen in combinations(range(count), len(made)):
         ids = list(UNSEEN[:count])

@@ -1,8 +1,8 @@
-"""What a node tells of itself: entries of its statement log and audit trail, where its log stands.
+"""Introspection of a node: entries of its statement log and audit trail, the end of its log.
 
-Such a statement reads in a transaction of its own, so the dictionaries of `scripts.py` do not say
-what it answers. The frames of the history do: an entry is of a commit, and nobody is told of one
-that is not durable by then.
+Such a statement reads in a transaction of its own, so the dictionaries of `scripts.py` can't
+predict its answer. The frames of the history can: an entry belongs to a commit, and it is shown
+only once that commit is durable.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Inspector:
         return f"INFO FOR {kind} LIMIT {self._chance.choice((3, 40, 1000))}", _anything
 
     def store(self) -> Said:
-        """Where the log stands."""
+        """Return the end of the log."""
         return _OF_STORE, _anything
 
 
 class Told(NamedTuple):
-    """One answer of such a statement."""
+    """An answer of such a statement."""
 
     text: str
     value: Any
@@ -78,7 +78,7 @@ def told(request: Request, owned: dict[int, int]) -> Iterator[Told]:
 
 
 class Inspected:
-    """Holds what was told against the commits of a store."""
+    """Checks such answers against the commits of a store."""
 
     def __init__(self, frames: list[Frame]) -> None:
         self._frames = frames
@@ -88,7 +88,7 @@ class Inspected:
         return [effects.decode(frame.body).attribution for frame in self._frames]
 
     def wrong(self, one: Told) -> str | None:
-        """What is wrong with an answer, if anything."""
+        """Return the error in an answer, or None."""
         if one.text == _OF_STORE:
             return self._wrong_sequence(one)
         for begins, kept in _KEPT.items():
@@ -103,7 +103,8 @@ class Inspected:
         return f"{found} is told, and {one.until} is durable, {one.after} was known"
 
     def _wrong_entries(self, one: Told, kept: int) -> str | None:
-        """Those that it has are the newest of some moment: a sweep may have removed older ones."""
+        """Check that the entries are the newest at some sequence: a sweep may have removed older
+        ones."""
         for entry in one.value:
             at = entry["seq"]
             if at > one.until:

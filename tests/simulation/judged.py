@@ -1,11 +1,11 @@
-"""Registers, counters and a lock that clients of a cluster share, asked for anywhere, and judged by
-the checkers that judge a real one: could all of it have happened one after the other?
+"""Registers, counters and a lock, shared by clients of a cluster, and checked for linearizability
+by the checkers of a real cluster (`bench/cluster/histories`).
 
-Registers are written, compared and set; read with CURRENT, or with `after` the newest sequence that
-anybody has seen, anywhere, or on who leads by a lease that has not run out. Counters are keys of
-the cache. Who has the lock writes to a record with its fence.
+Registers are written, compared and set. They are read with CURRENT, or with `after` the newest
+sequence that any client has seen, on any node; or on the leader while its lease is valid. Counters
+are keys of the cache. The holder of the lock writes to a record with its fencing token.
 
-Where a lineage begins that lacks something, which has its documented price, all are begun anew.
+A lineage that lacks commits is a documented loss: all histories are then started again.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ EACH: Final = 40
 READ: Final = "SELECT VALUE v FROM register:[$key]"
 
 Tell = Callable[[Refusal], bool]
-"""Told of a refusal. Answers whether nothing has happened, for sure."""
+"""Called with an error. Returns True if nothing was done for sure."""
 Does = Callable[[Member, random.Random], Awaitable[None]]
 
 
 class Judged:
-    """Those of one world.
+    """The histories of one world.
 
-    :param acknowledged: told of each commit that clients hear of
-    :param refused: told of each refusal
+    :param acknowledged: called for each acknowledged commit
+    :param refused: called for each error
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class Judged:
         self._leases = defaultdict[int, list[Lease]](list)
         self._guarded = defaultdict[int, list[Guarded]](list)
         self._newest = defaultdict[int, int](int)
-        """The newest sequence that anybody has seen. All three by lineages that something was
-        lost with."""
+        """Newest sequence that any client has seen. Like the two above, by the number of losses so
+        far."""
         self._seen: dict[str, Any] = {}
-        """By key, a value that somebody saw there: what is worth comparing with."""
+        """By key, a value that a client has seen: a useful operand of compare-and-set."""
         self._values = itertools.count(1)
         self._lives = itertools.count(1)
 
     @property
     def acts(self) -> tuple[Does, ...]:
-        """What a client may do."""
+        """Operations of a client."""
         return (
             self._set, self._swap, self._swap, self._read_current, self._read, self._read_by_lease,
             self._count, self._read_count, self._lock,
@@ -145,8 +145,7 @@ class Judged:
             await self._asked(machine, "UNLOCK 'one' IN lock HOLDER $who", {"who": who})
 
     async def _asked(self, machine: Member, script: str, parameters: dict[str, Any]) -> Any:
-        """What the last statement answers; None: nobody hears it, or it belongs to what was
-        lost."""
+        """Return the value of the last statement; None: no answer, or one of a lost lineage."""
         lost = self._lost
         answer = await machine.ask(script, parameters=parameters)
         if not isinstance(answer, ScriptAnswer) or answer.refusal is not None:
@@ -160,7 +159,7 @@ class Judged:
 
     @property
     def _lost(self) -> int:
-        """How often something was lost with the lineage that it was of."""
+        """Number of lineages so far that have lost commits."""
         return self.world.promises.losses
 
     @property
@@ -180,7 +179,7 @@ class Judged:
         script: str,
         parameters: dict[str, Any],
     ) -> Any:
-        """What a change has answered; None: it was refused, or nobody knows."""
+        """Return the answer to a change; None: it was refused, or its outcome is unknown."""
         began, lost = self._now, self._lost
         answer = await machine.ask(script, parameters={"key": key, **parameters})
         if lost != self._lost:

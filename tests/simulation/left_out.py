@@ -1,5 +1,5 @@
-"""The rules of a cluster, each left out at its place in `actors/cluster`: what a simulation of one
-must be able to see."""
+"""Ablation: the rules of a cluster, each disabled in `actors/cluster` as a planted fault that a
+simulation must detect."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ _fine_ends = Following.ends
 
 
 def _keeps_what_was_told(following: Following, reign: Reign) -> None:
-    """What a leader said of frames that are cut here is taken for what the next one says."""
+    """Keep the commit index that an earlier leader sent, even for frames that are cut here."""
     told, said = following.told, following._said
     _fine_ends(following, reign)
     following.told, following._said = told, said
@@ -284,17 +284,17 @@ _PLACES: Final[dict[str, Patches]] = {
 }
 
 _NINTH: Final = (*_PLACES["9-holds"], *_PLACES["9-back"])
-"""Goes with each other one: it would keep from the lead who came by it wrongly."""
+"""Disabled together with each other rule: it would depose a leader that was elected wrongly."""
 
 LEFT_OUT: Final[dict[str, Callable[[], Any]]] = {
     name: partial(_patched, places if name.startswith("9-") else (*places, *_NINTH))
     for name, places in _PLACES.items()
 }
-"""Each under its name in the model of the rules: what leaves it out, as a context.
+"""Contexts that disable a rule, by its name in the model of the rules.
 
-`5-epoch` and `5-seen-memory` alone do no harm that anybody could show: a node listens to one other
-at a time, to whom it ends before it listens to the next or leads itself, and whom etcd names, whose
-answers are never older than what was heard before. Where they were (`revision`: it is not looked
-whether they are), the promise is what is left: `test_bad_histories.py` has both, one, and none of
+`5-epoch` and `5-seen-memory` alone do no visible harm. A node listens to one other node at a time,
+and ends that before it listens to the next or leads itself. It follows the leader that etcd names,
+and etcd's answers are never older than the last one. Without the check of etcd's revisions
+(`revision`) only the promise is left: `test_bad_histories.py` tests with both, one, and none of
 them. In the model of the rules frames of an older leader come by themselves.
 """

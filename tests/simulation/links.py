@@ -1,8 +1,8 @@
-"""A model of the network between nodes, behind the same door as the real one.
+"""Model of the network between nodes, behind the same interface as the real one.
 
-Everything comes from a seed: how long each message takes, and which links break. A cut has a
-direction: what is sent in it waits, as bytes do that a network does not bring, until the cut is
-mended or the sender has waited for too long. A node that is paused hears and says nothing.
+Everything is drawn from a seed: the latency of each message, and which links break. A cut has a
+direction. Messages sent into it wait, as bytes do on a broken network, until the cut is healed or
+the sender times out. A paused node neither sends nor receives.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from protocol.links import (
 T = TypeVar("T")
 
 TRANSIT_BYTES = 64 * limits.KIB
-"""What is on its way at once in one direction; the rest waits at the sender."""
+"""Bytes in transit at once in one direction; the rest waits at the sender."""
 
 
 @dataclass
 class Weather:
-    """How the network is. It may be changed at any time.
+    """State of the network. It may be changed at any time.
 
-    :ivar delays: seconds that a message takes, at least and at most
-    :ivar breaks: the part of messages that a link breaks with
+    :ivar delays: least and greatest latency of a message, seconds
+    :ivar breaks: share of messages that break their link
     """
 
     delays: tuple[float, float] = (0.0001, 0.002)
@@ -74,10 +74,10 @@ class LinksModel:
         accept: Accept,
         redeem: Callable[[Redeem, str], Awaitable[Redeemed]] | None = None,
     ) -> ModelLinks:
-        """A node at an address, in place of one that was there.
+        """Put a node at an address, in place of an earlier one.
 
         :param trusts: the row that names a fingerprint now; None: it is not trusted
-        :param redeem: given a token and the fingerprint of who brings it
+        :param redeem: called with a token and the fingerprint of its bearer
         """
         made = ModelLinks(self, address, hello, fingerprint, trusts, accept, redeem)
         self.nodes[address] = made
@@ -88,7 +88,7 @@ class LinksModel:
         self._cuts.add((source, target))
 
     def mend(self, source: str, target: str) -> None:
-        """Bring what waited, and what follows."""
+        """Heal a cut: deliver waiting messages, and later ones."""
         self._cuts.discard((source, target))
         self._go_on()
 
@@ -102,12 +102,12 @@ class LinksModel:
         self._go_on()
 
     def stand(self, address: str) -> None:
-        """The process of a node stands still: what comes for it waits at its machine, and nobody
-        makes a link with it."""
+        """Pause the process of a node: incoming messages wait at its machine, and no link to it is
+        made."""
         self._still.add(address)
 
     def stands(self, address: str) -> bool:
-        """Whether it does."""
+        """True if the process is paused."""
         return address in self._still
 
     def walk(self, address: str) -> None:
@@ -120,15 +120,15 @@ class LinksModel:
         self.nodes.pop(address).close()
 
     def brings(self, source: str, target: str) -> bool:
-        """Whether anything comes through in that direction."""
+        """True if messages pass in that direction."""
         return (source, target) not in self._cuts and not {source, target} & self._paused
 
     def seconds(self) -> float:
-        """How long the next message takes."""
+        """Draw the latency of the next message, seconds."""
         return self.chance.uniform(*self.weather.delays)
 
     def breaks(self) -> bool:
-        """Whether the link breaks with it."""
+        """Draw whether the message breaks its link."""
         return self.chance.random() < self.weather.breaks
 
     def add(self, one: ModelLink, other: ModelLink) -> None:
@@ -143,7 +143,7 @@ class LinksModel:
 
 
 class ModelLinks(Links):
-    """One node's door to the network."""
+    """A node's endpoint of the network."""
 
     def __init__(
         self,
@@ -163,14 +163,13 @@ class ModelLinks(Links):
         self.accept = accept
         self.take_token = redeem
         self.links: dict[ModelLink, bool] = {}
-        """Those that are there, and whether what the peer shows was trusted when it was last looked
-        at: what this node has dialled need not be."""
+        """Open links, and whether the peer's certificate was trusted at the last check: a dialled
+        peer need not be."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._context = copy_context()
-        """What it does for others is its own to do."""
+        """Context for work on behalf of other nodes, so that it belongs to this process."""
 
     async def connect(self, address: str, pins: Collection[str]) -> Link:
-        """As `Links.connect`."""
         other = await self._reach(address, pins)
         if other.trusts(self.fingerprint) is None:
             raise NotKnown(f"{address}: the certificate is not trusted")
@@ -188,7 +187,6 @@ class ModelLinks(Links):
         return here
 
     async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
-        """As `Links.redeem`."""
         other = await self._reach(address, [pin])
         if other.take_token is None:
             raise SignInRefused("the join token opens nothing")
@@ -206,7 +204,7 @@ class ModelLinks(Links):
         task.add_done_callback(self._tasks.discard)
 
     def judge(self) -> None:
-        """Trust has changed: let go of whom it is gone from."""
+        """Close links to peers that are no longer trusted."""
         for link, trusted in list(self.links.items()):
             now = self.trusts(link.peer.fingerprint) is not None
             if trusted and not now:
@@ -258,11 +256,11 @@ def _peer(hello: Hello, fingerprint: str, seen_by: ModelLinks) -> Peer:
 
 @dataclass(eq=False)
 class ModelLink(Link):
-    """One end of a link."""
+    """An end of a link."""
 
     home: ModelLinks
     address: str
-    """Of the peer."""
+    """Address of the peer."""
     peer_: Peer
     other: ModelLink = field(init=False)
     over: bool = False
@@ -270,7 +268,7 @@ class ModelLink(Link):
     _unsent: deque[bytes] = field(default_factory=deque)
     _unsent_bytes: int = 0
     _transit: deque[tuple[float, bytes | None, str]] = field(default_factory=deque)
-    """On their way: when they arrive, and what; None: the end, and why."""
+    """Messages in transit, with their arrival times; None: the end of the link, with its reason."""
     _transit_bytes: int = 0
     _heard: deque[bytes] = field(default_factory=deque)
     _heard_bytes: int = 0
@@ -284,11 +282,9 @@ class ModelLink(Link):
 
     @property
     def peer(self) -> Peer:
-        """As `Link.peer`."""
         return self.peer_
 
     def send(self, message: Message) -> None:
-        """As `Link.send`."""
         data = encode(message)
         if len(data) > limits.LINK_MESSAGE_BYTES:
             raise TooLarge("a message is too long for a link", limit=limits.LINK_MESSAGE_BYTES)
@@ -301,14 +297,12 @@ class ModelLink(Link):
             self.break_off("the peer takes too little")
 
     async def drained(self) -> None:
-        """As `Link.drained`."""
         while self._unsent_bytes > limits.LINK_BUFFER_BYTES and self._why is None:
             await self._change()
         if self._why is not None:
             raise LinkClosed(self._why)
 
     async def receive(self) -> Message:
-        """As `Link.receive`."""
         while not self._heard:
             if self._why is not None:
                 raise LinkClosed(self._why)
@@ -319,7 +313,6 @@ class ModelLink(Link):
         return decode(data[PREFIX_BYTES:])
 
     def close(self, why: str = "") -> None:
-        """As `Link.close`."""
         if self._why is None:
             self._why = why or "this side closed the link"
             self.pump()
@@ -333,8 +326,8 @@ class ModelLink(Link):
         return asyncio.get_running_loop()
 
     def break_off(self, why: str) -> None:
-        """The link is no more, and what was on its way is lost. Whoever is at the other end hears
-        of it if anything reaches that."""
+        """Break the link and drop messages in transit. The other end notices if a message can reach
+        it."""
         if self.over:
             return
         self._end(why)
@@ -346,7 +339,7 @@ class ModelLink(Link):
         self._deliver_soon()
 
     def pump(self) -> None:
-        """Bring on its way what there is room for."""
+        """Put waiting messages in transit, as far as there is room."""
         if self.over and self._why is None:
             return
         room = self.other._heard_bytes <= limits.LINK_BUFFER_BYTES

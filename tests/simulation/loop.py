@@ -1,9 +1,9 @@
-"""An asyncio event loop with virtual time.
+"""An asyncio event loop with virtual time (deterministic simulation).
 
-It runs the same coroutines as the real one, in one thread and without a selector. When nothing is
-ready, time jumps to the next timer; when there is no timer either, everybody waits for something
-that can't come, and `Deadlock` says so. Ready callbacks may be taken in an order drawn from a seed:
-every order that the real loop could produce between independent events.
+It runs the same coroutines as the real loop, in one thread and without a selector. When nothing is
+ready, time jumps to the next timer; without a timer every task waits for ever, and `Deadlock` is
+raised. Ready callbacks may be run in an order drawn from a seed: every order that the real loop
+could produce between independent events.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SteppedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """As `call_soon`, or as late as `latency` says: there is one thread, standing for many."""
+        """Schedule as `call_soon`, or after `latency`: one thread stands for many."""
         seconds = self._latency() if self._latency is not None else 0.0
         if seconds > 0:
             return self.call_later(seconds, callback, *args, context=context)

@@ -1,13 +1,13 @@
-"""An etcd that loses what it knew, and the operator who says who goes on.
+"""Fault: etcd loses its data, and an operator names the node that goes on.
 
-He does what `docs/running-a-cluster.md` says: he waits until nobody leads and every machine that
-has a store runs, orders without FORCE first, and then names by FORCE the one whose `log_ends` in
-INFO FOR NODE is the latest: by the epoch, and in one epoch by the sequence. All of the set are
-among those whom he asks, so nothing is lost, though nobody else knew who holds everything.
-Behind it the policy is put into force again.
+The operator follows `docs/running-a-cluster.md`. He waits until no node leads and every machine
+with a store runs, and orders without FORCE first. Then he names with FORCE the node whose
+`log_ends` in INFO FOR NODE is the latest: by the epoch, and within an epoch by the sequence. All
+in-sync replicas are among those nodes, so nothing is lost, although no other record of the complete
+node exists. After that the policy is put into force again.
 
-Etcd is not set back to what some node takes for the newest: that can't be told from one that is
-right, and is no fault of the nodes. Before the order nobody leads.
+Etcd is not restored to the state that some node knows as the newest: that can't be distinguished
+from a correct etcd, and is no fault of the nodes. Before the order no node leads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOKS_SECONDS: Final = 1.0
 
 
 class LostEtcd:
-    """That of one world; it happens once."""
+    """The loss of etcd in one world; it happens once."""
 
     def __init__(self, world: Course, policies: Policies) -> None:
         self.world = world
@@ -39,7 +39,7 @@ class LostEtcd:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """What may happen, by what belongs together."""
+        """Groups of possible acts, by kind."""
         return [[self._back_up, self._back_up, self._lose]]
 
     async def _back_up(self) -> None:
@@ -47,7 +47,7 @@ class LostEtcd:
         self._kept = [*self._kept, self.world.etcd.agreed][-REMEMBERED:]
 
     async def _lose(self) -> None:
-        """It is emptied, made anew, or what it was when it was backed up."""
+        """Empty etcd, replace it, or restore an older backup."""
         world = self.world
         agreed = world.etcd.agreed
         if world.figures["lost etcd"] or agreed.insync is None:
@@ -73,8 +73,11 @@ class LostEtcd:
         world.has_done(self._set_right())
 
     def _is_known_to_be_old(self, kept: Agreed) -> bool:
-        """Whether every machine has written down that more was agreed since, another set among
-        it: with the set that there is no harm would be done."""
+        """True if every machine has recorded a newer agreement than the backup, with a different
+        ISR.
+
+        With the present ISR no harm would be done.
+        """
         return kept.insync != self.world.etcd.insync and all(
             _heard(machine) > kept.revision for machine in self.world.machines
         )
@@ -98,7 +101,7 @@ class LostEtcd:
                 return
 
     async def _named(self) -> bool:
-        """Whether somebody was named who goes on."""
+        """Name the node that goes on. Return True if one was named."""
         world, lead = self.world, self.world.etcd.lead
         if lead is not None and world.etcd_lies:
             for machine in world.machines:
@@ -116,7 +119,7 @@ class LostEtcd:
 
     @property
     def _machines(self) -> list[Member]:
-        """Those that have a store: who joins, or is copied anew, waits for who leads."""
+        """Return machines that hold a store; one that joins or is copied waits for a leader."""
         return [
             each
             for each in self.world.machines
@@ -158,7 +161,7 @@ def _leads(machine: Member) -> bool:
 
 
 def _knows(machine: Member) -> bool:
-    """Whether a machine has a store, and has heard of etcd."""
+    """True if a machine has a store, and has received etcd's state."""
     return machine.node is not None and _heard(machine) > 1
 
 
