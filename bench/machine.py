@@ -18,8 +18,7 @@ from compiling.modules import ROOT, compiled
 
 SYNCS = 200
 ENOUGH_CORES = 4
-"""Cores that a run needs: one for the node's loop, one for its log and engine, two for the drivers.
-"""
+"""Cores that a run needs: one for the loop, one for log and engine, two for the drivers."""
 
 
 def facts(directory: Path) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from bench.drivers import Driven, Go, Measured, together
 
 MESSAGE: Final = "a message of a hundred and twenty-eight bytes, ".ljust(128, ".")
 AT_REST_SECONDS: Final = 0.002
-"""Pause between two messages whose latency is timed, seconds: the taker waits, the server is idle.
-"""
+"""Pause between two messages whose latency is timed, seconds: the server is idle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ ROOMS: Final = ("protocol", "language", "storage", "actors", "surfaces")
 SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX"))
 """Suffix of extension modules of this interpreter."""
 LIBRARY: Final = "storenode__mypyc"
-"""The one library that holds all of them; each other extension module is a shim to its part of it.
-"""
+"""Library with the code of all of them; each other extension module is a shim to its part."""
 
 MODULES: Final = (
     # The commit pipeline, and the waiters for its tickets.

@@ -234,7 +234,7 @@ class ModelAgreement(Agreement):
         if fate is Fate.REFUSED:
             await asyncio.sleep(seconds / 2)
             raise NotAnswered("the link is cut", perhaps=False)
-        # On its way a request is nobody's: it arrives whether or not who asked stands still.
+        # In transit a request belongs to no process: it arrives even if its client is paused.
         loop, way = asyncio.get_running_loop(), Context()
         answer: asyncio.Future[T] = loop.create_future()
         if fate is Fate.LATE:

@@ -51,7 +51,7 @@ class Course(Members):
 
         task.add_done_callback(done)
 
-    # --- who is who -----------------------------------------------------------------------------
+    # --- choice of machines ---------------------------------------------------------------------
 
     def some_leader(self) -> Member | None:
         """Return a random machine that believes to lead; None: no machine does."""

@@ -191,5 +191,5 @@ def _changes(text: str) -> Script:
         draft.perhaps = True
         return NONE
 
-    may = frozenset({"Unknown"})  # where nobody has come to define the user
+    may = frozenset({"Unknown"})  # if the user is not defined yet
     return Script((Transaction((Step(text, run, may=may),)),), {})

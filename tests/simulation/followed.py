@@ -312,7 +312,7 @@ class Cluster3:
         if self.told.setdefault(at, seen) != seen:
             raise Broken(f"what is declared at {at} differs: {self.told[at]} and {seen}")
 
-    # --- who leads ------------------------------------------------------------------------------
+    # --- election -------------------------------------------------------------------------------
 
     async def _depose(self) -> None:
         if self.leader is None:

@@ -123,7 +123,7 @@ class Guests:
         history.passwords.append(new)
         step = Step(f"ALTER USER {name} SET PASSWORD '{new}'", partial(_alters, name))
         if not await life.send(Script((Part((step,)),), {})):
-            return  # which of both it is nobody knows
+            return  # the password may be the old or the new one
         self._tokens.pop(name, None)
         self._passwords[name] = new
         if old is not None:

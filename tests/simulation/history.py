@@ -51,13 +51,11 @@ from tests.simulation.scripts import (
 from tests.storage.queue_story import check_topic
 
 ITS_OWN = ("index build", "expired", "due")
-"""Reasons of the node's own commits: a part of an index, a sweep of cache keys, expiry on a topic.
-"""
+"""Reasons of the node's own commits: index builds, sweeps of cache keys, expiry on topics."""
 MESSAGE_HEAD = struct.Struct(">QQQHHI")
 """Head of a stored message: time, total, due time, and the lengths of key, id and headers."""
 STANDING = struct.Struct(">QQQQQQQQIII")
-"""Head of a group's state: epoch, cursor, delivered, committed, … deliveries, of these out, parked.
-"""
+"""Head of a group: epoch, cursor, delivered, committed, … deliveries, of these out, parked."""
 ANSWERS = tuple(f"{word} {TOPIC}" for word in ("ACK", "EXTEND", "UP", "BEFORE"))
 """Statements that may end deliveries of the topic before their deadline."""
 LOOKED_EACH = 12
@@ -122,8 +120,7 @@ class Fold:
         self.sent = set[str]()
         """Messages of the last frame whose values are names: those of requests that sent them."""
         self.kept_late = False
-        """True if the last frame only keeps a statement entry that could not be committed before.
-        """
+        """True if the last frame only keeps a statement entry that was refused before."""
 
     def apply(self, frame: Frame) -> tuple[effects.Attribution, list[UUID]]:
         """Apply one more frame. Return its request and the ids that it generated, in order."""
@@ -170,7 +167,7 @@ class Fold:
                     self._set(key, effect[2])
                     continue
                 if key[keys.TAG_AT] != keys.RECORD:
-                    continue  # which commit declared a table: no record of anybody's
+                    continue  # which commit declared a table: no user's record
                 rows, id = self._rows.setdefault(key[3:15], {}), keys.record_id(key)
                 if isinstance(id, UUID) and id not in rows:
                     made.append(id)
@@ -474,7 +471,7 @@ class History:
             _hold(whose.entry is not None, f"commit {fold.sequence} is empty")
             return before
         if fold.kept_late:
-            return before  # of what was refused: whoever asked for it has heard so
+            return before  # of a refused commit: its client was answered so
         self._check_cut(fold, whose)
         if whose.how == "node" and reason in ITS_OWN:
             _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no upkeep")

@@ -89,7 +89,7 @@ def _forgets_the_change(leadership: Leadership, trusted: frozenset[str]) -> Any:
     return _fine_asks(leadership, trusted)
 
 
-# --- rule 3: who takes the lead -------------------------------------------------------------------
+# --- rule 3: election of a leader -----------------------------------------------------------------
 
 
 def _anyone(agreed: Agreed, _node: str) -> bool:
@@ -200,7 +200,7 @@ async def _cuts_nothing(_committer: Committer, _after: int) -> None:
     pass
 
 
-# --- rule 9: who takes the lead holds what was told -----------------------------------------------
+# --- rule 9: a new leader holds all that was published --------------------------------------------
 
 
 def _lacks_nothing(_log: History, _agreed: Agreed) -> None:

@@ -66,7 +66,7 @@ class LostEtcd:
         world.figures["lost etcd"] += 1
         world.etcd_lies, world.promises.members = True, frozenset()
         world.etcd.set_back(kept, anew)
-        if self._chance.random() < 0.4:  # all of them with it: who is started knows less
+        if self._chance.random() < 0.4:  # all nodes with it: a restarted one remembers less
             for machine in world.machines:
                 if machine.process is not None:
                     world.died(machine, power=True)
@@ -114,7 +114,7 @@ class LostEtcd:
         for machine in self._machines:
             answer = await machine.ask("DEFINE NODE LEADS STORE")
             if isinstance(answer, ScriptAnswer) and answer.refusal is None:
-                return not world.etcd_lies  # who leads by what is old is found next time
+                return not world.etcd_lies  # a leader by stale data is found next time
         return await self._force()
 
     @property

@@ -1,8 +1,8 @@
-"""Machines of one cluster on simulated disks and clocks, and what can happen to each of them.
+"""Machines of one cluster on simulated disks and clocks, and the faults that each can meet.
 
-The nodes are whole: they coordinate, hold the lead, ship, receive and copy by their own code, over
-a model of the network and one of etcd. What is looked at meanwhile is said in `promises.py`; what
-happens, and who asks for what, in `troubles.py` and the files beside it.
+The nodes are whole: they coordinate, lead, ship, receive and copy by their own code, over a model
+of the network and one of etcd. The invariants are in `promises.py`; faults, clients and operators
+are in `troubles.py` and the files beside it.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ ASKED_SECONDS: Final = 20
 
 
 class OwnClock(LoopClock):
-    """A machine's clocks: each goes at a rate of its own, the wall is set now and then, and the
-    monotonic one stands still while the machine is suspended.
+    """Clocks of a machine. Each runs at its own rate, and the wall clock is set now and then. The
+    monotonic clock stops while the machine is suspended.
 
-    :param rate: of a quartz; what is promised bears some parts in a hundred
+    :param rate: rate of the quartz; the promises tolerate a drift of some percent
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, rate: float, wall_us: int) -> None:
@@ -81,9 +81,9 @@ class OwnClock(LoopClock):
 
 
 class Etcd(AgreementModel):
-    """The model of etcd, which tells of all that is written.
+    """Model of etcd that reports every write.
 
-    :ivar hears: told, behind each writing
+    :ivar hears: called after each write
     """
 
     hears: Callable[[], None] = staticmethod(lambda: None)
@@ -107,7 +107,7 @@ class Copy(NamedTuple):
 
 @dataclass(eq=False)
 class Member(Machine):
-    """One of the machines."""
+    """A machine."""
 
     trio: Members
     engine: LossyEngine
@@ -116,17 +116,17 @@ class Member(Machine):
     medium: Medium = field(init=False)
     burials: list[asyncio.Task[None]] = field(default_factory=list)
     slow: dict[str, float] = field(default_factory=dict)
-    """Requests to etcd that take so many seconds, by their names, once each."""
+    """Delays of requests to etcd, seconds, by the name of the request; each applies once."""
     hears_old: Agreed | None = None
-    """What etcd answers it when it looks, though more was agreed since: no etcd does that."""
+    """Stale state that etcd answers to reads (planted fault: no real etcd does that)."""
     told: dict[str, Any] = field(default_factory=dict)
     """Settings of its processes."""
     invited: Invitation | None = None
-    """What it joins with, if its directory is new."""
+    """Join token, used if its directory is new."""
     opening: Node = field(init=False)
     """The node of its process, from when that begins to write."""
     went_back: int = 0
-    """How often an older copy was put in the place of its directory."""
+    """Number of older copies that have replaced its directory."""
     handed: dict[int, bytes] = field(default_factory=dict)
     """Digests of the frames that its process has committed."""
 
@@ -148,7 +148,7 @@ class Member(Machine):
         process = self.process = Process()
         self.handed.clear()
         starting = process.begin(self._start(process, told))
-        # Where the world ends before it has started nobody asks how that went.
+        # If the world ends before the start does, its result is never retrieved.
         starting.add_done_callback(lambda done: done.cancelled() or done.exception())
         process.dead.add_done_callback(lambda _: self._bury(starting))
         await asyncio.wait((starting, process.dead), return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +191,7 @@ class Member(Machine):
         return frozenset(each.name for each in self.trio.machines if each.id == node)
 
     async def _join(self) -> None:
-        """Make the directory a copy of what others have."""
+        """Copy the store from other nodes into the directory."""
         doors = self.doors()
         opened = doors.open_engine
         making = Making(doors.fs, doors.clock, doors.rng, opened, opened, untold)
@@ -209,14 +209,14 @@ class Member(Machine):
         self.invited = None
 
     def doors(self) -> Doors:
-        """Of its next process."""
+        """Return the environment of its next process."""
         doors = nodes.simulated_doors("stepped", self.disk, self.engine, self.seed(), self.clock)
         return replace(doors, open_engine=partial(self._open, self.disk))
 
     def _open(self, disk: SimulatedDisk, path: str, **_more: Any) -> Engine:
         """The state in a directory: an empty one where there are none of its files."""
         if self.disk is not disk:
-            return LossyEngine()  # of who has died meanwhile
+            return LossyEngine()  # of a process that has died meanwhile
         sign = f"{path}/CURRENT"
         if not self.disk.exists(sign):
             self.disk.open(sign, create=True).close()
@@ -225,7 +225,7 @@ class Member(Machine):
         return self.engine
 
     def seed(self) -> int:
-        """Of what its next process draws."""
+        """Draw the seed of its next process."""
         return self.trio.chance.randrange(1 << 30)
 
     def reached_by(self, node: Node) -> ModelLinks:
@@ -254,22 +254,22 @@ class Member(Machine):
 
     @property
     def answers(self) -> bool:
-        """Whether there is a process that answers now."""
+        """True if its process runs and is not paused."""
         return self.node is not None and self.process is not None and not self.process.stands
 
     @property
     def directory(self) -> tuple[str, int]:
-        """Names what is on its disk: another one has another name."""
+        """Name of the disk's content, which changes when another copy replaces it."""
         return self.id, self.went_back
 
     @property
     def waits_with_lead(self) -> bool:
-        """Whether it has the lead, and has shown nothing in it yet."""
+        """True if it was elected and has not shown anything as leader yet."""
         leadership = self.runs.member.leadership
         return leadership is not None and not leadership.is_settled
 
     def die(self, power: bool) -> None:
-        """The process is killed, or the machine's power cut: nobody hears of what comes after."""
+        """Kill the process, or cut the machine's power. Later messages of the process are lost."""
         process = self.process
         assert process is not None, f"{self.name} does not run"
         chance = self.trio.chance
@@ -288,7 +288,7 @@ class Member(Machine):
         process.die()
 
     def _bury(self, starting: asyncio.Task[Node]) -> None:
-        """What is left of a process is tidied away."""
+        """Clean up after a dead process."""
 
         async def bury() -> None:
             await asyncio.wait((starting,))
@@ -348,7 +348,7 @@ class Member(Machine):
             self.trio.network.leave(self.address)
 
     def pause(self, suspended: bool) -> Callable[[], None]:
-        """The process stands still, or the whole machine does; what has it go on."""
+        """Pause the process, or suspend the machine. Return a function that resumes it."""
         process, clock = self.process, self.clock
         assert process is not None
         process.pause()
@@ -366,7 +366,7 @@ class Member(Machine):
         return resume
 
     async def value(self, script: str) -> Any:
-        """As `Machine.value`, in its process."""
+        """Return the value of a script, run in its process."""
         assert self.process is not None
         return await self.process.begin(super().value(script))
 
@@ -378,7 +378,7 @@ class Member(Machine):
         current: bool = False,
         parameters: Mapping[str, Any] | None = None,
     ) -> ScriptAnswer | Refusal | None:
-        """Have it run a script; None: nobody hears what became of it."""
+        """Run a script on the node. None: the process died, and the outcome is unknown."""
         process, node = self.process, self.node
         if process is None or node is None:
             return None
@@ -416,14 +416,14 @@ class Member(Machine):
 
     @property
     def leads_in(self) -> int | None:
-        """The epoch in which its process may release what is new; None: it may not."""
+        """Epoch in which its process may release new frames; None: it may not."""
         member = self.opening.member
         if member.life in (Life.ALONE, Life.FOUNDING):
             return self.opening.committer.ledger.epoch
         return None if member.leadership is None else member.leadership.epoch
 
     def look(self) -> None:
-        """See that it is well, and what its state is."""
+        """Check that the node has not failed, and compare its state."""
         node, promises = self.node, self.trio.promises
         if node is None or self.process is None or self.process.stands:
             return
@@ -464,7 +464,7 @@ class _AsksOnce(Asks):
 
 
 class Members(Trio):
-    """All of them, and who looks on."""
+    """All machines, observed by the judge."""
 
     machines: list[Member]  # type: ignore[assignment]
 
@@ -477,10 +477,10 @@ class Members(Trio):
         etcd.hears = self._agreed
         super().__init__(etcd, LinksModel(self.chance.randrange(1 << 30)), [])
         self.etcd_lies = False
-        """Whether etcd has lost what it knew, and no operator has set that right yet."""
+        """True from the loss of etcd's data until an operator has repaired that."""
         self.requests = count()
         self.asking: set[asyncio.Task[Any]] = set()
-        """What clients wait for."""
+        """Pending requests of clients."""
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the first promise that was found to be broken."""
 
@@ -490,7 +490,7 @@ class Members(Trio):
             self.seen(lambda: self.promises.agreed(self.etcd.agreed))
 
     def add(self, name: str, disk: SimulatedDisk, id: str = "") -> Member:
-        """One more, which does not run yet."""
+        """Add a machine, which does not run yet."""
         made = Member(name, self, disk, LossyEngine(), id)
         self.machines.append(made)
         if self.shape.keep is not None:
@@ -498,7 +498,7 @@ class Members(Trio):
         return made
 
     def weather(self, machine: Member) -> tuple[Fate, float]:
-        """What becomes of a machine's next request to etcd."""
+        """Draw the fate of a machine's next request to etcd."""
         return Fate.ANSWERED, self.chance.uniform(0.001, 0.02)
 
     def died(self, machine: Member, power: bool) -> None:
@@ -508,7 +508,7 @@ class Members(Trio):
     # --- looking on -------------------------------------------------------------------------------
 
     def seen(self, look: Callable[[], None]) -> None:
-        """Look, within whatever is being done: what is found ends the world, not what looks."""
+        """Run a check within the observed call; a violation ends the world, not that call."""
         if self.broken.done():
             return
         try:
@@ -518,7 +518,7 @@ class Members(Trio):
 
     @contextmanager
     def looked_on(self) -> Iterator[None]:
-        """What nodes do to their logs, and what they show, is looked at."""
+        """Observe the writes of nodes to their logs, and the frames that they show."""
         world = self
 
         class Looked(SmallLog):
@@ -582,7 +582,7 @@ class Members(Trio):
             yield
 
     def whose(self, process: Process | None) -> Member | None:
-        """Whose process it is, unless that has died."""
+        """Return the machine of a process, or None if the process has died."""
         if process is None or process.is_dead:
             return None
         return next((each for each in self.machines if each.process is process), None)

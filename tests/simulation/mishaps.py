@@ -1,4 +1,4 @@
-"""What goes wrong with machines, links, disks, clocks and etcd."""
+"""Faults of machines, links, disks, clocks and etcd (nemesis)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.simulation.disk import NO_LIMIT
 
 
 class Mishaps:
-    """Those of one world."""
+    """The faults of one world."""
 
     def __init__(self, world: Course) -> None:
         self.world = world
@@ -16,7 +16,7 @@ class Mishaps:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """What may happen, by what belongs together."""
+        """Groups of possible faults, by kind."""
         return [
             [self._kill, self._kill, self._kill_within],
             [self._kill_all],
@@ -51,7 +51,7 @@ class Mishaps:
             self.world.do_later(self._chance.choice((0, 1, 5)), lambda: self.world.begin(machine))
 
     async def _pause(self) -> None:
-        """Shorter than the lease, about as long, and longer."""
+        """Pause a machine: shorter than the lease, about as long, or longer."""
         machine = self.world.some()
         if machine is None:
             return
@@ -66,7 +66,7 @@ class Mishaps:
         )
 
     async def _cut(self) -> None:
-        """One link, in one direction or both."""
+        """Cut a link, in one direction or both."""
         one, other = self._chance.sample(self.world.machines, 2)
         ways = self._chance.choice((((one, other),), ((one, other), (other, one))))
         for source, target in ways:
@@ -79,7 +79,7 @@ class Mishaps:
         self.world.do_later(self._chance.choice((0.5, 2, 6, 40)), undo)
 
     async def _isolate(self) -> None:
-        """One from all others, from etcd, or from both."""
+        """Isolate a machine from all others, from etcd, or from both."""
         machine, kind = self._chance.choice(self.world.machines), self._chance.randrange(3)
         if kind != 0:
             machine.etcd = self._chance.choice((Fate.REFUSED, Fate.LOST))
@@ -93,12 +93,12 @@ class Mishaps:
         self.world.do_later(self._chance.choice((0.5, 2, 6, 12)), undo)
 
     async def _silence(self) -> None:
-        """Etcd answers nobody."""
+        """Make etcd unreachable for all machines."""
         self.world.sky = "silent"
         self.world.do_later(self._chance.choice((1, 4, 10)), self._clear)
 
     async def _cloud(self) -> None:
-        """Etcd is slow, or its answers don't come."""
+        """Make etcd slow, or lose its requests and answers."""
         self.world.sky = self._chance.choice(("slow", "lossy"))
         self.world.do_later(self._chance.choice((2, 6, 12)), self._clear)
 
@@ -106,7 +106,7 @@ class Mishaps:
         self.world.sky = "clear"
 
     async def _fill(self) -> None:
-        """A disk has room for little more."""
+        """Leave a disk almost no room."""
         machine = self._chance.choice(self.world.machines)
         disk = machine.disk
         used = sum(len(found) for found in disk.image().values() if found is not None)

@@ -1,8 +1,9 @@
-"""Members that come new, lose their disks and join anew, are dropped and declared again.
+"""Membership changes: machines that join, lose their disks and join again, are dropped and declared
+again.
 
-What an operator does follows `docs/running-a-cluster.md`: the row goes and comes, a token is made
-by whoever leads, a directory that joins is empty. Where too few are left in the set for a row to
-go, the policy asks for fewer first.
+The operator follows `docs/running-a-cluster.md`: he drops and declares the replica, creates a token
+on the leader, and joins with an empty directory. If the ISR is too small to drop a replica, he
+first lowers ACKS in the policy.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ NEW_NAMES: Final = "xyz"
 LOST_DISKS: Final = 2
 """So many are lost in one world, at the most."""
 PATIENCE: Final = 10
-"""So often an operator finds that who has the lead waits for those who are gone, a second apart,
-before the policy asks for fewer."""
+"""Checks, one second apart, in which an operator finds that an elected leader waits for lost
+followers, before he lowers ACKS."""
 
 
 class Newcomers:
-    """Those of one world. One at a time is on its way: more losses at once than the policy bears
-    are no fault of the nodes."""
+    """The membership changes of one world, one at a time: more losses at once than the policy
+    tolerates are no fault of the nodes."""
 
     def __init__(self, world: Course, policies: Policies) -> None:
         self.world = world
         self._policies = policies
         self._chance = world.chance
         self._drops = False
-        """Whether a row is away."""
+        """True while a replica is dropped."""
         self._found_waiting = 0
-        """How often in a row who has the lead was found to wait for others."""
+        """Consecutive checks in which the elected leader waited for other nodes."""
 
     @property
     def _is_busy(self) -> bool:
@@ -51,7 +52,7 @@ class Newcomers:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """What may happen, by what belongs together."""
+        """Groups of possible changes, by kind."""
         return [[self._lose_disk], [self._come], [self._drop]]
 
     # --- what happens -----------------------------------------------------------------------------
@@ -70,8 +71,10 @@ class Newcomers:
         world.has_done(self._bring(machine))
 
     def may_lose(self, machine: Member) -> bool:
-        """Whether another disk holds all that was released, whatever is on its way to etcd, and
-        none was lost just now."""
+        """True if another disk certainly holds everything released, and no disk was lost just now.
+
+        Requests on their way to etcd do not change that.
+        """
         if self._is_busy:
             return False
         agreed, media = self.world.etcd.agreed, self.world.promises.media
@@ -101,7 +104,8 @@ class Newcomers:
             world.has_done(self._drop_and_declare(self._chance.choice(found)))
 
     async def bring_who_knows_nobody(self) -> None:
-        """Who was away while all were made anew who could tell it who leads joins anew likewise."""
+        """Join a machine again that knows no other member: all that could name the leader were
+        replaced while it was away."""
         world, lead = self.world, self.world.etcd.lead
         runs = [each for each in world.machines if each.answers and each.name not in world.away]
         if lead is None or self._is_busy:
@@ -136,7 +140,7 @@ class Newcomers:
         return f"DEFINE REPLICA OVERWRITE {name} PEER '{name}:1' ENDPOINTS '{name}.example:8001'"
 
     async def _said(self, script: str) -> Any | None:
-        """What whoever leads answers, at last a list; None: nobody hears that it was done."""
+        """Run a script on the leader and return its values; None: it is not known to be done."""
         leader = self.world.some_leader()
         if leader is None:
             await self._ask_less_of_who_waits()
@@ -151,8 +155,8 @@ class Newcomers:
         return None
 
     async def _ask_less_of_who_waits(self) -> None:
-        """Who has taken the lead, and lacks followers to show anything by its policy, is told to go
-        on with fewer, once it has waited for a while."""
+        """Lower ACKS on an elected leader that has waited too long for the followers its policy
+        requires."""
         waits = [each for each in self.world.machines if each.answers and each.waits_with_lead]
         self._found_waiting = self._found_waiting + 1 if waits else 0
         if self._found_waiting > PATIENCE and self._policies.most > 0:
@@ -178,7 +182,7 @@ class Newcomers:
         await world.start(machine)
 
     async def _invite(self, machine: Member) -> None:
-        """Declare its row anew, and give it a token."""
+        """Declare the replica again, and give the machine a token."""
         name = machine.name
         if self._chance.random() < 0.5:
             await self._said(f"DROP REPLICA {name}")
@@ -190,5 +194,5 @@ class Newcomers:
 
 
 def _has_joined(machine: Member) -> bool:
-    """Whether its directory holds the store."""
+    """True if its directory holds the store."""
     return machine.disk.exists(f"{PATH}/STORE") and not is_joining(machine.disk, PATH)

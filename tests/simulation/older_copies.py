@@ -1,7 +1,8 @@
-"""Older copies of members' directories, put back: snapshots of machines, files of last week.
+"""Fault: an older copy of a member's directory is put back, as a machine snapshot or a backup of
+files.
 
-They are taken at any moment, from when the policy stands. A machine that finds one when it starts
-has the id of the node whose it was; `promises.py` says what may not come of that.
+Copies are taken at any time after the policy is in force. A machine that starts on one has the id
+of the original node; `promises.py` states the invariants for that case.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ REMEMBERED: Final = 6
 
 
 class OlderCopies:
-    """Those of one world. What its node held is lost with each, so they come as lost disks do: one
-    at a time, and where another disk holds everything."""
+    """The older copies of one world.
+
+    Each loses the newer content of its node. So they come as lost disks do: one at a time, and only
+    if another disk holds everything.
+    """
 
     def __init__(self, world: Course, newcomers: Newcomers) -> None:
         self.world = world
@@ -29,17 +33,17 @@ class OlderCopies:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """What may happen, by what belongs together."""
+        """Groups of possible acts, by kind."""
         return [[self._copy, self._copy, self._put_back]]
 
     async def _copy(self) -> None:
-        """Somebody's directory is copied."""
+        """Copy a machine's directory."""
         machine = self._chance.choice(self.world.machines)
         if machine.id and machine.name not in self.world.away and not _is_joining(machine):
             self._kept = [*self._kept, machine.copied()][-REMEMBERED:]
 
     async def _put_back(self) -> None:
-        """A machine is killed, and finds an older copy when it is started again."""
+        """Kill a machine and replace its directory by an older copy."""
         world = self.world
         copy = self._chance.choice(self._kept) if self._kept else None
         for machine in world.machines:

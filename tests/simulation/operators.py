@@ -1,4 +1,4 @@
-"""What operators of a cluster do, while all goes on and when they look at how it stands."""
+"""Operators of a cluster: random policy changes, and repairs when they inspect its state."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from tests.simulation.members import PATH, Member
 
 
 class Policies:
-    """Which policy stands, as far as operators know: the judge holds nodes to the least that it may
-    say."""
+    """Values of ACKS that may be in force, as far as operators know. The judge uses the least."""
 
     def __init__(self, world: Course) -> None:
         self.world = world
         self._stands = frozenset[int]()
-        """What `ACKS` may say, of all that was answered."""
+        """Values that `ACKS` may have by the answers so far."""
         self._asked: list[set[int]] = []
-        """For each that was asked for and not answered yet: its own, and those that were asked for
-        beside it, of which either may come last."""
+        """For each request without an answer yet: its value, and those of concurrent ones. Any of
+        these may be applied last."""
 
     @property
     def least(self) -> int:
-        """The least that `ACKS` may say."""
+        """Least value that `ACKS` may have."""
         return min(self.world.promises.acks)
 
     @property
     def most(self) -> int:
-        """The most that it may say."""
+        """Greatest value that `ACKS` may have."""
         return max(self.world.promises.acks)
 
     def stands(self, acks: int) -> None:
-        """It is known to say this."""
+        """Record that the policy has this value for sure."""
         self._stands = frozenset({acks})
         self._tell()
 
     async def amend(self, machine: Member, acks: int, behind: str | None = None) -> bool:
-        """Have another policy put into force by a node. Answers whether it is for sure."""
+        """Define another policy on a node. Return True if it is in force for sure."""
         mine = {acks}.union(*self._asked)
         for each in self._asked:
             each.add(acks)
@@ -56,7 +55,7 @@ class Policies:
 
 
 class Operators:
-    """Those of one world."""
+    """The operators of one world."""
 
     def __init__(self, world: Course) -> None:
         self.world = world
@@ -65,11 +64,11 @@ class Operators:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """What may happen, by what belongs together."""
+        """Groups of possible acts, by kind."""
         return [[self._amend], [self._lead_by_hand]]
 
     async def _amend(self) -> None:
-        """Another policy, on whoever leads."""
+        """Define another policy on the leader."""
         machine = self.world.some_leader()
         if machine is None:
             return
@@ -83,12 +82,12 @@ class Operators:
             self.world.has_done(machine.ask("DEFINE NODE LEADS STORE"))
 
     async def operate(self) -> None:
-        """What an operator does who looks at how it stands."""
+        """Inspect the cluster and repair it as the manual says."""
         for machine in self.world.machines:
             if machine.process is None:
                 await self.world.start(machine)
             elif is_joining(machine.disk, PATH) and machine.node is not None:
-                await machine.stop()  # its next start copies the store anew
+                await machine.stop()  # its next start copies the store again
                 await self.world.start(machine)
         insync = self.world.etcd.insync
         if insync is not None:
@@ -104,8 +103,10 @@ class Operators:
             return
 
     async def _have_taken_out(self, members: frozenset[str]) -> None:
-        """An older copy of a member that has to be copied, and is in the set still since that would
-        be too small without it: the policy asks for fewer."""
+        """Lower ACKS for an older copy of a member that has to be copied.
+
+        It is in the ISR still, which would be too small without it.
+        """
         machines = [each for each in self.world.machines if each.answers]
         fail = [each for each in machines if each.runs.member.standing is SyncStatus.COPY_FAILED]
         if any(each.id in members for each in fail) and self.policies.most > 0:

@@ -1,9 +1,9 @@
-"""Processes that share one stepped loop. Each of them can stand still while time goes on for the
-others, as one does that was sent SIGSTOP, or whose machine was suspended; and each can die.
+"""Processes that share one stepped loop. Each can be paused while time goes on for the others
+(SIGSTOP, or a suspended machine), and each can die.
 
-What a process does is told from what others do by the context that it was begun in: tasks and
-callbacks take that with them, and so do the greenlets of scripts (`marked_greenlets`). What the
-network and the agreement do on their way belongs to nobody: it has an empty context.
+Work belongs to the process whose context it was started in: tasks and callbacks inherit the
+context, and so do the greenlets of scripts (`marked_greenlets`). Messages in transit, in the
+network or to etcd, belong to no process: they have an empty context.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _HERE: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class ProcessLoop(SteppedLoop):
-    """The loop. Callbacks of a process that stands still are kept for when it goes on."""
+    """The loop. Callbacks of a paused process are kept until it resumes."""
 
     def __init__(self, seed: int, latency: Callable[[], float] | None = None) -> None:
         super().__init__(seed, latency)
         self.standing = 0
-        """How many processes stand still."""
+        """Number of paused processes."""
         self.on_round: Callable[[], None] = _nothing
-        """Called in each round, before anything is done."""
+        """Called in each round, before any callback runs."""
 
     def _process_events(self, events: list[Any]) -> None:
         super()._process_events(events)
@@ -51,17 +51,17 @@ class ProcessLoop(SteppedLoop):
                 base._ready.append(handle)
 
     def go_on(self, kept: list[Any]) -> None:
-        """Take callbacks that were kept."""
+        """Schedule callbacks that were kept."""
         base: Any = self
         base._ready.extend(kept)
 
 
 def _nothing() -> None:
-    """Nobody looks on."""
+    """Do nothing: the default of `on_round`."""
 
 
 class Process:
-    """One process: what is begun by `begin` is its own, and all that follows from that."""
+    """A process: owns everything started by `begin`, and all that follows from it."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -70,31 +70,31 @@ class Process:
         self.stands = False
         self.kept: list[Any] = []
         self.dead: asyncio.Future[None] = loop.create_future()
-        """Done when it has died: what it does after that nobody hears of."""
+        """Done once it has died; later output of it is ignored."""
         self._context = copy_context()
         self._context.run(_HERE.set, self)
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has died."""
+        """True if it has died."""
         return self.dead.done()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Have it do something."""
+        """Start a task in the process."""
         return self._loop.create_task(work, context=self._context.copy())
 
     def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Have it do something at once."""
+        """Call a function in the process."""
         return self._context.copy().run(work, *args)
 
     def pause(self) -> None:
-        """It stands still from the next round of the loop on."""
+        """Pause the process, from the next round of the loop on."""
         if not self.stands:
             self.stands = True
             self._loop.standing += 1
 
     def resume(self) -> None:
-        """It goes on, and finds that time has passed."""
+        """Resume the process; its clock shows the time that has passed."""
         if self.stands:
             self.stands = False
             self._loop.standing -= 1
@@ -102,8 +102,10 @@ class Process:
             self._loop.go_on(kept)
 
     def die(self) -> None:
-        """It is no more. What is left of it goes on, so that it can be tidied away: whoever has it
-        reach others asks before whether it is dead."""
+        """End the process. Remaining tasks run on for their cleanup.
+
+        Code that sends on its behalf checks `is_dead` first.
+        """
         if not self.is_dead:
             self.dead.set_result(None)
         self.resume()

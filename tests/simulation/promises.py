@@ -1,27 +1,27 @@
-"""What a cluster promises, held against what its nodes do, at every step.
+"""Checker of a cluster: its guarantees (invariants), held against its nodes at every step.
 
-The judge knows nothing of how it is done. It sees what each machine's log holds, synced; what each
-node shows, frame by frame; what etcd says of who leads and who is in the set; and which commits are
-handed to a log. What was shown first at a sequence is the truth there, for everybody and for good.
+The judge knows nothing of the implementation. It sees the synced log of each machine, the frames
+that each node shows, the lead and the in-sync replicas (ISR) in etcd, and the commits that are
+handed to a log. The first frame shown at a sequence is the truth there, for all nodes and for ever.
 
-Looked at with each release, unless something else is said:
+The invariants, checked with each release unless stated otherwise:
 
-- Every member of the set in etcd holds, synced, everything that was ever released. This also with
-  each change of the set, each cut of a log and each start.
-- The set in etcd never has fewer than `ACKS` members beside the leader: with each change of it.
-- Who takes the lead holds everything that was ever released.
-- Nobody shows another frame at a sequence, nor one that nobody who leads has released.
-- Epochs rise, and one process alone releases what is new in one.
-- What is released is on as many followers' disks as `ACKS` says.
-- Who takes changes holds the lease: with each commit.
-- States are equal at equal sequences: whenever a node has nothing in flight.
+- Every member of the ISR in etcd has synced everything that was ever released. This is also checked
+  with each change of the ISR, each cut of a log and each start.
+- The ISR in etcd has at least `ACKS` members beside the leader: with each change of it.
+- A new leader holds everything that was ever released.
+- No node shows another frame at a sequence, nor one that no leader has released.
+- Epochs rise, and in an epoch only one process releases new frames.
+- A released frame is on as many followers' disks as `ACKS` says.
+- A node that accepts changes holds the lease: with each commit.
+- States are equal at equal sequences: whenever a node has no pending writes.
 
-A disk that was lost, or in whose place an older copy was put, counts for what it held: it has
-acknowledged that. A copy that lacks what was told to be released never leads; of one that lacks
-only what was released since, `docs/decisions/older-copies.md` says when it may (`Excused`).
+A disk that was lost, or replaced by an older copy, counts with its content: it has acknowledged
+that. A copy that lacks frames whose release was published in etcd never leads. If it lacks only
+later ones, `docs/decisions/older-copies.md` says when it may lead (`Excused`).
 
-A lineage that an operator begins by force on a node that lacks something has its price, which is
-documented: the truth ends with what that node has, and goes on with what it writes.
+If an operator forces a lineage on a node that lacks frames, the loss is documented: the truth ends
+with the frames of that node, and continues with its later writes.
 """
 
 from __future__ import annotations
@@ -42,100 +42,99 @@ LACKS: Final = "leads, and does not hold all that was released"
 
 
 class Excused(Exception):
-    """What is documented not to be promised has come: nothing can be said of the world behind
-    it."""
+    """A documented exception to the guarantees has happened: the rest of the run can't be
+    judged."""
 
 
 class Held(NamedTuple):
-    """One frame of a log."""
+    """A frame of a log."""
 
     digest: bytes
     epoch: int
 
 
 def held(frames: Sequence[Frame]) -> list[Held]:
-    """What is remembered of frames."""
+    """Return the recorded part of frames: digest and epoch."""
     return [Held(frame.digest(), frame.epoch) for frame in frames]
 
 
 @dataclass(eq=False)
 class Medium:
-    """What one machine's log holds on its disk, from its first frame on: also what was pruned, or
-    came as a copy's state."""
+    """Synced content of one machine's log from its first frame on, with pruned frames and those
+    that came as a copy's state."""
 
     name: str
     frames: list[Held] = field(default_factory=list)
     true: int = 0
-    """So many of them are the truth."""
+    """Number of its frames that agree with the truth."""
     went_back: bool = False
-    """Whether it is an older copy of itself, and does not hold all of the truth since: it may not
-    lead, and is no fault of its cluster."""
+    """True for an older copy of itself that lacks newer frames of the truth. It may not lead, and
+    its absence is no fault of the cluster."""
     is_lost: bool = False
-    """Whether nobody has it any more: what it held, it had acknowledged, which a leader that has
-    heard so may go by still."""
+    """True if the disk is gone. It has acknowledged its frames; a leader may rely on that."""
     before: Medium | None = None
-    """The disk in whose place this older copy was put, which a leader may go by likewise."""
+    """The disk that this older copy has replaced, on whose frames a leader may still rely."""
 
     def copy(self) -> Medium:
-        """Another disk that holds the same."""
+        """Return another disk with the same content."""
         frames, before = list(self.frames), self.before
         return Medium(self.name, frames, self.true, self.went_back, before=before)
 
     def put_back(self, present: Medium) -> Medium:
-        """Another disk that holds the same, in the place of one that is of later."""
+        """Return another disk with the same content, as an older copy that replaces `present`."""
         return Medium(self.name, list(self.frames), 0, went_back=True, before=present)
 
     @property
     def once(self) -> int:
-        """How much of the truth it held, at the most."""
+        """Largest number of true frames that it ever held."""
         return self.true if self.before is None else max(self.true, self.before.once)
 
     def stays(self, upto: int) -> None:
-        """No more than this is the truth."""
+        """Shorten the true part to `upto` frames."""
         self.true = min(self.true, upto)
         if self.before is not None:
             self.before.stays(upto)
 
     def cut(self, after: int) -> None:
-        """The log ends with a frame."""
+        """Cut the log after a frame."""
         del self.frames[after:]
         self.true = min(self.true, after)
 
 
 @dataclass
 class Promises:
-    """The judge."""
+    """The judge: checks the invariants."""
 
     truth: list[Held] = field(default_factory=list)
     media: dict[str, Medium] = field(default_factory=dict)
-    """By the ids of nodes."""
+    """Media by node id."""
     acks: frozenset[int] = frozenset({0})
-    """What the policy in force may say, as far as operators know: the least of it is promised."""
+    """Values that ACKS may have, as far as operators know; the guarantee is the least of them."""
     members: frozenset[str] = frozenset()
-    """Those of the set in etcd."""
+    """In-sync replicas in etcd."""
     led: int = 0
-    """The newest epoch that somebody has taken the lead in."""
+    """Newest epoch that a node has taken the lead in."""
     gives_back: int = 0
-    """An epoch that nothing may be released in: it was taken for who does not hold enough."""
+    """Epoch in which no frame may be released: its leader holds too few frames."""
     owners: dict[int, object] = field(default_factory=dict)
-    """By epoch, the process that has released something new in it."""
+    """By epoch, the process that has released new frames in it."""
     states: dict[int, str] = field(default_factory=dict)
-    """Hashes of the state, by the sequence it stood at."""
+    """Hashes of the state, by sequence."""
     forced: str | None = None
-    """The node that begins a new lineage, until it has."""
+    """Node that an operator has ordered to begin a lineage by force, until it has."""
     cuts: list[tuple[int, int]] = field(default_factory=list)
-    """Lineages: the last frame that stayed of the one before, and how many there had been."""
+    """Lineages: last frame kept of the one before, and number of frames released by then."""
 
     @property
     def losses(self) -> int:
-        """Lineages that began without all that had been released."""
+        """Number of lineages that began without all released frames."""
         return sum(stays < had for stays, had in self.cuts)
 
     # --- what happens -----------------------------------------------------------------------------
 
     def opened(self, medium: Medium, first: int, frames: Sequence[Frame]) -> None:
-        """A process has found these in its log; what was before the first of them is in its state,
-        which was pruned or copied."""
+        """Record the frames that a process found in its log. Earlier frames are in its state:
+        pruned or copied."""
         known = medium.frames[: first - 1]
         known += self.truth[len(known) : first - 1]
         if len(known) < first - 1:
@@ -146,17 +145,17 @@ class Promises:
         self.check_members(f"{medium.name} was started")
 
     def synced(self, medium: Medium, frames: Sequence[Frame]) -> None:
-        """Frames are in a log for good."""
+        """Record frames that a log has synced."""
         medium.frames += held(frames)
         self._advance(medium)
 
     def cut(self, medium: Medium, after: int) -> None:
-        """A log was cut."""
+        """Record the cut of a log."""
         medium.cut(after)
         self.check_members(f"{medium.name} was cut after {after}")
 
     def agreed(self, agreed: Agreed) -> None:
-        """Something was written in etcd."""
+        """Check a write in etcd."""
         self.members = frozenset() if agreed.insync is None else agreed.insync.members
         self.check_members("the set was written")
         if 0 < len(self.members) < 1 + min(self.acks) and self.forced is None:
@@ -168,7 +167,7 @@ class Promises:
                 self._check_excuse(medium, agreed)
 
     def began_by_force(self, medium: Medium) -> None:
-        """A new lineage begins with what one node has."""
+        """Begin a new lineage with the frames of one node."""
         had, stays = len(self.truth), medium.true
         self.cuts.append((stays, had))
         del self.truth[stays:]
@@ -178,7 +177,7 @@ class Promises:
             del self.states[at]
 
     def released(self, medium: Medium, process: object, leads: int | None, upto: int) -> None:
-        """A node shows all up to a frame from now on.
+        """Check that a node shows all frames up to `upto`.
 
         :param leads: the epoch in which it leads; None: it does not
         """
@@ -210,19 +209,22 @@ class Promises:
         self._check_acks(medium, upto)
 
     def committed(self, name: str, epoch: int, agreed: Agreed) -> None:
-        """A node that leads, as it believes, has taken a change."""
+        """Check a commit of a node that believes to lead."""
         if agreed.lead is None or agreed.lead.epoch != epoch:
             raise Broken(f"{name} takes changes in epoch {epoch}, and does not hold the lease")
 
     def state(self, name: str, at: int, hash: str) -> None:
-        """The state of a node at a sequence."""
+        """Compare the state of a node with others at the same sequence."""
         if self.states.setdefault(at, hash) != hash:
             raise Broken(f"the state of {name} at {at} is another one")
 
     def _check_excuse(self, medium: Medium, agreed: Agreed) -> None:
-        """Who leads does not hold all that was released. An older copy of a directory may do so, if
-        it holds all that was told to be. One that holds less was named by a request of the process
-        that had the newer one, which has come late: it gives the lead back."""
+        """Judge a leader that lacks released frames.
+
+        An older copy may lead if it holds all frames whose release was published in etcd. A copy
+        that lacks some of these was elected by a late request of the process with the newer
+        directory: it must give the lead back.
+        """
         told = 0 if agreed.released is None else agreed.released.sequence
         if not medium.went_back:
             raise Broken(f"{medium.name} {LACKS}")
@@ -234,7 +236,7 @@ class Promises:
     # --- what must hold ---------------------------------------------------------------------------
 
     def check_members(self, when: str) -> None:
-        """Every member of the set holds everything that was released."""
+        """Check that every member of the ISR holds all released frames."""
         for node in sorted(self.members):
             medium = self.media.get(node)
             if medium is None or (medium.went_back and medium.once == len(self.truth)):
@@ -254,7 +256,7 @@ class Promises:
             )
 
     def _advance(self, medium: Medium) -> None:
-        """See how much of what a log holds is the truth."""
+        """Update how many frames of a log agree with the truth."""
         frames, truth, at = medium.frames, self.truth, medium.true
         while at < len(frames) and at < len(truth) and frames[at].digest == truth[at].digest:
             at += 1

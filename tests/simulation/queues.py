@@ -1,7 +1,7 @@
-"""A queue of a simulated store: random statements on it, and what they must do.
+"""Model of a message queue: random statements on it, with their expected effects.
 
-`q` has a group `g` whose deadlines never pass, so all that is done with its messages is known: it
-is a `Queue` in every `State`. Its dead letters go to `dq`.
+`q` has a group `g` whose visibility timeouts never expire, so the state of all its messages is
+known: it is a `Queue` in every `State`. Its dead letters go to `dq`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUEUE, DEAD = "q", "dq"
 NUMBER = 4
 """The id of `q`: it is defined behind three others."""
 EXTENDED = "extended"
-"""Among what a commit set: a hand-out of `q` that got more time."""
+"""Key in the set of changed keys for a delivery of `q` that got more time."""
 LONG = "26000w"
 """Longer than all clocks of a world are set forward together."""
 DEFINED = (
@@ -45,7 +45,7 @@ class Row:
     attempt: int
     member: str
     due: int = field(default=0, compare=False)
-    """When it is to be handed out again. The log knows; a draft knows the order."""
+    """Time of its next delivery. The log knows it; a draft knows only the order."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Queue:
     rows: dict[int, Row] = field(default_factory=dict)
 
     def copy(self) -> Queue:
-        """One to be changed."""
+        """Return a copy to be changed."""
         rows = {n: Row(r.state, r.attempt, r.member, r.due) for n, r in self.rows.items()}
         return Queue(
             dict(self.messages), self.last, dict(self.dead), self.dead_last, self.cursor, rows
@@ -119,7 +119,7 @@ class Queue:
         del self.rows[position]
 
     def trim(self, before: int) -> int:
-        """How many messages went."""
+        """Trim messages. Return their number."""
         gone = [n for n in self.messages if n < before]
         for position in gone:
             del self.messages[position]
@@ -128,7 +128,7 @@ class Queue:
         return len(gone)
 
     def redrive(self, limit: int) -> int:
-        """How many messages came back."""
+        """Redrive dead letters. Return their number."""
         moved = sorted(self.dead)[:limit]
         self.publish([self.dead.pop(position) for position in moved])
         return len(moved)
@@ -306,7 +306,7 @@ class Publisher:
         return f"REDRIVE FROM {DEAD} TO {QUEUE} LIMIT {limit}", run
 
     def figures(self) -> Said:
-        """Where the group stands."""
+        """Return the group's counts."""
 
         def run(draft: Draft) -> Any:
             queue = draft.queue

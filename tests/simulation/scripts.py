@@ -1,8 +1,8 @@
-"""Random scripts, each with what it must do to a store of plain dictionaries.
+"""Random scripts, each with its expected effect on a model of plain dictionaries.
 
 A script is a list of parts, and a part is one transaction: a statement, or BEGIN … COMMIT. A step
-of a part is its text and a function over a `Draft` that changes the dictionaries and answers what
-the statement must answer, or raises `Refused` with the code of the refusal.
+of a part is its text and a function over a `Draft`. The function changes the dictionaries and
+returns the expected answer of the statement, or raises `Refused` with the expected error code.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ FLEETING = "x"
 IDS = 8
 SPACE = "k"
 KEYS = ("a", "b", "c")
-"""Of the space: these never expire, and are known exactly."""
+"""Keys of the space that never expire: their values are known exactly."""
 TOPIC = "m"
-"""What it holds is known exactly. Its group, whose deadlines are short, and the topics of its dead
-letters and of those that were sent again are worked with at random: what they hold depends on log
-time, so of them only bytes, positions and counts are compared."""
+"""Topic whose messages are known exactly.
+
+Its group has short visibility timeouts. The group, the topic of its dead letters and that of
+redriven ones are used at random, and their content depends on log time. So only their bytes,
+positions and counts are compared.
+"""
 DEAD = "d"
 AGAIN = "e"
 DEFINE_GROUP = (
@@ -42,8 +45,7 @@ DEFINE_GROUP = (
     f" DEAD LETTER {DEAD} BACKOFF 0s, 2ms"
 )
 INDEXES = {"by_n": ("t", "n"), "by_both": ("t", "n, s"), "by_s": ("u", "s")}
-"""Defined and dropped all the time: that answers stay the same shows that they hold what they
-ought to."""
+"""Indexes that are defined and dropped all the time: equal answers show that they are correct."""
 USERS = ("bea", "cid")
 PASSWORD = "correct horse"
 UNSEEN = tuple(UUID(int=number) for number in range(8))
@@ -51,7 +53,7 @@ UNSEEN = tuple(UUID(int=number) for number in range(8))
 
 
 class Refused(Exception):
-    """What the node must refuse, by its code."""
+    """The node must refuse the statement, with this code."""
 
 
 @dataclass
@@ -65,17 +67,17 @@ class State:
     messages: tuple[Any, ...] = ()
     """Every value that was published into the topic, trimmed or not."""
     trimmed: int = 0
-    """How many of these were."""
+    """Number of trimmed messages among them."""
     users: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
     queue: Queue = field(default_factory=Queue)
 
 
 class Draft:
-    """A state being changed by one transaction.
+    """A state that one transaction is changing.
 
-    :param new_ids: the ids that the node has made up, in order
-    :param tie: whether it happens at the very moment of the last one, for what is ordered by time
+    :param new_ids: the ids that the node has generated, in order
+    :param tie: True if it commits at the same log time as the last one, for order by time
     """
 
     def __init__(self, state: State, new_ids: Iterable[UUID] = UNSEEN, tie: bool = False) -> None:
@@ -93,10 +95,9 @@ class Draft:
         self.variables: dict[str, Any] = {}
         self.wrote = False
         self.perhaps = False
-        """Whether it may have written something that is not in the dictionaries."""
+        """True if it may have written entries outside of the model."""
         self.puts: set[tuple[str, Any]] = set()
-        """Records that were set, table and id, though in the end perhaps to what they were; and
-        keys."""
+        """Keys written, even if their value stays: table and id of records, and cache keys."""
 
     def state(self) -> State:
         return State(
@@ -116,8 +117,10 @@ class Draft:
         self.puts |= {(QUEUE, position) for position in positions}
 
     def same(self, other: State) -> bool:
-        """Whether it leaves what that state holds: of messages only those that are held. Places
-        are compared by what is in them."""
+        """True if it equals the content of a state; of messages only untrimmed ones count.
+
+        Namespaces and databases are compared by their content.
+        """
         return (
             self.tables == other.tables
             and self.users == other.users
@@ -169,27 +172,27 @@ def by_id(item: tuple[Any, Fields]) -> tuple[int, Any]:
 
 @dataclass(frozen=True)
 class Step:
-    """One statement."""
+    """A statement."""
 
     text: str
     run: Callable[[Draft], Any]
     makes_id: bool = False
     may: frozenset[str] = frozenset()
-    """What it may be refused with: the dictionaries do not say."""
+    """Codes of errors that are allowed because the model does not predict them."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One transaction. `ending` is COMMIT or CANCEL for a block, empty for a single statement."""
+    """A transaction. `ending` is COMMIT or CANCEL for a block, empty for a single statement."""
 
     steps: tuple[Step, ...]
     ending: str = ""
     waits: bool = False
-    """Whether it may make several commits: what it finds to be due, and what it waited for."""
+    """True if it may commit several times: once for expired deliveries, and once after a wait."""
 
     @property
     def results(self) -> int:
-        """How many results it has."""
+        """Number of its results."""
         return len(self.steps) + (2 if self.ending else 0)
 
     def text(self) -> str:
@@ -207,13 +210,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Script:
-    """What a client sends."""
+    """A client's script."""
 
     parts: tuple[Part, ...]
     parameters: dict[str, Any]
     timeout_us: int | None = None
     roles: tuple[str, ...] | None = None
-    """Set when it changes what the node may do."""
+    """Roles of the node after it, if it changes them."""
 
     @property
     def text(self) -> str:
@@ -221,7 +224,7 @@ class Script:
 
     @property
     def may(self) -> frozenset[str]:
-        """What it may be refused with, whatever goes on beside it."""
+        """Codes of errors that any of its steps may get."""
         return frozenset().union(*(step.may for part in self.parts for step in part.steps))
 
 
@@ -271,10 +274,10 @@ PREPARE = Script(
 
 
 class Author:
-    """Writes scripts, decided by a generator of chance.
+    """Writes random scripts.
 
-    :param inspects: whether they ask what the node tells of itself
-    :param expires: whether they declare and drop what does not last
+    :param inspects: True for scripts that read the node's own data (statement log, audit trail)
+    :param expires: True for scripts that declare and drop short-lived spaces and topics
     """
 
     def __init__(
@@ -287,7 +290,8 @@ class Author:
         self._receipts: list[str] = []
         self._publisher = publisher = Publisher(chance)
         self._answered = False
-        """Whether the script at hand answers for hand-outs: twice could not be told apart."""
+        """True if the present script acknowledges deliveries: two such steps could not be
+        distinguished."""
         self._kinds: list[tuple[int, Callable[[], Step]]] = [
             (6, self._count_up), (4, self._create), (3, self._create_new), (3, self._upsert),
             (3, self._update), (3, self._update_where), (2, self._unset), (3, self._delete),
@@ -304,7 +308,7 @@ class Author:
         ]  # fmt: skip
 
     def script(self) -> Script:
-        """One more."""
+        """Return the next script."""
         chance, self._parameters, self._answered = self._chance, {}, False
         if chance.random() < 0.04:
             return self._administer()
@@ -318,7 +322,7 @@ class Author:
         return Script(parts, self._parameters, timeout_us)
 
     def hear(self, value: Any) -> None:
-        """What a statement answered: receipts of it will be used."""
+        """Keep the receipts in an answer, for later statements."""
         for one in value if type(value) is list else ():
             if type(one) is dict and "receipt" in one:
                 self._receipts.append(one["receipt"])
@@ -545,7 +549,7 @@ class Author:
         return Step(f"INSERT INTO {table} {self._parameter(rows)}{taken}", run)
 
     def _insert_many(self) -> Step:
-        """Larger than what goes to the engine in one step."""
+        """Insert more rows than go to the engine in one step."""
         first = 100 + self._chance.randrange(60)
         rows = [{"id": id, "n": id} for id in range(first, first + self._chance.randrange(10, 30))]
 
@@ -573,7 +577,8 @@ class Author:
         return Step(f"FOR $r IN {records} {{ UPDATE $r SET n = n + 1; }}", run)
 
     def _delete_if(self) -> Step:
-        """What two at once may not both find."""
+        """Delete if enough records exist: two concurrent transactions must not both find the last
+        (write skew)."""
         table, id, least = self._chance.choice(TABLES), self._id(), self._chance.randrange(3, 8)
 
         def run(draft: Draft) -> Any:
@@ -594,7 +599,7 @@ class Author:
         return Step(f"LET $seen = array::len((SELECT VALUE n FROM {table}))", run)
 
     def _note(self) -> Step:
-        """Write what `_look` saw: only right if nothing came in between."""
+        """Write the count that `_look` read: correct only if no commit came in between."""
         id = self._chance.randrange(200, 204)
 
         def run(draft: Draft) -> Any:
@@ -662,7 +667,7 @@ class Author:
         return Step(f"GET '{key}' FROM {SPACE}", run)
 
     def _fleeting(self) -> Step:
-        """What expires, is locked, is large: swept by the node while all this goes on."""
+        """Use keys that expire, locks and large values, which the node sweeps meanwhile."""
         key = f"'{EXPIRING_KEY} {self._chance.randrange(4)}'"
         lasts = self._chance.choice(("1ms", "5ms", "40ms", "1h"))
         large = self._parameter("v" * self._chance.choice((1, 100, 20_000)))
@@ -729,7 +734,7 @@ class Author:
         return Step(f"TRIM TOPIC {TOPIC} BEFORE {before}", run)
 
     def _consume(self) -> Step:
-        """What workers do. Of receipts some are guessed."""
+        """Act as a worker: take, acknowledge, extend. Some receipts are guessed."""
         chance = self._chance
         receipts = [self._receipt() for _ in range(chance.randrange(1, 4))]
         said = f"{TOPIC} AS g RECEIPTS {receipts}"
@@ -896,7 +901,7 @@ def _work(passes: int) -> Step:
 
 
 def _whatever(text: str) -> Step:
-    """Something that may write, and answer, what only the node can know."""
+    """Return a step whose writes and answer the model can't predict."""
 
     def run(draft: Draft) -> Any:
         draft.perhaps = True

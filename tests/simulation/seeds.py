@@ -26,14 +26,17 @@ EXPECTED = (
     "the last commits were refused",
     "the disk is full: old log was dropped",
 )
-"""What a node logs when its disk fails or is full."""
+"""Log lines of a node whose disk fails or is full."""
 CLUSTERS = {"members": troubles.drawn, "watched": troubles.watched}
-"""How large the cluster of a seed is."""
+"""Shapes of clusters, drawn from the seed."""
 TOLD_EVERY = 100
 
 
 def live(seed: int, of: str | None) -> Counter[str]:
-    """Live one world. Answers what it went through. :raises AssertionError: it broke a promise"""
+    """Run one world. Return its figures.
+
+    :raises AssertionError: an invariant is violated
+    """
     if of in CLUSTERS:
         return troubles.run(seed, CLUSTERS[of](seed))
     world = World(seed, None if of is None else BESIDE[of])
@@ -42,7 +45,7 @@ def live(seed: int, of: str | None) -> Counter[str]:
 
 
 def one(seed: int, figures: Counter[str], of: str | None = None) -> str | None:
-    """Live one world. Answers what it has found, if anything."""
+    """Run one world. Return its violation, or None."""
     book = Logbook()
     for pattern in troubles.EXPECTED if of in CLUSTERS else EXPECTED:
         book.allow(pattern)
@@ -58,7 +61,7 @@ def one(seed: int, figures: Counter[str], of: str | None = None) -> str | None:
 
 
 def found(seeds: range, of: str | None = None) -> Iterator[str]:
-    """What seeds find; in between what they went through goes to standard error."""
+    """Yield the violations of a range of seeds. Figures go to standard error in between."""
     figures = Counter[str]()
     for count, seed in enumerate(seeds, 1):
         if what := one(seed, figures, of):

@@ -1,4 +1,4 @@
-"""How large a world of whole members is, and what goes wrong in it."""
+"""Size and faults of a world of whole members."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass
 class Shape:
-    """How large a world is, and what goes wrong in it.
+    """Size of a world, and the kinds of its faults.
 
-    :ivar rates: of machines' clocks
-    :ivar walls_us: how far their walls are apart
+    :ivar rates: rates of the machines' clocks
+    :ivar walls_us: offsets of the machines' wall clocks, microseconds
     """
 
     machines: int = 3
@@ -25,13 +25,13 @@ class Shape:
     keep: int | None = None
     """Frames of the log that are kept; None: all."""
     newcomers: bool = False
-    """Whether disks are lost, machines come new and rows go."""
+    """True if disks are lost, machines join and replicas are dropped."""
     loses_etcd: bool = False
-    """Whether etcd loses what it knew."""
+    """True if etcd loses its data."""
     puts_back: bool = False
-    """Whether older copies of directories are put back."""
+    """True if older copies of directories are put back."""
     watched: bool = False
-    """Whether it is looked closely at what nodes show, and take for current."""
+    """True if CURRENT reads and the state shown are checked continually (`watchers.py`)."""
 
     def policy(self, acks: int | None = None, behind: str | None = None) -> str:
         """The statement."""

@@ -1,9 +1,9 @@
-"""Three whole nodes that ship their logs to each other over links that fail, decided by one number.
+"""Simulation of log shipping: three whole nodes over links that fail, from one seed.
 
-The world and what is checked in it are those of `followed.py`. Here what goes from a leader to a
-follower goes by the node's own code (`actors/cluster/`), over the model of a network: links break,
-messages wait in a cut of one direction and come late, and a node comes back while its links still
-stand at the others.
+The world and its invariants are those of `followed.py`. Here the node's own code
+(`actors/cluster/`) ships frames from leader to follower, over a model of the network. Links break,
+messages wait in a one-way cut and arrive late, and a node restarts while its old links are still
+open at the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMES_TOGETHER = 10_000
 
 
 class KeptEpochs:
-    """What a node has promised, in its CLUSTER file."""
+    """Epochs that a node has promised, in its CLUSTER file."""
 
     def __init__(self, member: Member) -> None:
         parts, kept = member.here.store.parts, member.here.store.cluster
@@ -52,7 +52,7 @@ class KeptEpochs:
 
 
 class Side:
-    """What a member is at, of which nothing survives a crash."""
+    """Volatile state of a member, lost in a crash."""
 
     def __init__(self, member: Member, door: ModelLinks) -> None:
         self.epochs = KeptEpochs(member)
@@ -63,7 +63,7 @@ class Side:
         self.comparing: asyncio.Task[None] | None = None
 
     async def rest(self) -> None:
-        """Follow nobody, and ship to nobody."""
+        """Stop following and shipping."""
         tasks = [each for each in (self.following, self.comparing) if each is not None]
         tasks += self.shippings.values()
         self.follows = self.following = self.comparing = None
@@ -165,7 +165,7 @@ class Shipped(Cluster3):
             )
             side.comparing = asyncio.ensure_future(comparing.compare())
 
-    # --- who leads ------------------------------------------------------------------------------
+    # --- election -------------------------------------------------------------------------------
 
     async def _depose(self) -> None:
         for side in self.sides.values():

@@ -35,14 +35,13 @@ from tests.simulation.watchers import Watchers
 TABLES: Final = "DEFINE TABLE t"
 BEHIND_SECONDS: Final = 0.5
 PATIENT: Final = frozenset({"2-add-new", "3-lead", "5-epoch", "5-seen-memory"})
-"""Stories in which who is silent stays in the set for three seconds."""
+"""Scenarios in which a silent member stays in the ISR for three seconds."""
 LATE_SECONDS: Final = 6.0
 """A request that comes late is done by then."""
 
 
 class Play(Members):
-    """Three members a, b and c, of which a leads and all are in the set; and what is done to
-    them."""
+    """Three in-sync members a, b and c, led by a; and the faults for scenarios."""
 
     def __init__(self, behind: str) -> None:
         super().__init__(1, Shape(lease_s=2, behind=behind, acks=0))
@@ -56,7 +55,7 @@ class Play(Members):
         return a, b, c
 
     def write(self, machine: Member) -> asyncio.Task[Any]:
-        """Have something written; nobody waits for the answer."""
+        """Send a write without waiting for its answer."""
         task = asyncio.ensure_future(machine.ask(f"CREATE t:{len(self.writing)}"))
         self.writing.append(task)
         return task
@@ -67,11 +66,12 @@ class Play(Members):
         assert answer is not None and answer.refusal is None, answer
 
     def deaf(self, source: Member, target: Member) -> None:
-        """What one says does not come to the other."""
+        """Cut the messages from one member to another."""
         self.network.cut(source.address, target.address)
 
     async def released_unheard(self, leader: Member, member: Member) -> None:
-        """Have what is written next released, and a member that holds it not hear of that."""
+        """Let the next write be released, while a member that holds it does not learn of the
+        release."""
         had = len(self.promises.truth)
         await self.until(lambda: len(member.medium.frames) > had, step_seconds=0.0002)
         self.deaf(leader, member)
@@ -84,22 +84,22 @@ class Play(Members):
         await self.until(lambda: machine.node is not None and machine.leads)
 
     def watch(self) -> None:
-        """Have nodes asked what is current, from here on."""
+        """Check CURRENT reads of all nodes from here on."""
         self.watchers.begin()
 
     def founds(self, machine: Member) -> None:
-        """Have a policy put into force; nobody waits for the answer."""
+        """Define a policy without waiting for the answer."""
         self.writing.append(asyncio.ensure_future(machine.ask(self.shape.policy())))
 
     def go_on(self) -> None:
-        """Nobody stands still."""
+        """Resume all paused processes."""
         for one in self.machines:
             if one.process is not None:
                 self.network.walk(one.address)
                 one.process.resume()
 
     async def lost(self, found: Agreed) -> None:
-        """Etcd loses what it knew. Nobody leads, until an operator names a node: the first."""
+        """Lose etcd's data. No node leads until an operator names one: the first."""
         first, *others = self.machines
         self.etcd_lies, self.promises.members = True, frozenset()
         self.etcd.set_back(found)
@@ -112,7 +112,7 @@ class Play(Members):
         self.etcd_lies = False
 
     async def brought(self, machine: Member, leader: Member) -> None:
-        """Have one with an empty disk join anew, under the name that it had."""
+        """Join a member with an empty disk again, under its old name."""
         name = machine.name
         row = (
             f"DEFINE REPLICA OVERWRITE {name} PEER '{name}:1' ENDPOINTS '{name}.example:8001'"
@@ -147,7 +147,8 @@ Story = Callable[[Play], Awaitable[None]]
 
 
 async def released_alone(play: Play) -> None:
-    """0 releases what nobody else has; its lease lapses, and another leads."""
+    """The leader releases a frame that no other member has; its lease expires, and another
+    leads."""
     a, b, c = await play.begin()
     play.deaf(a, b)
     play.deaf(a, c)
@@ -158,7 +159,7 @@ async def released_alone(play: Play) -> None:
 
 
 async def released_before_the_answer(play: Play) -> None:
-    """One is asked out of the set, and that is under way."""
+    """The removal of a member from the ISR is sent to etcd and not answered yet."""
     a, b, _ = await play.begin()
     a.once["change"] = Fate.LATE
     play.deaf(a, b)
@@ -167,7 +168,7 @@ async def released_before_the_answer(play: Play) -> None:
 
 
 async def released_without_who_may_be_in(play: Play) -> None:
-    """One is asked into the set; it is written, and the answer is lost."""
+    """A member is added to the ISR; etcd has written that, and the answer is lost."""
     a, _, c = await play.begin()
     play.network.pause(c.address)
     await play.in_sync("a", "b")
@@ -180,7 +181,7 @@ async def released_without_who_may_be_in(play: Play) -> None:
 
 
 async def added_before_it_holds_all(play: Play) -> None:
-    """One comes back that lacks something, and whose disk is slow."""
+    """A lagging member with a slow disk comes back."""
     a, _, c = await play.begin()
     c.die(power=False)
     await play.in_sync("a", "b")
@@ -190,8 +191,8 @@ async def added_before_it_holds_all(play: Play) -> None:
 
 
 async def added_before_it_knows_what_is_released(play: Play) -> None:
-    """One that leads anew has what was released last and does not know that it was; one that is not
-    in the set and lacks that comes to it, with a disk that is slow."""
+    """A new leader has the newest released frame but does not know of the release. A member outside
+    of the ISR lacks that frame and attaches, with a slow disk."""
     a, b, c = await play.begin()
     play.network.pause(c.address)
     await play.in_sync("a", "b")
@@ -204,7 +205,7 @@ async def added_before_it_knows_what_is_released(play: Play) -> None:
 
 
 async def taken_with_an_old_set(play: Play) -> None:
-    """One finds itself in the set, and comes to take the lead when the set is another one."""
+    """A member sees itself in the ISR, and takes the lead after the ISR has changed."""
     a, b, c = await play.begin()
     b.slow |= {"grant": 2.4, "take_lead": 1.2}
     a.pause(suspended=False)
@@ -249,8 +250,8 @@ async def a_set_that_was_asked_for_before(play: Play) -> None:
 
 
 async def a_set_that_is_too_small(play: Play) -> None:
-    """One that leads hears nobody, and then its disk is lost: who is left has to hold everything,
-    and to be known for it."""
+    """A leader is cut off, and then its disk is lost: the rest must hold everything and be in the
+    ISR."""
     a, b, c = await play.begin()
     await a.value(play.shape.policy(acks=1))
     play.promises.acks = frozenset({1})
@@ -268,8 +269,8 @@ async def a_set_that_is_too_small(play: Play) -> None:
 
 
 async def an_answer_of_before(play: Play, restarts: bool) -> None:
-    """One holds what was released, and does not know that it was; then etcd has it hear of a leader
-    of before, who goes on believing."""
+    """A member holds a released frame without knowing of the release. Then etcd answers with an
+    older leader, which still believes to lead."""
     a, b, c = await play.begin()
     await asyncio.sleep(1)
     before = play.etcd.agreed
@@ -290,7 +291,7 @@ async def an_answer_of_before(play: Play, restarts: bool) -> None:
 
 
 async def a_member_without_its_disk(play: Play) -> None:
-    """One comes back empty, under the name that it had: it is nobody until it has joined."""
+    """A member comes back empty, under its old name: it does not count until it has joined."""
     a, _, c = await play.begin()
     await play.wrote(a)
     c.die(power=True)
@@ -299,25 +300,26 @@ async def a_member_without_its_disk(play: Play) -> None:
 
 
 async def an_etcd_that_was_emptied(play: Play) -> None:
-    """Nobody leads until an operator has named who holds everything."""
+    """Etcd is emptied: no node leads until an operator has named one that holds everything."""
     a, *_ = await play.begin()
     await play.wrote(a)
     await play.lost(Agreed("model", 1, None, None))
 
 
 async def an_etcd_that_was_restored(play: Play) -> None:
-    """It knows an older set, of which one lacks what was released since."""
+    """Etcd is restored with an older ISR, of which a member lacks newer released frames."""
     a, _, c = await play.begin()
     before = play.etcd.agreed
     play.network.pause(c.address)
     await play.in_sync("a", "b")
     await play.wrote(a)
-    await asyncio.sleep(3)  # c hears of the set: who hears nothing since can't notice
+    await asyncio.sleep(3)  # c learns of the ISR: else it could not notice
     await play.lost(before)
 
 
 async def a_member_of_which_an_older_copy_is_put_back(play: Play) -> None:
-    """It is in the set, and the only one of it that is there: nobody leads until another is."""
+    """An older copy is put back for the only running member of the ISR: no node leads until another
+    runs."""
     a, b, c = await play.begin()
     copy = b.copied()
     await play.wrote(a)
@@ -330,7 +332,8 @@ async def a_member_of_which_an_older_copy_is_put_back(play: Play) -> None:
 
 
 async def a_member_whose_coordinator_fails(play: Play) -> None:
-    """It is cut off in that moment, and follows nobody: it can't say what is current."""
+    """A member's coordinator fails while it is cut off: it follows no leader and can't serve
+    CURRENT."""
     a, _, c = await play.begin()
     play.watch()
     c.once["look"], c.etcd = Fate.FAULTY, Fate.LOST
@@ -360,7 +363,8 @@ async def a_founder_that_is_cut_off(play: Play) -> None:
 
 
 async def a_member_that_was_told_of_another_lineage(play: Play) -> None:
-    """One hears how much was released, and lacks it; what an operator begins by force is less."""
+    """A member learns of a commit index beyond its log; a lineage begun by force has fewer
+    frames."""
     a, b, c = await play.begin()
     await play.wrote(a)
     c.die(power=False)
@@ -392,7 +396,7 @@ async def a_member_that_was_told_of_another_lineage(play: Play) -> None:
 
 
 async def an_etcd_that_was_restored_within_a_leadership(play: Play) -> None:
-    """It knows an older set, of which one lacks what was released since, and who leads leads on."""
+    """Etcd is restored with an older ISR during a leadership; a member of it lacks newer frames."""
     a, b, c = await play.begin()
     play.network.pause(b.address)
     await play.in_sync("a", "c")
@@ -449,7 +453,7 @@ LOST: Final = frozenset({"x-told", "x-etcd-within"})
 """Stories behind which some have to be copied, since an order by force has left them behind."""
 
 SLOW_DISKS: Final = frozenset({"2-add-early", "2-add-new"})
-"""Stories in which what is written is synced only after a while."""
+"""Scenarios in which writes are synced late."""
 
 
 def played(rule: str, *left_out: str, story: Story | None = None, mends: bool = True) -> None:
@@ -511,7 +515,7 @@ def test_without_the_rule_it_goes_wrong(rule: str) -> None:
 
 @pytest.mark.parametrize(("rule", "restarts"), [("5-epoch", False), ("5-seen-memory", True)])
 def test_of_two_rules_one_is_enough(rule: str, restarts: bool) -> None:
-    """No etcd answers what is older than what it answered before, and no node would listen."""
+    """No etcd answers with an older state than before, and no node would accept it."""
 
     def tell(*left_out: str) -> None:
         played(rule, *left_out, story=partial(an_answer_of_before, restarts=restarts), mends=False)

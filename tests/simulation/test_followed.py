@@ -1,4 +1,4 @@
-"""D: three nodes that follow one another, from a seed; and what such a rig must be able to see."""
+"""Three nodes that follow one another, from a seed; and planted faults that the rig must detect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXPECTED = (
 
 @pytest.fixture
 def clusters(logbook: Logbook) -> Callable[[Sequence[int]], Counter[str]]:
-    """Runs clusters, and adds up what they went through."""
+    """Run clusters, and sum up their figures."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 
@@ -112,7 +112,7 @@ def test_a_planted_fault_is_found(
     with pytest.raises((AssertionError, Refusal, StoreFault)):
         for seed in (SHOWN_BY.get(fault, 0), *range(100)):
             Cluster3(seed).run()
-    gc.collect()  # what was under way in a broken world is told of here, not beside another test
+    gc.collect()  # errors of a broken world's tasks are reported here, not in another test
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The network of the simulation: what a seed and a test can do to it."""
+"""Tests of the simulated network: faults by seed and by hand."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whole members of a cluster from a seed, under all that goes wrong; and what such a rig must see.
+"""Whole members of a cluster from a seed, under all faults; and planted faults that the rig must
+detect.
 
-A failure prints its seed: `tests.simulation.troubles.run(seed)` does the same again, whatever the
-machine.
+A failure prints its seed: `tests.simulation.troubles.run(seed)` reproduces it on any machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Worlds = Callable[[Sequence[int]], Counter[str]]
 
 @pytest.fixture
 def worlds(logbook: Logbook) -> Worlds:
-    """Runs worlds, and adds up what they went through."""
+    """Run worlds, and sum up their figures."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 
@@ -50,7 +50,7 @@ def worlds(logbook: Logbook) -> Worlds:
 
 
 def told(seeds: int, figures: Counter[str]) -> str:
-    """What is noted of so many."""
+    """Return the figures of so many seeds, as text."""
     words = (
         "acknowledged", "UnknownOutcome", "deaths", "pause", "cut", "amended", "forced", "put back",
         "excused",
@@ -72,12 +72,12 @@ FOUND = {
     20_001: "a node between two leaders answered CURRENT with what it had",
     20_011: "a node that was killed showed less than it had",
 }
-"""Seeds that found something where it is looked closely, and what it was."""
+"""Seeds that found a violation in watched worlds, and its description."""
 
 
 @pytest.fixture
 def watched(logbook: Logbook) -> Worlds:
-    """Runs worlds with those who look closely."""
+    """Run watched worlds (`watchers.py`), and sum up their figures."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 
@@ -97,7 +97,7 @@ def test_what_is_shown_is_current_and_never_goes_back(seed: int, watched: Worlds
 
 WATCHED_APART = 10
 WATCHED_EACH = 3
-"""As above, where it is looked closely: `make seeds OF=watched`."""
+"""Watched worlds per part: `make seeds OF=watched` runs more."""
 
 
 @pytest.mark.hard
@@ -112,7 +112,7 @@ def test_what_is_shown_is_current_for_many_seeds(
 
 
 def _takes_its_own(present: PresentReads) -> int:
-    """What it shows, whoever may have released more."""
+    """Return the node's own commit index, even if another node may have released more."""
     return present._committer.released_upto
 
 
@@ -173,7 +173,7 @@ SHOWN_BY: dict[str, tuple[int, str]] = {
     "6-sequence": (4, "is in the set, and holds|shows another frame|leads, and does not hold"),
     "9-holds": (312, "leads, and does not hold|stranded"),
 }
-"""Seeds that show what comes of a rule that is left out, tried before others, and what that is."""
+"""Seeds that reveal a disabled rule, tried before others, with the violation that they show."""
 
 
 @pytest.mark.parametrize("rule", SHOWN_BY)
@@ -183,7 +183,7 @@ def test_a_rule_that_is_left_out_is_missed(rule: str, logbook: Logbook) -> None:
     with LEFT_OUT[rule](), pytest.raises(Broken, match=what):
         for each in (seed, *range(12)):
             troubles.run(each)
-    gc.collect()  # what was under way in a broken world is told of here, not beside another test
+    gc.collect()  # errors of a broken world's tasks are reported here, not in another test
 
 
 SAMPLE = sorted({seed for seed, _ in SHOWN_BY.values()})

@@ -1,6 +1,7 @@
-"""D: the whole node from a seed, against dictionaries; and what such a rig must be able to see.
+"""The whole node from a seed, against a model of dictionaries; and planted faults that the rig must
+detect.
 
-A failure prints its seed. `World(seed).run()` does the same again, whatever the machine.
+A failure prints its seed. `World(seed).run()` reproduces it on any machine.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ EACH = 12
 
 @pytest.fixture
 def worlds(logbook: Logbook) -> Callable[[range], Figures]:
-    """Runs worlds, and adds up what they went through."""
+    """Run worlds, and sum up their figures."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 
@@ -114,7 +115,7 @@ def test_every_answer_of_a_sealed_node_is_true(
 def test_log_that_goes_before_its_image_is_there_is_caught(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted fault: a flush that says it has written what it has not."""
+    """Planted fault: a flush reports success without having written."""
     logbook.allow("")
 
     def flush(self: SealedEngine, room: object = None) -> None:
@@ -146,7 +147,7 @@ FOUND: dict[str, dict[int, str]] = {
         50_006: "a script in the mailbox ran behind the end of its session",
     },
 }
-"""Seeds that found something in worlds in which more is asked for, and what it was."""
+"""Seeds that found a violation in worlds with additional features, and its description."""
 
 
 @pytest.mark.parametrize("kind", FOUND)
@@ -159,7 +160,7 @@ def test_what_is_told_beside_tables_is_true(kind: str, logbook: Logbook) -> None
 
 BESIDE_APART = 20
 BESIDE_EACH = 6
-"""As above, for worlds in which more is asked for: `make seeds OF=feeds` and others."""
+"""Worlds with additional features per part: `make seeds OF=feeds` and others run more."""
 
 
 @pytest.mark.hard
@@ -179,7 +180,7 @@ def test_what_is_told_beside_tables_is_true_for_many_seeds(
 
 
 BROKEN_ONCE = {10_999: "a wait was over before its turn came, and nobody had looked"}
-"""Seeds that found something, and what it was."""
+"""Seeds that found a fault, and its description."""
 
 
 @pytest.mark.parametrize("seed", BROKEN_ONCE)
@@ -239,7 +240,8 @@ class AcknowledgesBeforeSync(SmallLog):
 
 
 class DropsTheLastFrame(SmallLog):
-    """At a recovery: what nothing follows is not proved acknowledged, but it may have been."""
+    """Planted fault of a recovery: it drops the last frame, which may have been acknowledged
+    although no later frame proves that."""
 
     def _move_tail(self, file: Any, old: Any, ending: Any, unproven: Sequence[Placed]) -> None:
         super()._move_tail(file, old, ending, unproven[:-1])

@@ -1,4 +1,4 @@
-"""The command that runs a range of seeds says what it finds, and goes on."""
+"""The command that runs a range of seeds reports violations, and goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""D: three nodes that ship their logs to each other, from a seed, and what the rig must see."""
+"""Three nodes that ship their logs to each other, from a seed; and planted faults that the rig must
+detect."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ EXPECTED = (
 
 @pytest.fixture
 def clusters(logbook: Logbook) -> Callable[[Sequence[int]], Counter[str]]:
-    """Runs clusters, and adds up what they went through."""
+    """Run clusters, and sum up their figures."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 

@@ -1,14 +1,13 @@
-"""Three or five whole members of a cluster, their clients and their operators, and all that goes
-wrong, decided by one number.
+"""Simulation of a cluster: three or five whole members, clients, operators and all faults, from one
+seed.
 
-Machines lose their power, at any operation of their disks too, processes stand still for shorter
-and longer than the lease, links are cut each way, etcd is silent, slow, loses answers, or loses
-what it knew; clocks go at rates of their own and are set; disks fill up; members come new, are
-dropped, lose their disks; policies are changed, and leads taken by hand. In the end everything is
-mended, and all come to the same in bounded time.
+Machines lose power, at any disk operation too. Processes pause for shorter and longer than the
+lease, links are cut in each direction. Etcd is silent, slow, loses answers, or loses its data.
+Clocks drift and are set; disks fill up. Members join, are dropped, and lose their disks; policies
+change, and operators force elections. In the end all faults are healed, and all members must
+converge in bounded time.
 
-What must hold all along is said in `promises.py`. What clients were told is held against it in
-`clients.py`.
+The invariants are in `promises.py`. Answers to clients are checked against them in `clients.py`.
 """
 
 from __future__ import annotations
@@ -69,12 +68,12 @@ EXPECTED: Final = (
     "does not take the lead",
     "lacks what was released",
 )
-"""What operators hear of when nodes die, links are cut, disks are full, etcd is lost and older
+"""Log lines that are expected when nodes die, links are cut, disks are full, etcd is lost and older
 copies are put back."""
 
 
 def drawn(seed: int) -> Shape:
-    """How large the world of a seed is."""
+    """Draw the shape of a seed's world."""
     chance = random.Random(seed * 7919 + 1)
     machines = chance.choice((3, 3, 3, 5))
     return Shape(
@@ -92,12 +91,12 @@ def drawn(seed: int) -> Shape:
 
 
 def watched(seed: int) -> Shape:
-    """The same, with those who look closely."""
+    """Draw the shape of a seed's world, watched (`watchers.py`)."""
     return replace(drawn(seed), watched=True)
 
 
 class Troubled(Course):
-    """One of them. `run` lets it happen."""
+    """A world under faults. `run` runs it."""
 
     def __init__(self, seed: int, shape: Shape | None = None) -> None:
         super().__init__(seed, shape or drawn(seed))
@@ -155,7 +154,8 @@ class Troubled(Course):
             self.has_done(self.watchers.read_on(machine))
 
     def _acts(self) -> list[Act]:
-        """What may happen in this one: some of what there is, so that some things meet often."""
+        """Draw some of the possible acts of this world, so that rare combinations become
+        frequent."""
         every = self.mishaps.acts + self.operators.acts
         if self.shape.newcomers:
             every += self.newcomers.acts
@@ -167,7 +167,7 @@ class Troubled(Course):
         return [act for each in chosen for act in each]
 
     def look(self) -> None:
-        """See how everybody stands."""
+        """Check every node."""
         if self.promises.losses > self._losses_seen:
             self._losses_seen = self.promises.losses
             self.clients.forget(min(stays for stays, _ in self.promises.cuts))
@@ -180,7 +180,7 @@ class Troubled(Course):
     # --- the end --------------------------------------------------------------------------------
 
     async def mend(self) -> None:
-        """All that went wrong is undone."""
+        """Heal all faults."""
         self.sky = "clear"
         for machine in self.machines:
             machine.disk.capacity = NO_LIMIT
@@ -196,7 +196,7 @@ class Troubled(Course):
             await self.start(machine)
 
     async def come_together(self) -> None:
-        """All hold and show the same, in bounded time; operators do what the pages say."""
+        """Wait until all nodes converge, in bounded time; operators follow the manual."""
         loop = asyncio.get_running_loop()
         until = loop.time() + COMES_TOGETHER_SECONDS
         while not self.is_whole:
@@ -209,7 +209,7 @@ class Troubled(Course):
 
     @property
     def is_whole(self) -> bool:
-        """Whether one leads, and all others are in the set and show what it does."""
+        """True if one node leads, and all others are in sync and show the same sequence."""
         leader, insync = self.leader, self.etcd.insync
         if leader is None or insync is None or leader.node is None:
             return False
@@ -224,7 +224,8 @@ class Troubled(Course):
         )
 
     async def end(self) -> None:
-        """Everybody is answered, what was acknowledged is there, and all are the same."""
+        """Check the end: requests are answered, acknowledged writes are there, all states are
+        equal."""
         for task in list(self.tasks):
             task.cancel()
         for _ in range(200):

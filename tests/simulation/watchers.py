@@ -1,10 +1,11 @@
-"""Those who look at the nodes of a cluster more closely than clients come to it.
+"""Watchers: check the nodes of a cluster more closely than clients do.
 
-- They ask each node what a CURRENT read has to show, in the rounds of the loop in which it comes
-  from one life to another, and now and then as more is released: it must be all that was released
-  when it was asked for.
-- They read from a machine as soon as it runs again, and go on: what one machine shows never goes
-  back, whatever became of its process in between. What a lineage begun by force has lost is lost.
+- They ask each node which sequence a CURRENT read has to show (linearizable read). They ask in the
+  rounds of the loop in which the node changes its life, and now and then as more is released. It
+  must be at least everything that was released before the request.
+- They read from a machine as soon as it runs again, and go on. The sequence that a machine shows
+  never goes back, whatever happened to its process in between. Losses of a lineage begun by force
+  are excepted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.simulation.processes import ProcessLoop
 from tests.simulation.promises import Broken
 
 ROUNDS: Final = 4
-"""Of the loop, in which a node is asked that has come to another life."""
+"""Rounds of the loop in which a node is asked after it has changed its life."""
 ASKED_EVERY_SECONDS: Final = 0.02
 """So often a node is asked as more is released, at most."""
 LOOKS_EVERY_SECONDS: Final = 0.004
@@ -28,9 +29,9 @@ LOOKS_SECONDS: Final = 2.0
 
 
 class Watchers:
-    """Those of one world.
+    """The watchers of one world.
 
-    :param look_at: reads what a machine shows, and judges it
+    :param look_at: reads the present state of a machine, and checks it
     """
 
     def __init__(
@@ -39,23 +40,23 @@ class Watchers:
         self.world = world
         self._look_at = look_at
         self.asked = 0
-        """How often a node was asked."""
+        """Number of requests to nodes."""
         self._stands: dict[str, tuple[object, ...]] = {}
-        """By the name of a machine, what life its node is in."""
+        """By machine, the role of its node at the last round."""
         self._rounds: dict[str, int] = {}
-        """Rounds that are left in which it is asked."""
+        """Rounds left in which a node is asked, by machine."""
         self._waits = set[asyncio.Future[int]]()
         self._asked_at: dict[str, tuple[int, float]] = {}
-        """What was released when it was asked last, and when that was."""
+        """By machine, the newest released sequence at the last request, and its time."""
 
     def begin(self) -> None:
-        """Look on from here on."""
+        """Start watching."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, ProcessLoop), "its loop has rounds"
         loop.on_round = self._look
 
     def _look(self) -> None:
-        """In a round of the loop."""
+        """Choose the nodes to ask, in each round of the loop."""
         world, now = self.world, asyncio.get_running_loop().time()
         released = len(world.promises.truth)
         for machine in world.machines:
@@ -73,7 +74,7 @@ class Watchers:
                 world.seen(lambda machine=machine: self._ask(machine))  # type: ignore[misc]
 
     def _ask(self, machine: Member) -> None:
-        """What a CURRENT read would wait for."""
+        """Check the sequence that a CURRENT read would wait for."""
         promises, process = self.world.promises, machine.process
         if promises.forced is not None:
             return  # a lineage begins, which may lack something
@@ -103,12 +104,13 @@ class Watchers:
             found.add_done_callback(heard)
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Cancel all pending requests."""
         for each in list(self._waits):
             each.cancel()
 
     async def read_on(self, machine: Member) -> None:
-        """From a machine that has just begun to run."""
+        """Read from a machine after its start, for `LOOKS_SECONDS`, whenever its state has
+        changed."""
         assert self._look_at is not None, "nobody reads"
         loop, process = asyncio.get_running_loop(), machine.process
         until, seen = loop.time() + LOOKS_SECONDS, None

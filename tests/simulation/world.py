@@ -1,10 +1,10 @@
-"""A whole node and its clients, life after life, in one thread and decided by one number.
+"""Simulation of a whole node and its clients, life after life, in one thread and from one seed.
 
-Each life starts the node on what the one before left: on its disk after a power cut that kept, lost
-or garbled what was not synced, or after a kill, or after it was stopped in order; with a state that
-lost what no flush had covered, or some of it. Clients run scripts at once; beside them the disk
-fills up or fails, the wall clock is set, checkpoints run, scripts are cancelled. In the end
-`History.check` looks at every answer.
+Each life starts on the disk and state that the last one left. The last one ended in a power cut
+that kept, lost or garbled unsynced data, in a kill, or in an orderly stop; the state may have lost
+unflushed writes, or some of them. Clients run concurrent scripts. Meanwhile the disk fills up or
+fails, the wall clock is set, checkpoints run, scripts are cancelled. In the end `History.check`
+checks every answer.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ FOREVER = 1 << 60
 PATIENCE_SECONDS = 60
 """Virtual ones; no life takes as long."""
 EXPIRES_SECONDS = 100
-"""Virtual ones, in which what should be gone is: what was refused is tried again for a minute."""
+"""Virtual seconds within which expired entries must be gone: refused sweeps are retried for a
+minute."""
 
 
 class SmallLog(Log):
@@ -80,7 +81,7 @@ IMAGE: Final = f"/store/state/{sealed_state.NAME}"
 
 
 class LossyEngine(MemoryEngine):
-    """A state of which a crash leaves what was flushed, or any later moment."""
+    """A state engine that after a crash has its last flush, or any later version."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,32 +106,33 @@ class LossyEngine(MemoryEngine):
 
 @dataclass
 class Shape:
-    """How large a world is."""
+    """Size of a world, and its features."""
 
     lives: int = 4
     clients: int = 5
     scripts: int = 7
-    """Of each client in each life."""
+    """Scripts of each client in each life."""
     pruned: bool = True
-    """Whether old log goes, as on a node that serves."""
+    """True if old log is pruned, as on a node that serves."""
     troubles: bool = True
-    """Whether the disk fills up or fails."""
+    """True if the disk fills up or fails."""
     settle_keys: int = 6
     """`storage.ledger.SETTLE_KEYS`, where the ledger is plain: a compiled one has it built in."""
     idle_seconds: float = 0.02
     """`actors.commits.idle_marks.IDLE_SECONDS`, likewise."""
     rebuilt: bool = False
-    """Whether the state is deleted between two lives now and then."""
+    """True if the state is deleted between two lives now and then."""
     key: Key | None = None
-    """What the store is sealed with: its state is in memory then, and on the disk as an image."""
+    """Key that seals the store: its state is in memory then, with an image on the disk."""
     inspects: bool = False
-    """Whether clients ask what the node tells of itself, and the disk is full for moments."""
+    """True if clients read the node's statement log and audit trail, and the disk is full for
+    moments."""
     expires: bool = False
-    """Whether clients declare and drop what does not last, and the disk is full for moments."""
+    """True if clients declare and drop short-lived entries, and the disk is full for moments."""
     feeds: bool = False
-    """Whether some follow a table, and what they may know of its commits changes."""
+    """True if readers follow a table, while their privileges on commit metadata change."""
     guests: bool = False
-    """Whether there are clients that bring a session or a password, which somebody ends."""
+    """True if there are clients whose session or password gets revoked."""
 
 
 BESIDE: Final = {
@@ -139,12 +141,12 @@ BESIDE: Final = {
     "feeds": Shape(feeds=True),
     "guests": Shape(guests=True),
 }
-"""Worlds in which more is asked for than what is in tables, keys and topics."""
+"""Worlds with features beyond tables, keys and topics."""
 
 
 @dataclass
 class Figures:
-    """What a world went through."""
+    """Counts of the events in a world."""
 
     commits: int = 0
     answers: int = 0
@@ -153,11 +155,11 @@ class Figures:
     live: int = 0
     """States compared with their log before the node went, …"""
     replayed: int = 0
-    """… after a start from what a crash had left of the state and the log behind it, …"""
+    """… after a start from the state and log that a crash had left, …"""
     rebuilt: int = 0
     """… after a start from the log alone."""
     told: int = 0
-    """Hashes that clients were told while others wrote."""
+    """State hashes in answers to clients, while other clients wrote."""
 
     def add(self, other: Figures) -> None:
         for name in vars(self):
@@ -168,7 +170,7 @@ class Figures:
 
 
 class World:
-    """One of them. `run` lets it happen."""
+    """A world. `run` runs it."""
 
     log_class: ClassVar[type[Log]] = SmallLog
 
@@ -182,7 +184,7 @@ class World:
         self.engine = LossyEngine()
         self.wall_us = 1_790_000_000_000_000
         self.roles: set[tuple[str, ...]] = {("serving", "writable")}
-        """What the node may do, as far as anybody outside can know."""
+        """Possible roles of the node, as far as they are known from outside."""
         self._trace = blake2b(digest_size=16)
         self._names = iter(range(FOREVER))
 
@@ -226,7 +228,7 @@ def _new_uuid(rng: Rng) -> UUID:
 
 @contextmanager
 def surroundings(world: World) -> Iterator[None]:
-    """Small limits, so that a short life meets them all, and a look at what is handed over."""
+    """Patch small limits, so that a short life meets them all, and observe the commits."""
     hand_over, withdraw = Committer.hand_over, Committer.withdraw
 
     def seen(committer: Committer, frame: Frame) -> None:
@@ -262,9 +264,9 @@ def surroundings(world: World) -> Iterator[None]:
 
 
 class Life:
-    """One life of the node: from a start to a crash, or a stop.
+    """A life of the node: from a start to a crash, or a stop.
 
-    :param quiet: nothing goes wrong in it
+    :param quiet: True for a life without faults
     """
 
     def __init__(self, world: World, quiet: bool = False) -> None:
@@ -275,24 +277,24 @@ class Life:
         self.ending = "stop" if quiet else chance.choice(("power", "power", "kill", "stop"))
         self.operations_left = chance.choice((chance.randrange(1, 60), chance.randrange(20, 400)))
         self.over = False
-        """Whether the crash has come: nothing after it was ever heard."""
+        """True after the crash: later messages are lost."""
         self.left: tuple[SimulatedDisk, LossyEngine] | None = None
         self.running: set[Request] = set()
         self.may: set[str] = set()
         """Codes that requests may be refused with now."""
         self.lasting: set[str] = set()
-        """Those of them that stay to the end of this life."""
+        """Codes of `may` that stay until the end of this life."""
         self.author = Author(chance, world.shape.inspects, world.shape.expires)
         self.node: Node
         self.guests = Guests(self, random.Random(chance.random())) if world.shape.guests else None
         self.feeds = Feeds(self, random.Random(chance.random())) if world.shape.feeds else None
         self.guesting: list[asyncio.Future[Any]] = []
-        """What guests have sent."""
+        """Requests of the guests."""
         self.found_at = 0
-        """Where the state stood that this life began with."""
+        """Sequence of the state at the start of this life."""
 
     def pass_by(self) -> None:
-        """Let it happen; the world's disk and state are then what it leaves."""
+        """Run the life; leave its disk and state in the world."""
         chance = random.Random(self.chance.random())
 
         def latency() -> float:
@@ -344,7 +346,7 @@ class Life:
             self.crash()
 
     def crash(self) -> None:
-        """Here it ends, whatever is still done by what does not know it yet."""
+        """Crash the node here. Later work of it has no effect."""
         if self.over:
             return
         self.over = True
@@ -411,7 +413,7 @@ class Life:
                 raise each
         if world.disk.plan is not None:
             world.disk.plan = None
-            await asyncio.sleep(0.05)  # a sync that was told to fail may be on its way back
+            await asyncio.sleep(0.05)  # a failing sync may be on its way back
         world.disk.capacity = NO_LIMIT
         if self.feeds is not None:
             await self.feeds.end()
@@ -423,12 +425,12 @@ class Life:
         await self._stop()
 
     def _forget_state(self, _path: str) -> LossyEngine:
-        """The state of a sealed store begins with what its image holds."""
+        """Replace the state engine: the state of a sealed store is loaded from its image."""
         self.world.engine = LossyEngine()
         return self.world.engine
 
     def _check_start(self) -> None:
-        """What the node has found is what was there."""
+        """Check the store after a start: state, indexes, log and roles."""
         world, log, ledger = self.world, self.node.store.parts.log, self.node.committer.ledger
         last = log.recovery.last
         if ledger.committed == last:
@@ -448,7 +450,7 @@ class Life:
         self._limit()
 
     async def _expire(self, clock: LoopClock) -> None:
-        """Nothing keeps the node from its work any more: what should be gone goes."""
+        """Let the node work without faults, until all expired entries are gone."""
         await self.send(self.author.all_roles())
         loop, committer = asyncio.get_running_loop(), self.node.committer
         now_us = committer.ledger.log_time()
@@ -481,7 +483,7 @@ class Life:
             raise Broken("a commit is missing from the state after a stop")
         world.figures.live += 1
 
-    # --- those who ask --------------------------------------------------------------------------
+    # --- clients --------------------------------------------------------------------------------
 
     async def _client(self) -> None:
         for _ in range(self.world.shape.scripts):
@@ -490,8 +492,8 @@ class Life:
             await self.send(self.author.script())
 
     def send_soon(self, script: Script, caller: Caller, let_in_by: str) -> None:
-        """Send a script in this turn of the loop, for somebody who was let in by a token or a
-        password. Nobody waits for the answer but the end of this life."""
+        """Send a script in this iteration of the loop, on behalf of a guest with a token or a
+        password. Its answer is awaited only at the end of this life."""
         if self.over:
             return
         name = self.world.new_name("r")
@@ -578,7 +580,7 @@ class Life:
         self.allow(*codes)
 
     def _limit(self) -> None:
-        """What the roles that may be in force keep clients from."""
+        """Allow the errors of every role that may be missing."""
         roles = self.world.roles
         limited = {code for code, word in LIMITS if any(word not in words for words in roles)}
         self.may -= {code for code, _ in LIMITS} - self.lasting
@@ -587,10 +589,10 @@ class Life:
             for each in self.running:
                 each.may.add("beside")
 
-    # --- those who make trouble -----------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------
 
     async def _trouble(self, clock: LoopClock) -> None:
-        """What else happens on a machine."""
+        """Inject a random fault or operator action."""
         kinds: list[Callable[[], Awaitable[None]]] = [
             self._cancel,
             self._checkpoint,
@@ -643,8 +645,7 @@ class Life:
             self.may.discard("DiskFull")
 
     async def _fill_for_a_moment(self) -> None:
-        """The log finds no room for what it was handed, whatever there seemed to be, and soon there
-        is some again."""
+        """Make appends to the log fail with ENOSPC for a moment, whatever room was reported."""
         disk = self.world.disk
         if disk.plan is not None:
             return
@@ -669,4 +670,4 @@ class Life:
 
 
 LIMITS = (("NotWritable", "writable"), ("Draining", "serving"))
-"""What a request is refused with when the node lacks a role."""
+"""Error code of a request to a node that lacks a role."""
