@@ -1,1 +1,2 @@
-"""The doors of the node in their stepped, seeded and faulty forms."""
+"""Deterministic simulation: the node's environment (clock, disk, network, loop) in seeded, faulty
+forms, and the rigs that run whole nodes and clusters in it."""

@@ -74,12 +74,12 @@ class AgreementModel:
     _written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def door(self, link: Link = _answered) -> ModelAgreement:
-        """A node's door."""
+        """Return a client for a node."""
         return ModelAgreement(self, link)
 
     @property
     def agreed(self) -> Agreed:
-        """All of it, now."""
+        """The present state."""
         return Agreed(
             self.cluster, self.revision, self.lead, self.insync, self.lineage, self.told
         )  # fmt: skip
@@ -96,7 +96,7 @@ class AgreementModel:
         return seconds
 
     def end(self, lease: int) -> None:
-        """It lapses, or is given up."""
+        """End a lease, by expiry or revocation."""
         if lease in self._leases:
             self._leases.pop(lease)[1].cancel()
             if self.lead is not None and self._lead_lease == lease:
@@ -251,7 +251,7 @@ class ModelAgreement(Agreement):
 
 
 def _answer(work: Callable[[], T], answer: asyncio.Future[T], seconds: float) -> None:
-    """It is done, and the answer is on its way."""
+    """Do the request and send its answer."""
     loop = asyncio.get_running_loop()
     try:
         told = work()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 ANYTHING = "whatever it may be"
-"""Stands for an answer that only the node can know."""
+"""Placeholder for an answer that the model can't predict."""
 
 
 class AtLeast(dict[str, Any]):
-    """An object that has these fields, whatever else it has."""
+    """Placeholder for an object with at least these fields."""

@@ -40,7 +40,7 @@ class Clients:
         self.world = world
         self.markers = 0
         self.sure: dict[int, int] = {}
-        """Markers whose commit was acknowledged, and its sequence."""
+        """Acknowledged markers, with the sequence of their commit."""
         self.never: set[int] = set()
         """Markers whose commit was refused."""
         self.steps: dict[int, int] = {}
@@ -50,9 +50,9 @@ class Clients:
         self.read: dict[int, Any] = {}
         """Answers of reads, by the sequence of the snapshot."""
         self.shown: dict[tuple[str, int], int] = {}
-        """The newest that was read from a directory: it never shows less."""
+        """Newest sequence read from a directory, which must never go back."""
         self.newest = 0
-        """The last commit that was acknowledged."""
+        """Newest acknowledged commit."""
         self.judged = Judged(world, self._acknowledged, self._refused)
 
     async def go_on(self, chance: random.Random) -> None:
@@ -70,7 +70,7 @@ class Clients:
                 await chance.choice(mine)(machine)
 
     async def create(self, machine: Member) -> bool:
-        """A record, of a name that no other has. Answers whether it is there for sure."""
+        """Create a record with a unique name. Return True if it was acknowledged."""
         self.markers += 1
         marker = self.markers
         answer = await machine.ask(f"CREATE t:{marker}")
@@ -98,7 +98,7 @@ class Clients:
             self._refused(answer if isinstance(answer, Refusal) else answer.refusal)
 
     async def publish(self, machine: Member) -> None:
-        """A message and a key, in one commit."""
+        """Publish a message and set a key, in one commit."""
         self.markers += 1
         script = f"BEGIN; PUBLISH INTO q VALUE {self.markers}; SET 'k' IN s VALUE 1; COMMIT"
         answer = await machine.ask(script)
@@ -170,7 +170,7 @@ class Clients:
         self.world.figures["acknowledged"] += 1
 
     def _refused(self, refusal: Refusal | None) -> bool:
-        """Answers whether nothing was done, for sure."""
+        """Count an error. Return True if nothing was done for sure."""
         assert refusal is not None
         self.world.figures[refusal.code] += 1
         if refusal.code not in PASSING:

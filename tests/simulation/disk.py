@@ -49,7 +49,7 @@ class Fault:
 
 
 class ProcessIsDead(Exception):
-    """A file of a process that was killed is used: a bug of the test."""
+    """A test bug: a file of a killed process is used."""
 
 
 @dataclass(eq=False, slots=True)
@@ -95,7 +95,7 @@ class _Inode:
         self.before_cut = None
 
     def sync_failed(self) -> None:
-        """The system gives the pages up: the size is known, the bytes are not on the medium."""
+        """Fail a sync as Linux does: pages become clean, but their bytes are not on the medium."""
         self.disk = self.overlaid([])
         self.dirty = []
         self.before_cut = None
@@ -160,7 +160,7 @@ KEPT, LOST, ZEROED, GARBLED = range(4)
 
 
 class CrashPoint:
-    """A moment at which the power may fail: all that a medium may hold afterwards."""
+    """A moment at which power may fail, with all possible contents of the medium afterwards."""
 
     def __init__(
         self,
@@ -357,7 +357,7 @@ class SimulatedFile:
 
 
 class SimulatedLock:
-    """A hold on a path."""
+    """A lock on a path."""
 
     def __init__(self, disk: SimulatedDisk, path: str) -> None:
         self._disk = disk
@@ -365,7 +365,7 @@ class SimulatedLock:
         self._path = path
 
     def release(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         if self._life == self._disk.life:
             self._disk.locks.discard(self._path)
 
@@ -384,9 +384,9 @@ class SimulatedDisk:
         self.sector = sector
         self.capacity = capacity
         self.quota = NO_LIMIT
-        """Bytes that this user may have: `room` does not show it."""
+        """Quota of this user, bytes; `room` does not show it."""
         self.files = NO_LIMIT
-        """Files and directories that there may be."""
+        """Limit on the number of files and directories."""
         self.copying = 0
         """Quota that copy-on-write needs, bytes, as on Btrfs; 0: the disk writes in place.
 
@@ -394,9 +394,9 @@ class SimulatedDisk:
         takes as much space as an append. Removal and its sync are never refused.
         """
         self.operations = 0
-        """Changes asked for so far: appends, syncs, renames and the like."""
+        """Number of changes so far: appends, syncs, renames and the like."""
         self.plan: Callable[[str, str], Fault | None] | None = None
-        """Asked before each change, with its kind and path: the fault it shall meet."""
+        """Hook that returns the fault of a change, given its kind and path."""
         self.watch: Callable[[str, str], None] | None = None
         """Hook called before each change, for a test that takes `crash_point` there."""
         self.life = 0
@@ -411,7 +411,7 @@ class SimulatedDisk:
     # --- what a test does ------------------------------------------------------------------------
 
     def crash_point(self) -> CrashPoint:
-        """All that may be left if the power failed now."""
+        """Return all possible contents of the medium if the power failed now."""
         return CrashPoint(self._durable, self._changes, self.sector)
 
     def image(self) -> Image:
@@ -422,7 +422,7 @@ class SimulatedDisk:
         }
 
     def kill(self) -> None:
-        """The process dies, the machine does not: open files and locks are gone, the rest stays."""
+        """Kill the process, but not the machine: open files and locks are gone, the rest stays."""
         self.life += 1
         self.open_files.clear()
         self.locks.clear()
@@ -439,8 +439,10 @@ class SimulatedDisk:
         self._changes = []
 
     def killed(self) -> SimulatedDisk:
-        """This disk as the next process finds it if this one is killed now: a copy, page cache and
-        undecided writes included, that this process can't reach any more."""
+        """Return the disk as the next process finds it after a kill at this moment.
+
+        It is a copy, with page cache and undecided writes, that this process can't reach any more.
+        """
         copied = SimulatedDisk(sector=self.sector, capacity=self.capacity)
         copied.quota, copied.files, copied.copying = self.quota, self.files, self.copying
         kept = copy.deepcopy((self._names, self._durable, self._changes))
@@ -448,7 +450,7 @@ class SimulatedDisk:
         return copied
 
     def touch(self, kind: str, path: str) -> Fault | None:
-        """Count a change, tell the watcher, and look up its fault."""
+        """Count a change, call `watch`, and look up its fault."""
         self.operations += 1
         if self.watch is not None:
             self.watch(kind, path)
@@ -492,7 +494,7 @@ class SimulatedDisk:
         self._change("make_directory", _Change(None, path, None))
 
     def close_to_others(self, path: str) -> bool:
-        """There are no others here."""
+        """Do nothing: there are no other users here."""
         return False
 
     def open_folder(self, path: str) -> SimulatedFolder:
@@ -526,7 +528,7 @@ class SimulatedDisk:
         self._change("remove_directory", _Change(path, None, None))
 
     def sync_directory(self, path: str) -> None:
-        """Names made, renamed or removed here are durable."""
+        """Make the names made, renamed or removed here durable."""
         self._directory(path)
         self._refuse("sync_directory", path)
         left: list[_Change] = []
@@ -563,7 +565,7 @@ class SimulatedDisk:
         return SimulatedLock(self, path)
 
     def room(self, path: str) -> Room:
-        """Room left, but for the quota."""
+        """Return the room left, apart from the quota."""
         files = max(0, self.files - len(self._names))
         return Room(self.left(self.capacity), files)
 

@@ -1,4 +1,4 @@
-"""Doors for tests: a clock that only a test moves, a seeded generator, schedulers."""
+"""Environments for tests: a manual clock, a seeded generator, schedulers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START_US = 1_790_000_000_000_000
 
 
 class ManualClock:
-    """Both clocks stand still until the test moves them."""
+    """Clocks that stand still until the test moves them."""
 
     def __init__(self, wall_us: int = START_US) -> None:
         self._wall_us = wall_us
@@ -32,7 +32,7 @@ class ManualClock:
         return self._monotonic_us
 
     def advance(self, microseconds: int) -> None:
-        """Let time pass on both."""
+        """Advance both clocks."""
         self._wall_us += microseconds
         self._monotonic_us += microseconds
 
@@ -42,10 +42,11 @@ class ManualClock:
 
 
 class LoopClock:
-    """Follows the virtual time of a stepped loop. The wall may be stepped beside it.
+    """Clocks that follow the virtual time of a stepped loop. The wall clock may be stepped in
+    addition.
 
-    :param tick_us: time that each look at the monotonic clock takes. Without it no computing takes
-        any time, so no script ever uses up its slice and gives others their turn in between.
+    :param tick_us: time that each read of the monotonic clock takes. Without it computing takes no
+        time, so that no script ever uses up its slice and yields to others.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class LoopClock:
 
 
 class SeededRng:
-    """The same numbers from the same seed."""
+    """Generator with equal numbers for equal seeds."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -94,7 +95,7 @@ class SeededRng:
 
 
 class SteppedScheduler:
-    """Everything on the loop that is running, thread actors too."""
+    """Scheduler that runs everything on the running loop, thread actors too."""
 
     threads = False
 
@@ -111,7 +112,7 @@ class SteppedScheduler:
         return ready_calls(self._loop)
 
     def give_way(self) -> None:
-        """Nothing: there is one thread."""
+        """Do nothing: there is one thread."""
 
 
 class ThreadScheduler:
@@ -131,4 +132,4 @@ class ThreadScheduler:
         return ready_calls(self._loop)
 
     def give_way(self) -> None:
-        """Nothing: tests are in no hurry."""
+        """Do nothing: tests need no latency."""

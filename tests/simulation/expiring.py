@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tests.simulation.scripts import Draft
 
 KEY: Final = "gone"
-"""Begins the names of keys that expire. When is decided by log time, which an answer does not say;
-so of them only counts and bytes are compared."""
+"""Prefix of keys that expire. Log time decides when, and no answer shows it. So only their counts
+and bytes are compared."""
 EACH: Final = 3
-"""Spaces, and topics."""
+"""Number of spaces, and of topics."""
 REFUSALS: Final = frozenset({"Unknown", "AlreadyExists"})
 """Refusals that may come because the dictionaries do not track these spaces and topics."""
 
@@ -31,13 +31,13 @@ def _anything(draft: Draft) -> Any:
 
 
 class Expirer:
-    """Makes statements, decided by a generator of chance."""
+    """Draws random statements."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     def story(self) -> list[Said]:
-        """Statements that follow each other, each a transaction."""
+        """Return a sequence of statements, each a transaction."""
         chance, number = self._chance, self._chance.randrange(EACH)
         space, topic = f"e{number}", f"f{number}"
         lasts = chance.choice(("2ms", "30ms", "1h"))

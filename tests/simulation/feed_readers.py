@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 TABLE: Final = "t"
 NAMES: Final = ("fay", "ned")
 EACH: Final = 12
-"""Feeds of each of them."""
+"""Feeds of each user."""
 SLOW_SECONDS: Final = 0.002
-"""A slice."""
+"""Duration of a slow send, seconds: one slice of the loop."""
 CATCHES_UP_SECONDS: Final = 5.0
-"""Virtual ones, from when nothing is committed any more."""
+"""Virtual seconds within which readers must catch up after the last commit."""
 
 
 class _Pickled:

@@ -58,7 +58,7 @@ EVERYTHING: Final = (b"\0\1", b"\xff")
 
 
 class Broken(AssertionError):
-    """Something came of the rules that must not."""
+    """An invariant is violated."""
 
 
 @dataclass(eq=False)
@@ -89,7 +89,7 @@ def _takes_changes(member: actors.cluster.member.Member) -> None:
 
 
 class Cluster3:
-    """The three of them. `run` lets it happen."""
+    """A cluster of three nodes. `run` runs it."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -115,7 +115,7 @@ class Cluster3:
     # --- beginning ------------------------------------------------------------------------------
 
     def run(self, steps: int = 400) -> Counter[str]:
-        """Let it happen, and check it."""
+        """Run the cluster and check it."""
         chance = random.Random(self.chance.random())
 
         def latency() -> float:
@@ -219,7 +219,7 @@ class Cluster3:
             await asyncio.sleep(0)
 
     async def _send(self) -> None:
-        """A follower is given some frames, or a heartbeat."""
+        """Send a follower some frames, or a heartbeat."""
         leader = self.leader
         member = self._some()
         if leader is None or member is None or member is leader:
@@ -270,7 +270,7 @@ class Cluster3:
         await asyncio.sleep(self.chance.choice([0, 0.001, 0.02, 1.5]))
 
     async def _pause(self) -> None:
-        """A reader pauses, reads on, or ends."""
+        """Pause, resume or end a reading transaction."""
         member = self._some()
         if member is None:
             return
@@ -326,7 +326,7 @@ class Cluster3:
         self.acknowledged.clear()
 
     async def _elect(self) -> None:
-        """Another leads: one that has everything that was released, as the three do."""
+        """Elect another leader, which has everything released, as all three do."""
         await self._depose()
         member = self._some()
         if member is None:
@@ -357,7 +357,7 @@ class Cluster3:
             one.receiving = None
 
     async def _crash(self) -> None:
-        """A machine dies, perhaps while much is under way, and comes back."""
+        """Crash a machine, perhaps with much in flight, and start it again."""
         for _ in range(self.chance.choice([0, 6])):
             await self._send()
             await asyncio.sleep(0)

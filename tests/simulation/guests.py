@@ -42,7 +42,7 @@ class Guests:
         """Tokens of the guests that have signed in."""
 
     async def prepare(self) -> None:
-        """They are declared."""
+        """Define the users."""
         for name in NAMES:
             await self._life.send(_defined(name))
             await self._change_password(name)
@@ -93,7 +93,7 @@ class Guests:
         return (await found if isinstance(found, asyncio.Future) else found), by
 
     def _publish(self, caller: Caller, let_in_by: str) -> None:
-        """A message, as the wire protocol has it, without a script."""
+        """Publish a message as the wire protocol does, without a script."""
         name = self._life.world.new_name("w")
         self._life.world.history.guests[name] = let_in_by
         self._life.node.messages.ask(

@@ -59,15 +59,15 @@ STANDING = struct.Struct(">QQQQQQQQIII")
 ANSWERS = tuple(f"{word} {TOPIC}" for word in ("ACK", "EXTEND", "UP", "BEFORE"))
 """Statements that may end deliveries of the topic before their deadline."""
 LOOKED_EACH = 12
-"""The indexes of topics are looked at after each so many commits: it takes a while."""
+"""Commits between two checks of the topics' indexes, which take a while."""
 OUT, PARKED = 1, 3
-"""States of a hand-out: its row's first byte."""
+"""States of a delivery: the first byte of its row."""
 FIRST_OWNER = "first owner of the store"
 OWNER = "ana"
 
 
 class Broken(AssertionError):
-    """A promise of the node does not hold."""
+    """A guarantee of the node is violated."""
 
 
 @dataclass(eq=False)
@@ -82,7 +82,7 @@ class Request:
     """Codes of errors that concurrent work may cause."""
     answer: ScriptAnswer | None = None
     error: str | None = None
-    """The code of a refusal that came in place of an answer."""
+    """Code of an error that came in place of an answer."""
     until: int = 0
     """The newest durable sequence when the answer came."""
 
@@ -93,7 +93,7 @@ class Request:
 
 
 class Fold:
-    """The state of a store, folded from its frames by other code than the node's."""
+    """State of a store, folded from its frames by code that is independent of the node's."""
 
     def __init__(self) -> None:
         self.pairs: dict[bytes, bytes] = {}
@@ -111,14 +111,14 @@ class Fold:
         self._queue = b""
         """Namespace, database and number of QUEUE."""
         self.taken_back: list[bytes] = []
-        """The rows of hand-outs that were out, before their deadline, and are not after the last
-        frame; nor were their messages trimmed. Those of the queue are known exactly anyhow."""
+        """Rows of deliveries that were ended by the last frame, before their deadline and without a
+        trim. Those of the queue are predicted exactly anyhow."""
         self.handed_out = False
         """True if the last frame delivers a message."""
         self.changes = False
         """True if the last frame changes the state; other frames hold statement entries only."""
         self.sent = set[str]()
-        """Messages of the last frame whose values are names: those of requests that sent them."""
+        """Messages of the last frame whose values are names of the requests that sent them."""
         self.kept_late = False
         """True if the last frame only keeps a statement entry that was refused before."""
 
@@ -226,7 +226,7 @@ class Fold:
         return key[3:15] != self._queue and out and held and changed
 
     def _set(self, key: bytes, entry: bytes) -> None:
-        """An entry is when it expires (8), flags (1), the value."""
+        """Store an entry: expiry (8), flags (1), then the value."""
         name = key[keys.ENTRY_PREFIX_BYTES :].decode()
         if not name.startswith(EXPIRING_KEY):
             _hold(not any(entry[:9]), f"at {self.sequence} {name} has an expiry, or is a lock")
@@ -253,7 +253,8 @@ class Fold:
         return {name: self._rows.get(at, {}) for name, at in self._names.items()}
 
     def puts(self) -> set[tuple[str, Any]]:
-        """The records that the last frame set, table and id, and the keys that do not expire."""
+        """Return the keys written by the last frame: table and id of records, and keys that do not
+        expire."""
         names = {at: name for name, at in self._names.items()}
         return {(names[at], id) for at, id in self._puts} | self._set_keys
 
@@ -320,7 +321,7 @@ class Fold:
         _hold(count == held, f"at {self.sequence} spaces count {count} and hold {held}")
 
     def queue(self) -> Queue:
-        """The queue, its group and its dead letters."""
+        """Return the queue, its group and its dead letters."""
         return folded(self.pairs)
 
     def check_indexes_of_topics(self) -> None:
@@ -334,7 +335,7 @@ class Fold:
                         check_topic(tx, topic)
 
     def hash(self) -> str:
-        """The hash of the state."""
+        """Return the hash of the state."""
         return state_hash(self.engine())
 
     def overdue(self, now_us: int) -> list[str]:
@@ -342,7 +343,7 @@ class Fold:
         return list(overdue(self.pairs, now_us))
 
     def engine(self) -> MemoryEngine:
-        """The state."""
+        """Return an engine that holds the state."""
         engine = MemoryEngine()
         batch = engine.batch()
         for key, value in self.pairs.items():
@@ -353,7 +354,7 @@ class Fold:
 
 
 class History:
-    """All frames and requests of a store, and the states that follow from them."""
+    """All frames and requests of a store, and the checks of both."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -369,13 +370,13 @@ class History:
         self.readers: list[Reader] = []
         """Readers of a table's feed."""
         self.passwords: list[str] = []
-        """All that were ever set."""
+        """Every password that was ever set."""
         self._cuts: dict[str, int] = {}
         """Revoked credentials, and the last commit before each revocation was answered."""
         self._of_password: dict[str, list[str]] = {}
-        """Tokens that were given for a password."""
+        """Tokens issued for a password."""
         self.waited: set[int] = set()
-        """Commits of TAKEs that found nothing, and waited on."""
+        """Commits of TAKEs that found no message and waited."""
 
     def hand_over(self, frame: Frame) -> None:
         """Record a commit of the node. It replaces an earlier commit with the same sequence."""
@@ -384,12 +385,12 @@ class History:
         self.frames.append(frame)
 
     def cut(self, last: int) -> None:
-        """Nothing after `last` happened."""
+        """Forget the frames after `last`. None of them may have been shown."""
         _hold(last >= self.shown, f"{self.shown} was shown, and the store is back at {last}")
         del self.frames[last:]
 
     def let_in(self, token: str, password: str) -> None:
-        """A token was given for a password, and ends with it."""
+        """Record a token issued for a password: it is revoked with the password."""
         self._of_password.setdefault(password, []).append(token)
 
     def is_cut(self, let_in_by: str, committed: int) -> None:
@@ -401,7 +402,7 @@ class History:
             self._cuts.setdefault(each, committed)
 
     def recovered(self, last: int, frames: Iterator[Frame]) -> None:
-        """A start has found the log up to `last`, and these frames in it."""
+        """Check the log that a start has found: it ends at `last`, with these frames."""
         _hold(last <= len(self.frames), f"the log holds {last} of {len(self.frames)} commits")
         self.cut(last)
         for frame in frames:
@@ -411,7 +412,10 @@ class History:
     # --- the verdict ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Fold it all, and compare every answer. :raises Broken:"""
+        """Fold all frames, and check every answer.
+
+        :raises Broken: a guarantee is violated
+        """
         fold, states = Fold(), [State()]
         taken: dict[str, int] = {}
         for frame in self.frames:
@@ -437,11 +441,11 @@ class History:
                 _hold(wrong is None, f"{request.name} {one.text}: {wrong}")
 
     def hash_at(self, sequence: int) -> str:
-        """The hash of the state that the frames up to `sequence` make."""
+        """Return the hash of the state after the frames up to `sequence`."""
         return self.folded(sequence).hash()
 
     def folded(self, sequence: int) -> Fold:
-        """The state that the frames up to `sequence` make."""
+        """Return the state after the frames up to `sequence`."""
         fold = Fold()
         for frame in islice(self.frames, sequence):
             fold.apply(frame)
@@ -455,7 +459,7 @@ class History:
         made: list[UUID],
         taken: dict[str, int],
     ) -> State:
-        """The state after a frame, as its script must have made it."""
+        """Return the model's state after a frame, by its script."""
         reason = whose.reason
         if reason == FIRST_OWNER:
             return replace(before, users=before.users | {OWNER})
@@ -598,7 +602,7 @@ class History:
         low: int,
         high: int,
     ) -> int:
-        """The sequence at which a part that wrote nothing answers so."""
+        """Return a sequence at which the answer of a read-only part is correct."""
         wanted: Any = None
         for sequence in range(low, high + 1):
             draft = Draft(states[sequence])
@@ -617,7 +621,7 @@ class History:
 
 @lru_cache
 def _logged(text: str) -> str:
-    """The statements of a part as the log names them."""
+    """Return the statements of a part as the statement log names them."""
     script = parse(text)
     return Plan(script).redacted(0, len(script.statements))
 

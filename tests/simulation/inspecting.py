@@ -31,13 +31,13 @@ def _anything(_draft: Draft) -> Any:
 
 
 class Inspector:
-    """Makes statements, decided by a generator of chance."""
+    """Draws random statements."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     def entries(self) -> Said:
-        """Entries, of which the newest are asked for, or all."""
+        """Return a statement that reads entries: the newest ones, or all."""
         kind = self._chance.choice(("STATEMENTS", "STATEMENTS", "AUDIT"))
         return f"INFO FOR {kind} LIMIT {self._chance.choice((3, 40, 1000))}", _anything
 
@@ -52,13 +52,13 @@ class Told(NamedTuple):
     text: str
     value: Any
     after: int
-    """The newest commit that it must show: one that was answered before, or the script's own."""
+    """Newest commit that it must show: an acknowledged one, or the script's own."""
     until: int
     """The newest commit that was durable when the answer came."""
 
 
 def told(request: Request, owned: dict[int, int]) -> Iterator[Told]:
-    """The answers of a request's statements that tell of the node.
+    """Return the introspective answers of a request.
 
     :param owned: by the number of its part, the last commit that it made there
     """

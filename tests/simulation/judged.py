@@ -42,7 +42,7 @@ DEFINITIONS: Final = (
 )
 KEYS: Final = 2
 EACH: Final = 40
-"""Operations on a key, about, after which another takes its place."""
+"""Operations on a key, approximately, after which another replaces it."""
 READ: Final = "SELECT VALUE v FROM register:[$key]"
 
 Tell = Callable[[Refusal], bool]
@@ -252,7 +252,10 @@ class Judged:
     # --- the judgement ----------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """:raises Broken: it could not have happened"""
+        """Check the histories.
+
+        :raises Broken: a history is not linearizable, or a lock had two holders
+        """
         wrong = list[str]()
         for kind, part in self._history.items():
             wrong += not_one_after_the_other(kind, part)
@@ -269,6 +272,7 @@ class Judged:
 
     @property
     def _clocks_agree(self) -> bool:
-        """A leader whose clock is ahead ends leases early: then only fences are to be trusted."""
+        """True if clocks agree. A leader whose clock is ahead ends leases early: only fences count
+        then."""
         shape, figures = self.world.shape, self.world.figures
         return len(set(shape.rates)) == len(set(shape.walls_us)) == 1 and not figures["set_wall"]

@@ -84,7 +84,7 @@ _fine_asks = Leadership.asks
 
 
 def _forgets_the_change(leadership: Leadership, trusted: frozenset[str]) -> Any:
-    """A change without an answer has ended, since the set does not show it."""
+    """Treat a change without an answer as failed because the ISR does not show it."""
     leadership._leading = replace(leadership._leading, asked=None)
     return _fine_asks(leadership, trusted)
 
@@ -106,7 +106,7 @@ _fine_take = AgreementModel.take_lead
 def _changes_for_anybody(
     model: AgreementModel, epoch: int, insync: int, members: frozenset[str]
 ) -> Answered:
-    """The epoch is not compared."""
+    """Change the ISR without comparing the epoch."""
     if model._insync_revision != insync:
         return Answered(False, model.agreed)
     model.insync = InSync(epoch, members, model._write())
@@ -116,7 +116,7 @@ def _changes_for_anybody(
 def _changes_any_set(
     model: AgreementModel, epoch: int, _insync: int, members: frozenset[str]
 ) -> Answered:
-    """The set that it was made from is not compared."""
+    """Change the ISR without comparing the ISR that it was derived from."""
     if model.lead is None or model.lead.epoch != epoch:
         return Answered(False, model.agreed)
     model.insync = InSync(epoch, members, model._write())
@@ -138,7 +138,7 @@ def _takes_all(_receiving: Receiving, _epoch: int) -> None:
 
 
 async def _promises_any(memory: Memory, epoch: int) -> None:
-    """An older epoch than was promised is listened to again."""
+    """Accept an older epoch than the promised one."""
     async with memory._saving:
         await memory._keep(memory.now._replace(promised=epoch))
 
@@ -228,7 +228,7 @@ _fine_known = Holding._known
 
 
 def _knows_nothing_older(holding: Holding) -> Any:
-    """An agreement of before the one that was heard, and its set, are taken for newer ones."""
+    """Accept an older state of etcd, with its ISR, as newer."""
     known = _fine_known.__get__(holding)
     return known._replace(memory=known.memory._replace(revision=0), insync=0)
 

@@ -53,7 +53,10 @@ class Weather:
 
 
 class LinksModel:
-    """The network. :param seed: of all that is left to chance"""
+    """The network.
+
+    :param seed: of all random choices
+    """
 
     def __init__(self, seed: int, weather: Weather | None = None) -> None:
         self.chance = Random(seed)
@@ -84,7 +87,7 @@ class LinksModel:
         return made
 
     def cut(self, source: str, target: str) -> None:
-        """Bring nothing in that direction, until `mend`."""
+        """Cut one direction, until `mend`."""
         self._cuts.add((source, target))
 
     def mend(self, source: str, target: str) -> None:
@@ -93,11 +96,11 @@ class LinksModel:
         self._go_on()
 
     def pause(self, address: str) -> None:
-        """A node stands still: nothing reaches it, nothing leaves it."""
+        """Pause the messages of a node: none reaches or leaves it."""
         self._paused.add(address)
 
     def resume(self, address: str) -> None:
-        """It goes on."""
+        """Resume the messages of a node."""
         self._paused.discard(address)
         self._go_on()
 
@@ -111,11 +114,11 @@ class LinksModel:
         return address in self._still
 
     def walk(self, address: str) -> None:
-        """It goes on."""
+        """Resume the process of a node."""
         self._still.discard(address)
 
     def leave(self, address: str) -> None:
-        """A node is gone, and its links with it."""
+        """Remove a node and close its links."""
         self._still.discard(address)
         self.nodes.pop(address).close()
 
@@ -132,7 +135,7 @@ class LinksModel:
         return self.chance.random() < self.weather.breaks
 
     def add(self, one: ModelLink, other: ModelLink) -> None:
-        """There is one more link."""
+        """Add a link."""
         self._links = [pair for pair in self._links if not (pair[0].over and pair[1].over)]
         self._links.append((one, other))
 
@@ -196,7 +199,7 @@ class ModelLinks(Links):
         return answer
 
     def take(self, link: ModelLink) -> None:
-        """Another node has made a link."""
+        """Accept a link from another node."""
         self.links[link] = True
         context = self._context.copy()
         task = asyncio.get_running_loop().create_task(self._serve(link), context=context)
@@ -213,7 +216,7 @@ class ModelLinks(Links):
                 self.links[link] = now
 
     def close(self) -> None:
-        """The node is gone."""
+        """Close all links: the node is gone."""
         for link in list(self.links):
             link.break_off("the node is gone")
         for task in list(self._tasks):
@@ -227,7 +230,10 @@ class ModelLinks(Links):
             link.close()
 
     async def _reach(self, address: str, pins: Collection[str]) -> ModelLinks:
-        """The node at an address, after the time that a handshake takes. :raises LinkClosed:"""
+        """Return the node at an address, after the time of a handshake.
+
+        :raises LinkClosed: it can't be reached
+        """
         await self._travel(self.address, address)
         other = self.model.nodes.get(address)
         if other is None:
@@ -403,7 +409,7 @@ class ModelLink(Link):
         self._wake()
 
     def _watch(self) -> None:
-        """A peer that takes nothing for long ends the link."""
+        """Close the link if the peer receives nothing for too long."""
         if self._slow is None and (self._unsent or self._transit) and not self.over:
             seconds, taken = limits.WRITE_SECONDS, self._taken
             self._slow = self._loop.call_later(seconds, self._judge, taken, context=Context())

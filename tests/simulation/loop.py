@@ -23,7 +23,7 @@ class Deadlock(AssertionError):
 
 
 class _NoSelector:
-    """Stands where asyncio keeps its selector. There is nothing to wait for but time."""
+    """Placeholder for asyncio's selector: there is nothing to wait for but time."""
 
     def __init__(self, loop: SteppedLoop) -> None:
         self._loop = loop

@@ -24,7 +24,7 @@ from tests.simulation.operators import Policies
 from tests.simulation.promises import Broken
 
 REMEMBERED: Final = 8
-"""States of etcd that a backup may be of."""
+"""Number of etcd states kept as possible backups."""
 LOOKS_SECONDS: Final = 1.0
 
 
@@ -43,7 +43,7 @@ class LostEtcd:
         return [[self._back_up, self._back_up, self._lose]]
 
     async def _back_up(self) -> None:
-        """Etcd is backed up."""
+        """Back up etcd."""
         self._kept = [*self._kept, self.world.etcd.agreed][-REMEMBERED:]
 
     async def _lose(self) -> None:
@@ -146,8 +146,11 @@ class LostEtcd:
 
 
 async def _log_ends(machine: Member) -> tuple[int, int, bool] | None:
-    """Epoch and sequence of the last frame on a machine's disk, as it says, and whether it is
-    declared coordinating, for where these are the same; None: it says nothing."""
+    """Return epoch and sequence of the last frame on a machine's disk, as it reports; None: no
+    answer.
+
+    The third value breaks ties: True if the node is declared as coordinating.
+    """
     answer = await machine.ask("INFO FOR NODE")
     if not isinstance(answer, ScriptAnswer) or answer.refusal is not None:
         return None
@@ -166,6 +169,6 @@ def _knows(machine: Member) -> bool:
 
 
 def _heard(machine: Member) -> int:
-    """The revision of etcd that it has written down."""
+    """Return the revision of etcd that a machine has stored."""
     stands = None if machine.node is None else machine.node.member.memory.stands
     return 0 if stands is None else stands.revision

@@ -57,7 +57,7 @@ PATH: Final = "/store"
 NEVER: Final = datetime(2100, 1, 1, tzinfo=UTC)
 DIED: Final = "the machine died"
 ASKED_SECONDS: Final = 20
-"""Virtual ones, that a client gives a script."""
+"""Timeout of a client's script, virtual seconds."""
 
 
 class OwnClock(LoopClock):
@@ -73,7 +73,7 @@ class OwnClock(LoopClock):
         self.suspended_us = 0
 
     def monotonic_us(self) -> int:
-        """Microseconds since an arbitrary start, but for those that the machine was suspended."""
+        """Microseconds since an arbitrary start, without suspended time."""
         return self.boottime_us() - self.suspended_us
 
     def _passed_us(self) -> int:
@@ -99,7 +99,7 @@ class Copy(NamedTuple):
     """A copy of a node's directory."""
 
     node: str
-    """Its id."""
+    """Id of the node."""
     disk: SimulatedDisk
     engine: LossyEngine
     medium: Medium
@@ -120,11 +120,11 @@ class Member(Machine):
     hears_old: Agreed | None = None
     """Stale state that etcd answers to reads (planted fault: no real etcd does that)."""
     told: dict[str, Any] = field(default_factory=dict)
-    """Settings of its processes."""
+    """Settings of its processes, in addition to the default."""
     invited: Invitation | None = None
     """Join token, used if its directory is new."""
     opening: Node = field(init=False)
-    """The node of its process, from when that begins to write."""
+    """Node of its process, set before the node writes for the first time."""
     went_back: int = 0
     """Number of older copies that have replaced its directory."""
     handed: dict[int, bytes] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class Member(Machine):
         return replace(doors, open_engine=partial(self._open, self.disk))
 
     def _open(self, disk: SimulatedDisk, path: str, **_more: Any) -> Engine:
-        """The state in a directory: an empty one where there are none of its files."""
+        """Open the state in a directory; it is empty if the directory has no files of it."""
         if self.disk is not disk:
             return LossyEngine()  # of a process that has died meanwhile
         sign = f"{path}/CURRENT"
@@ -229,7 +229,7 @@ class Member(Machine):
         return self.trio.chance.randrange(1 << 30)
 
     def reached_by(self, node: Node) -> ModelLinks:
-        """Its door to the others, and theirs to it: those that rows name are let in."""
+        """Connect it to the network, in both directions: declared replicas are trusted."""
         peering, named = node.peering, self.trio.named
 
         def trusts(shown: str) -> str | None:
@@ -301,7 +301,7 @@ class Member(Machine):
         self.burials.append(asyncio.ensure_future(bury()))
 
     def wipe(self) -> None:
-        """Its disk is another one, with nothing on it; it does not run."""
+        """Replace its disk by an empty one, while it does not run."""
         assert self.process is None, f"{self.name} runs"
         self.medium.is_lost = True
         self.disk, self.engine, self.id = SimulatedDisk(), LossyEngine(), ""
@@ -309,13 +309,13 @@ class Member(Machine):
         self.trio.media[self.disk] = self
 
     def copied(self) -> Copy:
-        """A copy of its directory as it is now, whether or not it runs."""
+        """Return a copy of its present directory, even while it runs."""
         disk = self.disk.killed()
         disk.capacity = NO_LIMIT
         return Copy(self.id, disk, self.engine.after_crash(self.trio.chance), self.medium.copy())
 
     def put_back(self, copy: Copy) -> None:
-        """Its directory is an older copy of itself; it does not run."""
+        """Replace its directory by an older copy, while it does not run."""
         assert self.process is None, f"{self.name} runs"
         assert self.id == copy.node, "it is another node's"
         self.disk, self.engine = copy.disk.killed(), copy.engine.after_crash(self.trio.chance)
@@ -325,7 +325,7 @@ class Member(Machine):
         self.trio.promises.media[self.id] = self.medium
 
     def die_within(self, operations: int, power: bool) -> None:
-        """It dies at one of the next operations of its disk."""
+        """Let it die at one of the next operations of its disk."""
         left = [operations]
 
         def watch(_kind: str, _path: str) -> None:
@@ -406,7 +406,7 @@ class Member(Machine):
     # --- how it stands ----------------------------------------------------------------------------
 
     def committed(self, frame: Frame) -> None:
-        """Its process has made a commit."""
+        """Record a commit of its process, and check its lease."""
         self.handed[frame.sequence] = frame.digest()
         member = self.opening.member
         leadership = member.leadership
@@ -440,7 +440,7 @@ class Member(Machine):
 
 
 class _AsksOnce(Asks):
-    """The door of one process to etcd."""
+    """Etcd client of one process."""
 
     def __init__(self, machine: Member, process: Process, via: Sequence[str]) -> None:
         super().__init__(machine, via)
@@ -482,10 +482,10 @@ class Members(Trio):
         self.asking: set[asyncio.Task[Any]] = set()
         """Pending requests of clients."""
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Has the first promise that was found to be broken."""
+        """Fails with the first violated invariant."""
 
     def _agreed(self) -> None:
-        """Something was written in etcd."""
+        """Check a write in etcd."""
         if not self.etcd_lies:
             self.seen(lambda: self.promises.agreed(self.etcd.agreed))
 
@@ -502,7 +502,7 @@ class Members(Trio):
         return Fate.ANSWERED, self.chance.uniform(0.001, 0.02)
 
     def died(self, machine: Member, power: bool) -> None:
-        """A machine dies here and now."""
+        """Kill a machine now."""
         machine.die(power)
 
     # --- looking on -------------------------------------------------------------------------------
@@ -522,7 +522,7 @@ class Members(Trio):
         world = self
 
         class Looked(SmallLog):
-            """A log that is looked at."""
+            """An observed log."""
 
             _medium: Medium
 

@@ -23,9 +23,9 @@ from tests.simulation.members import PATH, Member
 from tests.simulation.operators import Policies
 
 NEW_NAMES: Final = "xyz"
-"""Machines that a world may get beside those that it begins with."""
+"""Names of machines that may be added to a world."""
 LOST_DISKS: Final = 2
-"""So many are lost in one world, at the most."""
+"""Limit on lost disks in one world."""
 PATIENCE: Final = 10
 """Checks, one second apart, in which an operator finds that an elected leader waits for lost
 followers, before he lowers ACKS."""
@@ -58,7 +58,7 @@ class Newcomers:
     # --- what happens -----------------------------------------------------------------------------
 
     async def _lose_disk(self) -> None:
-        """A machine loses its disk; its place is taken by a new one."""
+        """Replace a machine's disk by an empty one."""
         world, machine = self.world, self._chance.choice(self.world.machines)
         if world.figures["lost disks"] >= LOST_DISKS or machine.process is None:
             return
@@ -84,7 +84,7 @@ class Newcomers:
         return bool(held - {machine.id}) and (not leads or self._policies.least > 0)
 
     async def _come(self) -> None:
-        """A machine more."""
+        """Add a machine."""
         world = self.world
         taken = {each.name for each in world.machines}
         name = next((name for name in NEW_NAMES if name not in taken), None)
@@ -96,7 +96,7 @@ class Newcomers:
         world.has_done(self._bring(machine))
 
     async def _drop(self) -> None:
-        """A row goes, and comes again with the node that it named."""
+        """Drop a replica, and declare it again with the same node."""
         world = self.world
         found = [each for each in world.machines if each.id and not each.leads]
         if found and not self._is_busy:
@@ -164,7 +164,7 @@ class Newcomers:
             await self._policies.amend(waits[0], self._policies.most - 1)
 
     async def _bring(self, machine: Member) -> None:
-        """Have a machine with an empty disk join, and join again where that fails."""
+        """Join a machine with an empty disk, and retry until it has joined."""
         world = self.world
         while not _has_joined(machine):
             await asyncio.sleep(1)

@@ -15,7 +15,7 @@ from tests.simulation.members import PATH, Copy, Member
 from tests.simulation.newcomers import Newcomers
 
 REMEMBERED: Final = 6
-"""Copies that may be put back."""
+"""Number of copies kept to be put back."""
 
 
 class OlderCopies:

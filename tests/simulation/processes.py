@@ -112,13 +112,13 @@ class Process:
 
 
 def here() -> Process | None:
-    """The process that is at work; None: none is."""
+    """Return the process that runs now; None: none does."""
     return _HERE.get()
 
 
 @contextmanager
 def marked_greenlets() -> Iterator[None]:
-    """The greenlets of scripts are those of the process that they were begun in."""
+    """Assign the greenlets of scripts to the process that started them."""
     fine = Turns.worker
 
     def worker(turns: Turns) -> greenlet:

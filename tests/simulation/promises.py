@@ -35,7 +35,7 @@ from storage.frames import Frame
 
 
 class Broken(AssertionError):
-    """A promise of the cluster does not hold."""
+    """A guarantee of the cluster is violated."""
 
 
 LACKS: Final = "leads, and does not hold all that was released"

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 QUEUE, DEAD = "q", "dq"
 NUMBER = 4
-"""The id of `q`: it is defined behind three others."""
+"""Id of `q`, which is the fourth topic defined."""
 EXTENDED = "extended"
 """Key in the set of changed keys for a delivery of `q` that got more time."""
 LONG = "26000w"
-"""Longer than all clocks of a world are set forward together."""
+"""Visibility timeout beyond the sum of all steps of a world's clocks."""
 DEFINED = (
     f"DEFINE TOPIC IF NOT EXISTS {QUEUE}",
     f"DEFINE TOPIC IF NOT EXISTS {DEAD}",
@@ -39,7 +39,7 @@ DELIVERIES, IN_FLIGHT = 3, 12
 
 @dataclass
 class Row:
-    """A hand-out."""
+    """A delivery."""
 
     state: int
     attempt: int
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass
 class Queue:
-    """`q`, its group and `dq`. Never changed: `copy` makes the next one."""
+    """State of `q`, its group and `dq`. Immutable: `copy` makes the next one."""
 
     messages: dict[int, Any] = field(default_factory=dict)
     last: int = 0
@@ -69,18 +69,18 @@ class Queue:
     # --- what statements do ---------------------------------------------------------------------
 
     def publish(self, values: list[Any]) -> int:
-        """The first position."""
+        """Publish values. Return the first position."""
         for value in values:
             self.last += 1
             self.messages[self.last] = value
         return self.last - len(values) + 1
 
     def read(self, after: int, limit: int) -> list[tuple[int, Any]]:
-        """Positions and values."""
+        """Return positions and values."""
         return [(n, self.messages[n]) for n in sorted(self.messages) if n > after][:limit]
 
     def take(self, count: int, member: str) -> list[tuple[int, Any, int]]:
-        """Positions, values and attempts."""
+        """Take messages. Return positions, values and attempts."""
         room = IN_FLIGHT - sum(row.state == OUT for row in self.rows.values())
         waiting = sorted((r.due, n) for n, r in self.rows.items() if r.state == WAITING)
         taken = [n for _, n in waiting][: max(min(count, room), 0)]
@@ -94,7 +94,7 @@ class Queue:
         return [(n, self.messages[n], self.rows[n].attempt) for n in taken]
 
     def out(self, named: list[tuple[int, int]]) -> list[int]:
-        """The positions whose receipts are good."""
+        """Return the positions with valid receipts."""
         return sorted(
             position
             for position, attempt in set(named)
@@ -103,7 +103,10 @@ class Queue:
         )
 
     def nack(self, positions: list[int], tie: bool) -> None:
-        """Hand out again, or bury. :param tie: whether it happens at the moment of the last one"""
+        """Release a delivery for redelivery, or make it a dead letter.
+
+        :param tie: True if it happens at the log time of the last one
+        """
         latest = max((r.due for r in self.rows.values() if r.state == WAITING), default=0)
         for position in positions:
             row = self.rows[position]
@@ -135,12 +138,12 @@ class Queue:
 
     @property
     def committed(self) -> int:
-        """The position before the first that is not done."""
+        """Position before the first message that is not done."""
         return min(self.rows) - 1 if self.rows else self.cursor
 
 
 def folded(pairs: dict[bytes, bytes]) -> Queue:
-    """The queue that a store holds, read by other code than the node's."""
+    """Read the queue of a store, by code that is independent of the node's."""
     found = Queue()
     numbers = {
         key[11:].decode(): key[3:11] + unpack_object(value)["id"].to_bytes(4, "big")
@@ -168,7 +171,7 @@ def folded(pairs: dict[bytes, bytes]) -> Queue:
 
 
 def hand_out(value: bytes) -> Row:
-    """A hand-out's row: state (1), flags (1), attempt (4), due (8), batch (8), length of the
+    """Decode a delivery's row: state (1), flags (1), attempt (4), due (8), batch (8), length of the
     member (2) and of the key (2), member …"""
     member = value[26 : 26 + int.from_bytes(value[22:24], "big")].decode()
     due = int.from_bytes(value[6:14], "big")
@@ -176,8 +179,10 @@ def hand_out(value: bytes) -> Row:
 
 
 def message_value(row: bytes) -> Any:
-    """The value of a message. After time, total and delay (8 each) its row has the lengths of key
-    (2), id (2) and headers (4)."""
+    """Decode the value of a message.
+
+    After time, total and delay (8 each) its row has the lengths of key (2), id (2) and headers (4).
+    """
     skipped = sum(
         int.from_bytes(row[low:high], "big") for low, high in ((24, 26), (26, 28), (28, 32))
     )
@@ -197,13 +202,13 @@ def _receipt(position: int, attempt: int) -> str:
 
 
 class Publisher:
-    """Makes statements, decided by a generator of chance."""
+    """Draws random statements on the queue."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     def publish(self) -> Said:
-        """Into the queue: values that no other statement has."""
+        """Publish unique values into the queue."""
         chance = self._chance
         values = [chance.randrange(10**9) for _ in range(chance.choice((1, 1, 2, 3)))]
         key = chance.choice(("", " KEY 'a'", " HEADERS { h: 'x' }"))
@@ -220,7 +225,7 @@ class Publisher:
         return f"PUBLISH INTO {QUEUE} {what}{key}", run
 
     def read(self, wait: str = "") -> Said:
-        """A page of the queue."""
+        """Read a page of the queue."""
         after, limit = self._chance.randrange(12), self._chance.choice((1, 3, 100))
 
         def run(draft: Draft) -> Any:
@@ -229,7 +234,7 @@ class Publisher:
         return f"READ FROM {QUEUE} AFTER {after} LIMIT {limit}{wait}", run
 
     def take(self, wait: str = "") -> Said:
-        """Some messages, in the name of a member that no other statement has."""
+        """Take some messages, with a unique member name."""
         count, member = self._chance.choice((1, 2, 5)), f"m{self._chance.randrange(10**9)}"
 
         def run(draft: Draft) -> Any:
@@ -243,7 +248,7 @@ class Publisher:
         return f"TAKE {count} FROM {QUEUE} AS g MEMBER '{member}'{wait}", run
 
     def answer(self) -> Said:
-        """ACK, NACK, EXTEND or GIVE UP of some that may be out."""
+        """ACK, NACK, EXTEND or GIVE UP some messages that may be in flight."""
         chance = self._chance
         first, attempt = chance.randrange(1, 20), chance.choice((1, 1, 1, 2, 3))
         named = [(n, attempt) for n in range(first, first + chance.choice((1, 3, 8)))]
@@ -280,7 +285,7 @@ class Publisher:
         return f"{verb} {QUEUE} AS g RECEIPTS {receipts}{more}", run
 
     def trim(self) -> Said:
-        """The oldest."""
+        """Trim the oldest messages."""
         before = self._chance.randrange(9)
 
         def run(draft: Draft) -> Any:
@@ -292,7 +297,7 @@ class Publisher:
         return f"TRIM TOPIC {QUEUE} BEFORE {before}", run
 
     def redrive(self) -> Said:
-        """Dead letters, back into the queue."""
+        """Redrive dead letters into the queue."""
         limit = self._chance.choice((1, 5))
 
         def run(draft: Draft) -> Any:

@@ -49,7 +49,7 @@ INDEXES = {"by_n": ("t", "n"), "by_both": ("t", "n, s"), "by_s": ("u", "s")}
 USERS = ("bea", "cid")
 PASSWORD = "correct horse"
 UNSEEN = tuple(UUID(int=number) for number in range(8))
-"""Ids that the node made up for records that no longer were there when the transaction ended."""
+"""Ids generated for records that the same transaction deleted again."""
 
 
 class Refused(Exception):
@@ -58,14 +58,14 @@ class Refused(Exception):
 
 @dataclass
 class State:
-    """A store after one of its commits. Never changed: a `Draft` makes the next one."""
+    """Model of a store after one of its commits. Immutable: a `Draft` makes the next one."""
 
     tables: dict[str, Rows] = field(default_factory=dict)
     entries: Fields = field(default_factory=dict)
     """The keys of the space that never expire."""
     indexes: frozenset[str] = frozenset()
     messages: tuple[Any, ...] = ()
-    """Every value that was published into the topic, trimmed or not."""
+    """All values published into the topic, trimmed ones too."""
     trimmed: int = 0
     """Number of trimmed messages among them."""
     users: frozenset[str] = frozenset()
@@ -112,7 +112,7 @@ class Draft:
         )
 
     def published(self, positions: Iterable[int]) -> None:
-        """Messages were put into the queue."""
+        """Record messages put into the queue."""
         self.wrote = True
         self.puts |= {(QUEUE, position) for position in positions}
 
@@ -137,7 +137,7 @@ class Draft:
         return self.tables[name]
 
     def put(self, table: str, id: Any, fields: Fields) -> Fields:
-        """A record that stays as it was is not written."""
+        """Put a record. An unchanged one is not written."""
         rows = self.table(table)
         if rows.get(id) != fields:
             rows[id] = fields
@@ -157,7 +157,7 @@ class Draft:
         return shown(table, id, fields)
 
     def rows(self, table: str) -> list[tuple[Any, Fields]]:
-        """In the order of their ids."""
+        """Return the rows in the order of their ids."""
         return sorted(self.table(table).items(), key=by_id)
 
 
@@ -200,7 +200,8 @@ class Part:
         return f"BEGIN; {body}; {self.ending}" if self.ending else body
 
     def run(self, draft: Draft) -> list[Any]:
-        """Its results, with the draft changed. A cancelled block's changes are not `wrote`."""
+        """Apply the part to a draft and return its results. Changes of a cancelled block are not
+        `wrote`."""
         values = [step.run(draft) for step in self.steps]
         if self.ending == "CANCEL":
             draft.wrote = draft.perhaps = False
@@ -243,7 +244,7 @@ def _skip(draft: Draft, name: str) -> Any:
 
 
 def _unseen(draft: Draft, name: str) -> Any:
-    """Something that the dictionaries do not hold is made, unless it is there."""
+    """Define something that the model does not hold, unless it exists."""
     draft.perhaps = True
     return NONE
 
@@ -328,12 +329,12 @@ class Author:
                 self._receipts.append(one["receipt"])
 
     def reads(self) -> list[Script]:
-        """Everything there is, table by table, rows and count."""
+        """Return scripts that read everything, table by table, rows and count."""
         both = ((_all_of(name), _count_of(name)) for name in TABLES)
         return [Script((Part(steps, "COMMIT"),), {}) for steps in both]
 
     def all_roles(self) -> Script:
-        """Back to a node that serves and takes writes."""
+        """Return the script that makes the node serve and accept writes again."""
         return _roles(("serving", "writable"))
 
     def _part(self) -> Part:
@@ -356,8 +357,8 @@ class Author:
         return Part(tuple(steps), "CANCEL" if chance.random() < 0.1 else "COMMIT")
 
     def _inspecting(self) -> tuple[Part, ...]:
-        """Statements, among them such as tell of the node, which may come behind a commit of the
-        script's own."""
+        """Return statements, some of them introspective, perhaps after a commit of the same
+        script."""
         chance, inspector = self._chance, self._inspector
         made = chance.choice((inspector.entries, inspector.entries, inspector.store))
         tells = Part((Step(*made()),))
@@ -373,7 +374,7 @@ class Author:
         return make()
 
     def _answer(self) -> Step:
-        """An answer for hand-outs, or a trim, which takes them away as well."""
+        """Acknowledge deliveries, or trim the topic, which ends them as well."""
         if self._answered:
             return _step_of(self._publisher.publish)()
         self._answered = True
@@ -763,7 +764,7 @@ class Author:
         return f"{named(1)}.1.{epoch}.{chance.randrange(1, 12)}.{attempt}"
 
     def _wait(self) -> Step:
-        """Waits for messages, with nothing held: not in a block."""
+        """Wait for messages, while nothing is held: not in a block."""
         return _whatever(
             self._chance.choice((
                 f"TAKE 2 FROM {TOPIC} AS g WAIT {self._chance.choice(('1ms', '20ms', '1s'))}",
@@ -869,7 +870,7 @@ class Author:
 
 
 STATE = "what INFO FOR STATE answers"
-"""Stands for it: the checker compares its hash of the state by itself."""
+"""Placeholder for the state hash: the checker computes it by itself."""
 
 
 def _step_of(make: Callable[[], Said]) -> Callable[[], Step]:
@@ -896,7 +897,7 @@ def _count_of(table: str) -> Step:
 
 
 def _work(passes: int) -> Step:
-    """Nothing, for a while: others get their turn in between."""
+    """Loop for a while without an effect: other scripts run in between."""
     return Step(f"FOR $i IN 1..={passes} {{ LET $y = $i; }}", lambda draft: NONE)
 
 

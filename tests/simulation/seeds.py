@@ -1,9 +1,11 @@
-"""A range of seeds of the simulated node, one after another: `make seeds FROM=10000 TO=11000`, and
-`OF=feeds` for worlds in which more is asked for: `world.BESIDE` names them. `OF=members` has whole
-clusters, `OF=watched` those in which it is looked closely.
+"""Run a range of seeds of the simulated node: `make seeds FROM=10000 TO=11000`.
 
-Each hundred is a line. A seed that breaks a promise, or has the node log a warning that its
-world does not explain, is a line of its own; the rest goes on, and the command ends with 1.
+`OF=feeds` selects worlds with additional features: `world.BESIDE` names them. `OF=members` runs
+whole clusters, `OF=watched` those with watchers.
+
+Each hundred seeds print a line. A seed that violates an invariant, or has the node log a warning
+that its world does not explain, prints a line of its own. The rest goes on, and the command ends
+with 1.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def found(seeds: range, of: str | None = None) -> Iterator[str]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command."""
+    """Run the command. Return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.simulation.seeds", description=__doc__)
     parser.add_argument("first", type=int)
     parser.add_argument("behind", type=int, help="the first that is left out")

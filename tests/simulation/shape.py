@@ -34,7 +34,7 @@ class Shape:
     """True if CURRENT reads and the state shown are checked continually (`watchers.py`)."""
 
     def policy(self, acks: int | None = None, behind: str | None = None) -> str:
-        """The statement."""
+        """Return the statement that defines the failover policy."""
         acks = self.acks if acks is None else acks
         return (
             f"DEFINE FAILOVER VIA 'http://etcd' LEASE {self.lease_s}s ACKS {acks}"

@@ -24,9 +24,9 @@ from tests.simulation.followed import Broken, Cluster3, Member
 from tests.simulation.links import LinksModel, ModelLinks, Weather
 
 WEATHERS = ((0.0001, 0.002), (0.0001, 0.05), (0.02, 0.02))
-"""Seconds that a message takes."""
+"""Least and greatest latency of messages, seconds."""
 COMES_TOGETHER = 10_000
-"""Hundredths of a second: a link that is dead is given up after 30 seconds."""
+"""Limit on the convergence, hundredths of a second: a dead link is closed after 30 seconds."""
 
 
 class KeptEpochs:
@@ -75,7 +75,7 @@ class Side:
 
 
 class Shipped(Cluster3):
-    """The three of them. `run` lets it happen."""
+    """A cluster of three nodes. `run` runs it."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -133,7 +133,7 @@ class Shipped(Cluster3):
     # --- what happens ---------------------------------------------------------------------------
 
     async def _send(self) -> None:
-        """Something becomes of the network."""
+        """Inject a fault into the network, or heal one."""
         if self._by_hand:
             await super()._send()
             return
@@ -154,7 +154,7 @@ class Shipped(Cluster3):
             await asyncio.sleep(0)
 
     async def _hear(self) -> None:
-        """The leader has states compared."""
+        """Let the leader compare states."""
         leader = self.leader
         if leader is None or self.chance.random() < 0.8:
             return

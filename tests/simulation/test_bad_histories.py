@@ -1,6 +1,8 @@
-"""The shortest bad histories that the model of the rules prints, one for each that is left out:
-scripted for whole members, as far as the rules let them happen. With the rule nothing is lost;
-without it the promise that it stands for is broken, and the simulation sees that.
+"""Shortest counterexamples from the model of the rules, one for each rule, as scenarios for whole
+members.
+
+With the rule nothing is lost. Without it (ablation) its invariant is violated, and the simulation
+detects that.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ BEHIND_SECONDS: Final = 0.5
 PATIENT: Final = frozenset({"2-add-new", "3-lead", "5-epoch", "5-seen-memory"})
 """Scenarios in which a silent member stays in the ISR for three seconds."""
 LATE_SECONDS: Final = 6.0
-"""A request that comes late is done by then."""
+"""Time by which a late request is done, seconds."""
 
 
 class Play(Members):
@@ -49,7 +51,7 @@ class Play(Members):
         self.watchers = Watchers(self)
 
     async def begin(self) -> tuple[Member, Member, Member]:
-        """Have them begun."""
+        """Start the three members."""
         await whole.begin(self, "abc", TABLES, self.shape.policy())
         a, b, c = self.machines
         return a, b, c
@@ -61,7 +63,7 @@ class Play(Members):
         return task
 
     async def wrote(self, machine: Member) -> None:
-        """Have something written, and answered."""
+        """Send a write and wait for its acknowledgement."""
         answer = await self.write(machine)
         assert answer is not None and answer.refusal is None, answer
 
@@ -80,7 +82,7 @@ class Play(Members):
         assert heard <= had, f"it has heard of {heard}:\n{self.shown()}"
 
     async def leads(self, machine: Member) -> None:
-        """Wait until a certain one leads."""
+        """Wait until a machine leads."""
         await self.until(lambda: machine.node is not None and machine.leads)
 
     def watch(self) -> None:
@@ -124,7 +126,7 @@ class Play(Members):
         await machine.start()
 
     async def mended(self) -> None:
-        """All that is wrong is over: they come to the same."""
+        """Heal all faults, wait for convergence, and check it."""
         for one in self.machines:
             self.network.resume(one.address)
             for other in self.machines:
@@ -217,7 +219,7 @@ async def taken_with_an_old_set(play: Play) -> None:
 
 
 async def a_set_of_who_is_deposed(play: Play) -> None:
-    """A change of the set arrives when another leads."""
+    """A change of the ISR arrives after another leader was elected."""
     a, b, c = await play.begin()
     play.network.pause(c.address)
     await play.in_sync("a", "b")
@@ -236,7 +238,7 @@ async def a_set_of_who_is_deposed(play: Play) -> None:
 
 
 async def a_set_that_was_asked_for_before(play: Play) -> None:
-    """A change of the set arrives when a later one was answered."""
+    """A change of the ISR arrives after a later one was answered."""
     a, _, c = await play.begin()
     play.network.pause(c.address)
     await play.in_sync("a", "b")
@@ -346,7 +348,7 @@ async def a_member_whose_coordinator_fails(play: Play) -> None:
 
 
 async def a_founder_that_is_cut_off(play: Play) -> None:
-    """Etcd has founded the set, the founder does not hear so, and another takes the lead."""
+    """Etcd has created the ISR, its founder misses the answer, and another node takes the lead."""
     await whole.begin(play, "abc", TABLES, None)
     play.watch()
     a = play.machines[0]
@@ -432,7 +434,7 @@ BEYOND: Final[dict[str, Story]] = {
     "x-etcd-empty": an_etcd_that_was_emptied,
     "x-etcd-old": an_etcd_that_was_restored,
 }
-"""Faults, under their names in the model."""
+"""Faults that the rules do not tolerate, by their names in the model."""
 
 
 STORIES: Final[dict[str, Story]] = {
@@ -450,17 +452,18 @@ STORIES: Final[dict[str, Story]] = {
 }
 
 LOST: Final = frozenset({"x-told", "x-etcd-within"})
-"""Stories behind which some have to be copied, since an order by force has left them behind."""
+"""Scenarios after which some members have to be copied, because a forced lineage lacks their
+frames."""
 
 SLOW_DISKS: Final = frozenset({"2-add-early", "2-add-new"})
 """Scenarios in which writes are synced late."""
 
 
 def played(rule: str, *left_out: str, story: Story | None = None, mends: bool = True) -> None:
-    """A story, with its rule or without it.
+    """Play a scenario, with its rule or without it.
 
-    :param story: that of the rule, if none is given
-    :param mends: whether they come to the same behind it
+    :param story: the scenario; None: that of the rule
+    :param mends: True if all members converge afterwards
     """
 
     async def main() -> None:
@@ -498,7 +501,7 @@ def played(rule: str, *left_out: str, story: Story | None = None, mends: bool = 
 
 @pytest.fixture(autouse=True)
 def any_line(logbook: Logbook) -> None:
-    """Operators hear of much of it."""
+    """Allow any log line: operators hear of most faults."""
     logbook.allow("")
 
 

@@ -77,7 +77,7 @@ def _acknowledges_at_once(following: Following, *taken: Any) -> Any:
 
 
 def _cuts_nothing(log: Log, after: int) -> None:
-    """It only says so."""
+    """Planted fault: report a cut without making it."""
     at = log.standing(after)
     log.last, log.epoch, log.last_time, log.digest = after, at.epoch, at.time, at.digest
 
@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 
 
 SHOWN_BY = {"acknowledges at once": 35}
-"""A seed that showed a fault, tried before the others: most show it at once."""
+"""Seed that detects a planted fault, by fault; tried before others."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)

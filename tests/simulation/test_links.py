@@ -46,7 +46,7 @@ def said(count: int) -> list[Acknowledge]:
 
 
 async def heard(link: Link) -> list[object]:
-    """All that comes before the end."""
+    """Return all messages before the end."""
     found: list[object] = []
     try:
         while True:

@@ -143,7 +143,7 @@ def test_a_planted_fault_is_seen_by_who_looks_closely(
 
 @pytest.mark.parametrize("seed", parts(4, always=1))
 def test_a_seed_is_one_history(seed: int, worlds: Worlds) -> None:
-    """In this process, in another, and whatever order its sets have."""
+    """A seed gives one history: in this process, in another, and for any order of its sets."""
     traces = f"from tests.simulation.troubles import run; print(sorted(run({seed}).items()))"
 
     def elsewhere(hashes: str) -> str:

@@ -215,7 +215,7 @@ TRACES = "from tests.simulation.world import World; print([World(n).run() for n 
 
 
 def test_a_seed_is_one_history(worlds: Callable[[range], Figures]) -> None:
-    """In this process, in another, and whatever order its sets have."""
+    """A seed gives one history: in this process, in another, and for any order of its sets."""
 
     def elsewhere(hashes: str) -> Any:
         told = {**os.environ, "PYTHONHASHSEED": hashes}
@@ -291,7 +291,7 @@ _handed_over: dict[int, bytes] = {}
 
 
 def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
-    """The state gets a commit before the log has it."""
+    """Planted fault: the state gets a commit before it is in the log."""
     _fine_hand_over(committer, frame)
     _handed_over[frame.sequence] = frame.digest()
     before = range(committer.ledger.durable_upto + 1, frame.sequence)
@@ -393,7 +393,7 @@ SHOWN_BY = {
     "hand-outs are taken back before their deadline": 2,
     "all share their look-ups": 15,
 }
-"""A seed that showed a fault, tried before the others: most show it at once."""
+"""Seed that detects a planted fault, by fault; tried before others."""
 
 
 @pytest.mark.parametrize("planted", some_of(PLANTED, every=3))

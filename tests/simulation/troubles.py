@@ -39,9 +39,10 @@ from tests.simulation.shape import Shape
 from tests.simulation.watchers import Watchers
 
 COMES_TOGETHER_SECONDS: Final = 240
-"""Virtual ones, from when all is mended: a link that is dead is given up after thirty."""
+"""Virtual seconds within which members must converge after healing: a dead link is closed after 30.
+"""
 LASTS_SECONDS: Final = 1_500
-"""Virtual ones, that no world needs."""
+"""Timeout of a whole world, virtual seconds."""
 EXPECTED: Final = (
     "leads no more",
     "releases nothing",
@@ -112,7 +113,7 @@ class Troubled(Course):
     # --- its course -----------------------------------------------------------------------------
 
     async def live(self) -> None:
-        """All of it."""
+        """Run the whole world."""
         with self.looked_on():
             course = asyncio.ensure_future(self._course())
             await asyncio.wait(
@@ -260,7 +261,10 @@ class Troubled(Course):
 
 
 def run(seed: int, shape: Shape | None = None) -> Counter[str]:
-    """Let the world of a seed happen. :raises Broken: a promise does not hold; it names the seed"""
+    """Run the world of a seed.
+
+    :raises Broken: an invariant is violated; it names the seed
+    """
     chance = random.Random(seed * 31 + 7)
 
     def latency() -> float:

@@ -22,7 +22,7 @@ from tests.simulation.promises import Broken
 ROUNDS: Final = 4
 """Rounds of the loop in which a node is asked after it has changed its life."""
 ASKED_EVERY_SECONDS: Final = 0.02
-"""So often a node is asked as more is released, at most."""
+"""Least interval between two requests to a node as more is released, seconds."""
 LOOKS_EVERY_SECONDS: Final = 0.004
 LOOKS_SECONDS: Final = 2.0
 """So often, and for so long, it is looked whether one that was started shows something else."""

@@ -63,7 +63,7 @@ HOUR_US = 3600 * SECOND_US
 STEPS_US = (-HOUR_US, HOUR_US, 10 * 365 * 24 * HOUR_US)
 FOREVER = 1 << 60
 PATIENCE_SECONDS = 60
-"""Virtual ones; no life takes as long."""
+"""Timeout of a life, virtual seconds."""
 EXPIRES_SECONDS = 100
 """Virtual seconds within which expired entries must be gone: refused sweeps are retried for a
 minute."""
@@ -96,7 +96,7 @@ class LossyEngine(MemoryEngine):
         self.versions = [self._version]
 
     def after_crash(self, chance: random.Random) -> LossyEngine:
-        """The state that the next process finds."""
+        """Return the state that the next process finds."""
         kept = self.versions[0] if chance.random() < 0.5 else chance.choice(self.versions)
         found = LossyEngine()
         found._version = found._flushed = kept
@@ -117,7 +117,7 @@ class Shape:
     troubles: bool = True
     """True if the disk fills up or fails."""
     settle_keys: int = 6
-    """`storage.ledger.SETTLE_KEYS`, where the ledger is plain: a compiled one has it built in."""
+    """`storage.ledger.SETTLE_KEYS` for a plain build; a compiled one has it built in."""
     idle_seconds: float = 0.02
     """`actors.commits.idle_marks.IDLE_SECONDS`, likewise."""
     rebuilt: bool = False
@@ -153,7 +153,7 @@ class Figures:
     refusals: int = 0
     crashes: int = 0
     live: int = 0
-    """States compared with their log before the node went, …"""
+    """States compared with their log before the node stopped, …"""
     replayed: int = 0
     """… after a start from the state and log that a crash had left, …"""
     rebuilt: int = 0
@@ -189,9 +189,9 @@ class World:
         self._names = iter(range(FOREVER))
 
     def run(self) -> str:
-        """Live all lives and check. Answers a hash of all that happened.
+        """Run all lives and check. Return a hash of all events.
 
-        :raises Broken: a promise does not hold; it names the seed
+        :raises Broken: an invariant is violated; it names the seed
         """
         try:
             with surroundings(self):
@@ -213,16 +213,16 @@ class World:
         return self._trace.hexdigest()
 
     def new_name(self, kind: str) -> str:
-        """The name of a request."""
+        """Return a name for a request."""
         return f"{kind}{next(self._names)}"
 
     def note(self, *what: object) -> None:
-        """Into the trace."""
+        """Add events to the trace."""
         self._trace.update(repr(what).encode())
 
 
 def _new_uuid(rng: Rng) -> UUID:
-    """An id that begins as the model's receipts do."""
+    """Return an id with the same prefix as the model's receipts."""
     return UUID(bytes=bytes.fromhex(STORE) + rng.bytes(12))
 
 
@@ -281,7 +281,7 @@ class Life:
         self.left: tuple[SimulatedDisk, LossyEngine] | None = None
         self.running: set[Request] = set()
         self.may: set[str] = set()
-        """Codes that requests may be refused with now."""
+        """Codes of errors that requests may get now."""
         self.lasting: set[str] = set()
         """Codes of `may` that stay until the end of this life."""
         self.author = Author(chance, world.shape.inspects, world.shape.expires)
@@ -335,7 +335,7 @@ class Life:
             world.wall_us += self.chance.choice(STEPS_US)
 
     def _count(self, kind: str, path: str) -> None:
-        """Before each change of the disk."""
+        """Count down to the crash, before each change of the disk."""
         if self.over:
             return
         self.world.note(kind, path)
@@ -501,8 +501,7 @@ class Life:
         self.guesting.append(asyncio.ensure_future(self._sent(name, script, caller, ENDED)))
 
     async def send(self, script: Script) -> bool:
-        """Send a script, and have its answer judged. Answers whether there is one, without a
-        refusal."""
+        """Send a script, and record its answer. Return True if it succeeded."""
         if self.over:
             return False
         return await self._sent(self.world.new_name("r"), script, ANA, ())
@@ -570,7 +569,7 @@ class Life:
         self.world.note("heard", request.name, asyncio.get_running_loop().time(), *what)
 
     def allow(self, *codes: str) -> None:
-        """From here on requests may be refused with these, those under way too."""
+        """Allow these errors from here on, for running requests too."""
         self.may.update(codes)
         for request in self.running:
             request.may.update(codes)
@@ -660,7 +659,7 @@ class Life:
             disk.plan = None
 
     async def _fail(self) -> None:
-        """The log's next sync fails: the node's end."""
+        """Fail the next sync of the log, which ends the node."""
         self._allow_to_the_end("UnknownOutcome", "Failed", "Draining")
 
         def plan(kind: str, path: str) -> Fault | None:
