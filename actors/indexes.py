@@ -60,7 +60,7 @@ class Indexes:
 
 
 class IndexesActor(LoopActor):
-    """The builder."""
+    """The index builder."""
 
     def __init__(self, runtime: Runtime, indexes: Indexes, committer: Committer) -> None:
         super().__init__(runtime)
@@ -70,7 +70,7 @@ class IndexesActor(LoopActor):
         self._searched_to: bytes | None = b""
         """Key of the last declaration that was searched; empty: none yet; None: it has ended."""
         self._search_again = False
-        """True if an index was declared since the search began: it may have been passed over."""
+        """True if an index was declared since the search began: the search may have passed it."""
         self._unreadable: set[bytes] = set()
         """Keys of the declarations whose build has met an unreadable part of the state."""
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
@@ -154,7 +154,7 @@ class IndexesActor(LoopActor):
     def _find(self, tx: Transaction, over: Callable[[], bool]) -> bool:
         """Search a slice of the declarations for indexes to build. Return True if there are any.
 
-        :raises EngineUnreadable:
+        :raises EngineUnreadable: a part of the state can't be read
         """
         if self._searched_to is None:
             if not self._search_again:

@@ -89,7 +89,7 @@ def results(facts: dict[str, Any], settings: Settings, found: list[Row]) -> dict
 
 
 def table(found: list[Row]) -> Table:
-    """Every row, a line for each of its sides."""
+    """Return a table of all rows, with a line for each side."""
     shown = Table(show_edge=False, pad_edge=False)
     for heading in ("row", "side"):
         shown.add_column(heading)

@@ -64,7 +64,7 @@ class _Ground:
             self._peer.call("fill", count=self._count)
 
     def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        """The rows."""
+        """Measure the rows."""
         if wanted("backup-out"):
             yield self._out()
         if wanted("backup-in"):

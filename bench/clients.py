@@ -33,7 +33,7 @@ OPERATIONS: Final = {
     "take": ("take one message and acknowledge it, synced", (800, 8_000)),
     "rows": ("an answer of 1,000 rows", (200, 400)),
 }
-"""Work, and the operations of a round by depth."""
+"""Kinds of work, and the operations of a round by pipelining depth."""
 NAMES: Final = tuple(f"client-{name}-{depth}" for name in OPERATIONS for depth in DEPTHS)
 PEOPLE: Final = 1_000
 MESSAGE: Final = "x" * 128
@@ -152,7 +152,7 @@ def _go(program: Path, asked: _Asked, cpu_seconds: Callable[[], float]) -> Measu
 
 
 def _operation(client: AsyncClient | Client, name: str) -> Callable[[int], Any]:
-    """An operation of a client, which the awaited one has to be awaited."""
+    """Return an operation of a client; that of the async client has to be awaited."""
     cache = client.cache(NAMESPACE, DATABASE, "keys")
     topic = client.topic(NAMESPACE, DATABASE, TOPIC)
     return {
@@ -170,7 +170,7 @@ def _operation(client: AsyncClient | Client, name: str) -> Callable[[int], Any]:
 
 
 def awaited(asked: _Asked, go: Go) -> Driven:
-    """Drive the awaited twin."""
+    """Drive the async client."""
     return asyncio.run(_awaited(asked, go))
 
 
@@ -203,7 +203,7 @@ async def _awaited(asked: _Asked, go: Go) -> Driven:
 
 
 def blocking(asked: _Asked, go: Go) -> Driven:
-    """Drive the blocking twin, one operation at a time."""
+    """Drive the blocking client, one operation at a time."""
     with Client(asked.address, user=USER, password=PASSWORD, ns=NAMESPACE, db=DATABASE) as client:
         client.connect()
         group = client.topic(NAMESPACE, DATABASE, TOPIC).group(GROUP)

@@ -1,8 +1,8 @@
 """`python -m bench.demo`: real data in, ten questions, indexes, a kill, the same answers.
 
-Loads the cities and countries of the world through the Python client, asks ten questions about
-them, defines indexes and asks again with EXPLAIN beside it, kills the node with SIGKILL, starts it
-again on the same directory and asks once more.
+It loads the cities and countries of the world through the Python client and asks ten questions
+about them. It defines indexes and asks again, with EXPLAIN in addition. Then it kills the node with
+SIGKILL, restarts it on the same directory, and asks once more.
 """
 
 from __future__ import annotations

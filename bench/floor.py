@@ -145,7 +145,7 @@ async def serve(port: int, path: str) -> None:
 
 
 class FloorProcess:
-    """The toy as a process of its own.
+    """The toy in a process of its own.
 
     :param path: a file on the disk that nodes are measured on
     """

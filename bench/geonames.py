@@ -16,7 +16,7 @@ TRANSACTION: Final = 2_500
 
 
 def countries() -> list[dict[str, Any]]:
-    """All countries, by ISO code. Neighbours are links to countries."""
+    """Return all countries, by ISO code. Neighbours are links to countries."""
     return [
         {
             **country,
@@ -29,7 +29,8 @@ def countries() -> list[dict[str, Any]]:
 
 
 def cities(every: int = 1) -> Iterator[dict[str, Any]]:
-    """Cities of 15 000 people and more, by their number at GeoNames, each linked to its country.
+    """Return cities of 15 000 people and more, by their number at GeoNames, each linked to its
+    country.
 
     :param every: only every second, third, …
     """

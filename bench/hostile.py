@@ -73,7 +73,7 @@ class Guest:
         """Connections that stay open until the input has ended."""
 
     def client(self, password: str = PASSWORD) -> AsyncClient:
-        """A client of the guest's own."""
+        """Return a new client of the guest."""
         return AsyncClient(
             self._wire, user="guest", password=password, ns=NAMESPACE, db="guest", timeout=60
         )
@@ -91,7 +91,7 @@ class Guest:
         yield await outcome(client.run(script, params))
 
     async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection that has signed in, without a client."""
+        """Open a connection and sign in, without a client."""
         host, port = self._wire.rsplit(":", 1)
         reader, writer = await asyncio.open_connection(host, int(port))
         said = {"magic": "STORE", "major": 1, "minor": [0, 10], "client": "hostile",
@@ -594,7 +594,7 @@ def main() -> None:
 
 
 async def run(folder: Path, names: Sequence[str], seconds: float, console: Console) -> list[Row]:
-    """Measure on a node of its own."""
+    """Measure on a fresh node."""
     rows = []
     with NodeProcess(folder / "store", module="bench.watched") as node:
         define(node)

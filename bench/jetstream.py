@@ -125,7 +125,7 @@ Worker = Callable[["JetStreamContext", list[float]], Awaitable[None]]
 
 
 def publish(share: Share, go: Go) -> Driven:
-    """See `Queue`. A batch is sent whole before its answers are waited for."""
+    """Publish. A batch is sent whole before its answers are awaited."""
 
     async def worker(stream: JetStreamContext, took: list[float]) -> None:
         for _ in range(share.requests):
@@ -141,7 +141,7 @@ def publish(share: Share, go: Go) -> Driven:
 
 
 def publish_atomic(share: Share, go: Go) -> Driven:
-    """See `Queue`. The server answers the last message of a batch, for all of them."""
+    """Publish a batch atomically: the server answers the last message, for all of them."""
 
     async def worker(stream: JetStreamContext, took: list[float]) -> None:
         connection: Client = stream._nc
@@ -165,7 +165,7 @@ async def _send_batch(connection: Client, count: int) -> None:
 
 
 def take(share: Share, go: Go) -> Driven:
-    """See `Queue`."""
+    """Take and acknowledge."""
 
     async def worker(stream: JetStreamContext, took: list[float]) -> None:
         messages = await stream.pull_subscribe_bind(WORKERS, STREAM)
@@ -182,7 +182,7 @@ def take(share: Share, go: Go) -> Driven:
 
 
 def read(share: Share, go: Go) -> Driven:
-    """See `Queue`. Through a consumer of its own that acknowledges nothing."""
+    """Read through a separate consumer that acknowledges nothing."""
     from nats.js.api import AckPolicy, ConsumerConfig
 
     async def worker(stream: JetStreamContext, took: list[float]) -> None:
@@ -199,7 +199,7 @@ def read(share: Share, go: Go) -> Driven:
 
 
 def pass_on(share: Share, go: Go) -> Driven:
-    """See `Queue`. Taker and publisher have a connection each."""
+    """Pass messages on. Taker and publisher have a connection each."""
     import nats
 
     async def worker(stream: JetStreamContext, took: list[float]) -> None:

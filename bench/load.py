@@ -299,7 +299,8 @@ _PLACE: Final = (NAMESPACE.encode(), DATABASE.encode())
 
 
 def _connect_http(address: str) -> socket.socket:
-    """A connection that has signed in. Its token is not kept: Basic, once seen, costs no more."""
+    """Open a connection and sign in. It keeps no token: after the first request Basic costs no
+    more."""
     opened = _open(address)
     opened.sendall(_http(b""))
     kept = bytearray()
@@ -336,7 +337,7 @@ def _reveal_secret_http(number: int, load: Load) -> bytes:
 
 
 def _connect_bao(address: str) -> socket.socket:
-    """A connection; each request brings its token."""
+    """Open a connection; each request carries its token."""
     return _open(address)
 
 

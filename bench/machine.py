@@ -22,7 +22,7 @@ ENOUGH_CORES = 4
 
 
 def facts(directory: Path) -> dict[str, Any]:
-    """The machine, its system, and how long its disk takes to sync.
+    """Describe the machine, its system, and the latency of a sync of its disk.
 
     :param directory: where the stores of this run are kept
     """
@@ -79,7 +79,7 @@ def _processor() -> str:
 
 
 def _filesystem(directory: Path) -> str:
-    """The type of the file system that a directory is on: a sync to memory would be no sync."""
+    """Return the type of a directory's file system: a sync to memory would be no sync."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, found = line.split()[:3]
@@ -89,7 +89,7 @@ def _filesystem(directory: Path) -> str:
 
 
 def _sync_us(directory: Path) -> float:
-    """Median time of a small append and its fdatasync, microseconds."""
+    """Return the median time of a small append and its fdatasync, microseconds."""
     took = []
     with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
         for _ in range(SYNCS):

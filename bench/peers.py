@@ -47,14 +47,14 @@ KINDS: Final = (SYNCED, MEMORY)
 
 
 def missing() -> str | None:
-    """Why there is no peer on this machine, or None."""
+    """Return the reason why SurrealDB can't run on this machine, or None."""
     if importlib.util.find_spec(PACKAGE) is None:
         return f"the package {PACKAGE} is not installed (pip install '.[bench]')"
     return None
 
 
 class Peer:
-    """A running peer. Every method answers the seconds its work took in the peer's process."""
+    """A running peer. Every method returns the seconds of its work in the peer's process."""
 
     def __init__(self, kind: PeerKind, directory: Path) -> None:
         self.kind = kind
@@ -66,7 +66,10 @@ class Peer:
         theirs.close()
 
     def call(self, work: str, **arguments: Any) -> Any:
-        """Have one of the functions below done. :raises PeerFailed:"""
+        """Call one of the functions below in the peer's process.
+
+        :raises PeerFailed: it failed
+        """
         self._end.send((work, arguments))
         try:
             found = self._end.recv()
@@ -77,7 +80,7 @@ class Peer:
         return found
 
     def memory_mib(self) -> float:
-        """Its resident memory, Python and driver included."""
+        """Resident memory, MiB, with Python and driver."""
         for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) / 1024
@@ -124,7 +127,7 @@ def _serve(kind: PeerKind, directory: Path, parent: Connection) -> None:
 
 
 def _fill(db: Any, record: Any, count: int) -> float:
-    """A table `person` of so many records."""
+    """Fill a table `person` with so many records."""
     db.query("REMOVE TABLE IF EXISTS person; DEFINE TABLE person")
     return _inserted(db, "person", people.parts(count))
 
@@ -184,7 +187,7 @@ def _scan(db: Any, record: Any, statement: str) -> tuple[float, Any]:
 
 
 def _out(path: Path, db: Any, record: Any, table: str) -> float:
-    """All rows of a table into a file."""
+    """Dump all rows of a table into a file."""
     began = time.perf_counter()
     found = db.query(f"SELECT *, record::id(id) AS id FROM {table}")
     path.write_bytes(msgpack.packb(found))
@@ -192,7 +195,7 @@ def _out(path: Path, db: Any, record: Any, table: str) -> float:
 
 
 def _back(path: Path, db: Any, record: Any) -> float:
-    """All rows of that file into an empty table."""
+    """Restore all rows of that file into an empty table."""
     db.query("REMOVE TABLE IF EXISTS bulk; DEFINE TABLE bulk")
     began = time.perf_counter()
     rows = msgpack.unpackb(path.read_bytes())

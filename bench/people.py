@@ -1,4 +1,4 @@
-"""The records that the rows are measured with: the same for the node and its peers, every run."""
+"""Records of the benchmarks: the same for the node and its peers, in every run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRANSACTION: Final = 2_500
 
 
 def person(number: int) -> dict[str, Any]:
-    """A record of about 120 bytes. The number decides it."""
+    """Return a record of about 120 bytes, determined by its number."""
     chance = random.Random(number)
     return {
         "name": f"person {number}",
@@ -30,11 +30,11 @@ def person(number: int) -> dict[str, Any]:
 
 
 def people(count: int, first: int = 1) -> list[dict[str, Any]]:
-    """`count` records from number `first` on, with their numbers as ids."""
+    """Yield `count` records from number `first` on, with their numbers as ids."""
     return [{"id": number, **person(number)} for number in range(first, first + count)]
 
 
 def parts(count: int, first: int = 1) -> Iterator[list[dict[str, Any]]]:
-    """The same in the parts that one transaction takes."""
+    """Yield the same records in batches, one per transaction."""
     for start in range(first, first + count, TRANSACTION):
         yield people(min(TRANSACTION, first + count - start), start)

@@ -17,8 +17,8 @@ INDEXES: Final = {
     "by_latitude": "latitude",
     "by_timezone": "timezone",
 }
-"""Fields of each index on the cities. A question over all time zones reads every city whatever
-there is: the last one shows that an index is left alone where it does not pay."""
+"""Fields of each index on the cities. A question over all time zones reads every city anyway: the
+last index shows that the planner ignores one that does not pay."""
 
 READY_SECONDS: Final = 300
 LOOK_SECONDS: Final = 0.01
@@ -30,13 +30,13 @@ class Plan:
 
     access: str
     index: str
-    """Its name, or nothing."""
+    """Name of the index, or empty."""
     rows_read: int
     seconds: float
 
     @classmethod
     def of(cls, client: Client, question: Question) -> Self:
-        """Run the question's script, with its last statement explained."""
+        """Run the question's script with EXPLAIN ANALYZE, and parse the plan."""
         told = client.query(explained(question), question.params)
         (source,) = told["sources"]
         return cls(
@@ -48,7 +48,7 @@ class Plan:
 
 
 def explained(question: Question) -> str:
-    """The script of a question with EXPLAIN ANALYZE before its last statement."""
+    """Return the script of a question with EXPLAIN ANALYZE before its last statement."""
     before, semicolon, last = question.script.rpartition(";")
     return f"{before}{semicolon} EXPLAIN ANALYZE {last}"
 
@@ -59,7 +59,10 @@ def plans(client: Client) -> list[Plan]:
 
 
 def define_indexes(client: Client) -> None:
-    """All of `INDEXES`, built to the end. :raises TimeoutError: one of them never was"""
+    """Define all of `INDEXES`, and wait until they are built.
+
+    :raises TimeoutError: an index was not built in time
+    """
     for name, fields in INDEXES.items():
         client.query(f"DEFINE INDEX {name} ON city FIELDS {fields}")
     end = time.monotonic() + READY_SECONDS
@@ -75,9 +78,9 @@ def _state(client: Client, name: str) -> Any:
 
 
 def compared(bare: list[Plan], indexed: list[Plan], same: list[bool]) -> Table:
-    """Both ways to each question side by side.
+    """Format the two access paths of each question side by side.
 
-    :param same: whether the answers were
+    :param same: True if the answers were equal
     """
     table = Table(
         title="EXPLAIN ANALYZE of the ten: above without the indexes, below with them",

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Final
 
 FIRST: Final = 10_000
-"""Below are those of servers that machines have anyway."""
+"""First port of the range: lower ones belong to common servers."""
 BLOCK_PORTS: Final = 256
-"""More than the servers of one test or one measurement have."""
+"""Ports of a block: more than the servers of one test or one measurement need."""
 LAST: Final = 65_535
 
 _KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class NoPorts(Exception):
-    """None can be had; the text says why."""
+    """No port is left; the message says why."""
 
 
 def kernels() -> range:
@@ -35,7 +35,7 @@ def kernels() -> range:
 
 
 def blocks() -> list[range]:
-    """All there are; of the kernel's own range only where it leaves no other."""
+    """Return all blocks; those of the kernel's own range only if it leaves no other."""
     ends = kernels().start
     if ends < FIRST + BLOCK_PORTS:
         ends = LAST + 1
@@ -70,12 +70,15 @@ class Chooser:
         raise NoPorts(f"somebody listens on each port of {self._block}")
 
     def close(self) -> None:
-        """Let others have the block."""
+        """Release the block."""
         self._claim.close()
 
 
 def claim() -> None:
-    """Have a block from now on, where one is had only with the first port else. :raises NoPorts:"""
+    """Claim a block now; otherwise the first port claims it.
+
+    :raises NoPorts: other processes have all blocks
+    """
     _chooser()
 
 
@@ -122,4 +125,4 @@ def _is_free(port: int) -> bool:
 
 _claiming = threading.Lock()
 _choosers: dict[int, Chooser] = {}
-"""By the process that they are of."""
+"""Allocators by process id."""

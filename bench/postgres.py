@@ -1,4 +1,4 @@
-"""PostgreSQL, as a peer that dumps and restores tables: a server of its own, with its own tools."""
+"""PostgreSQL, as a peer that dumps and restores tables: a separate server, with its own tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench import people
 HOMES: Final = Path("/usr/lib/postgresql")
 """Debian's folder with each version's programs."""
 USER: Final = "postgres"
-"""A server refuses to run as root."""
+"""System user of the server, which refuses to run as root."""
 DATABASE: Final = "bench"
 TABLE: Final = """
     CREATE TABLE person (
@@ -33,7 +33,7 @@ class PostgresFailed(Exception):
 
 
 def missing() -> str | None:
-    """Why there is no such peer here."""
+    """Return the reason why PostgreSQL can't run on this machine, or None."""
     if not any(HOMES.glob("*/bin/pg_dump")):
         return "not installed: apt-get install postgresql"
     if os.getuid() != 0:
@@ -42,7 +42,7 @@ def missing() -> str | None:
 
 
 class Postgres:
-    """A server on a directory of its own, that answers on a socket there."""
+    """A server on its own directory, that answers on a socket there."""
 
     def __init__(self, directory: Path) -> None:
         self._bin = max(HOMES.glob("*/bin"), key=lambda path: float(path.parent.name))
@@ -87,7 +87,7 @@ class Postgres:
                   text=text)  # fmt: skip
 
     def fill(self, count: int) -> None:
-        """The table of the node's rows."""
+        """Fill a table with the node's rows."""
         file = self._directory / "rows"
         with file.open("w") as rows:
             for part in people.parts(count):
@@ -96,7 +96,7 @@ class Postgres:
         file.unlink()
 
     def dump(self, words: Sequence[str]) -> tuple[float, Path]:
-        """`pg_dump` of the table into a file; its seconds, and the file."""
+        """Dump the table into a file with `pg_dump`. Return the seconds, and the file."""
         file = self._directory / "dump"
         file.unlink(missing_ok=True)
         began = time.perf_counter()
@@ -104,8 +104,10 @@ class Postgres:
         return time.perf_counter() - began, file
 
     def restore(self, file: Path) -> float:
-        """`pg_restore` of it into a database without the table; its seconds, with those until all
-        of it is on the disk."""
+        """Restore the file with `pg_restore` into a database without the table.
+
+        Return the seconds until all of it is synced.
+        """
         self._sql("DROP TABLE person; CHECKPOINT")
         began = time.perf_counter()
         self._run("pg_restore", "-h", self._directory, "-d", DATABASE, file)
@@ -120,7 +122,7 @@ class Postgres:
 
 
 def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Rows as COPY reads them."""
+    """Return rows in the format of COPY."""
     for row in rows:
         tags = json.dumps(row["tags"]).replace("[", "{").replace("]", "}")
         yield "\t".join(

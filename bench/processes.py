@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 START_SECONDS: Final = 60
-"""A peer whose port does not stand after so long has failed to start."""
+"""Timeout of a peer's start, until its port answers, seconds."""
 
 
 class PeerNotStarted(Exception):
@@ -32,10 +32,11 @@ def cpu_seconds(pid: int) -> float:
 def serving(
     directory: Path, port: int, *words: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[int]:
-    """Run a server in `directory` until the block ends; its port answers from the beginning.
+    """Run a server in `directory` until the block ends; its port answers from the start of the
+    block.
 
     :param environment: all of it; None: that of this process
-    :raises PeerNotStarted:
+    :raises PeerNotStarted: the process ended, or its port does not answer in time
     """
     directory.mkdir(parents=True, exist_ok=True)
     said = directory / "log"

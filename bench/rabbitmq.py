@@ -1,4 +1,4 @@
-"""RabbitMQ as a message queue: a broker of its own with a quorum queue, and the client pika.
+"""RabbitMQ as a message queue: a separate broker with a quorum queue, and the client pika.
 
 A quorum queue's log is synced before a publish is confirmed, as the node's is. An acknowledgement
 is not answered, so a request of a worker ends when it is sent. Its queues can't be read without
@@ -99,7 +99,7 @@ Worker = Callable[["Channel", list[float]], Awaitable[None]]
 
 
 def publish(share: Share, go: Go) -> Driven:
-    """See `Queue`. A batch is sent whole before its confirms are waited for."""
+    """Publish. A batch is sent whole before its confirms are awaited."""
 
     async def worker(channel: Channel, took: list[float]) -> None:
         confirms = await _Confirms.of(channel)
@@ -112,7 +112,7 @@ def publish(share: Share, go: Go) -> Driven:
 
 
 def take(share: Share, go: Go) -> Driven:
-    """See `Queue`. The broker hands out a batch, and the next once that one is acknowledged."""
+    """Take and acknowledge. The broker delivers a batch, and the next after its acknowledgement."""
 
     async def worker(channel: Channel, took: list[float]) -> None:
         deliveries = await _Deliveries.of(channel, share.batch)
@@ -128,7 +128,7 @@ def take(share: Share, go: Go) -> Driven:
 
 
 def pass_on(share: Share, go: Go) -> Driven:
-    """See `Queue`. Taker and publisher have a connection each."""
+    """Pass messages on. Taker and publisher have a connection each."""
 
     async def worker(channel: Channel, took: list[float]) -> None:
         connection = await _connect(share.address)

@@ -97,7 +97,7 @@ class _Ground:
             self._gaps.append(f"RabbitMQ: {error}")
 
     def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        """The rows."""
+        """Measure the rows."""
         for (clients, batch), requests in PUBLISHED.items():
             if wanted(name := f"topic-publish-{clients}-{batch}"):
                 yield self._publish(name, clients, batch, requests)

@@ -48,7 +48,7 @@ Figures = dict[str, dict[str, int]]
 
 class Trace:
     """Counts calls of this checkout's functions while it is on, on the loop and in the log's
-    thread. Made on the loop, before the node's threads are."""
+    thread. It is created on the loop, before the node's threads."""
 
     def __init__(self) -> None:
         self.calls: dict[str, Counter[Function]] = {}

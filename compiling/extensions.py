@@ -1,5 +1,7 @@
-"""`python -m compiling.extensions`, with a copy of the tree as the current directory: compile its
-modules beside their sources."""
+"""`python -m compiling.extensions`: compile the modules of a copy of the tree beside their sources.
+
+The copy is the current directory.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class CompiledWheel(BuildHookInterface[Any]):
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Before the files are gathered."""
+        """Add the extension modules, before the files are gathered."""
         for library in Path(self.root).glob("*.so"):
             build_data["pure_python"] = False
             build_data["infer_tag"] = True

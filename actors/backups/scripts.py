@@ -91,7 +91,7 @@ class Script:
 
     @property
     def size(self) -> int:
-        """Bytes made so far."""
+        """Bytes written so far."""
         return self._bytes.size
 
     def chunks(self) -> Iterator[bytes]:

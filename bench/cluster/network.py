@@ -28,7 +28,7 @@ CHUNK_BYTES: Final = 64 * 1024
 
 
 class Network:
-    """The links of one cluster."""
+    """Proxied links of one cluster."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

@@ -44,9 +44,9 @@ class Failover:
     acks: int
     """Followers that must acknowledge each write before it is answered."""
     lease: int = 3
-    """Seconds."""
+    """Lease of the leader, seconds."""
     behind: float = 2
-    """Seconds."""
+    """Time after which a silent replica leaves the ISR (BEHIND), seconds."""
     promote: str = "AUTO"
 
     def defined_via(self, endpoint: str) -> str:
@@ -109,7 +109,7 @@ class Plan:
         return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in told.items())
 
     def others(self, than: NodeAt) -> list[NodeAt]:
-        """All nodes but one."""
+        """Return all nodes but one."""
         return [node for node in self.nodes if node != than]
 
     @property

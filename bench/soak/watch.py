@@ -27,7 +27,7 @@ a busy machine they reflect the machine more than the node."""
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The node at one moment, and its answers since the one before."""
+    """Resources of the node at one time, and its answers since the previous sample."""
 
     at_s: float
     resident_mib: float
@@ -86,7 +86,7 @@ def percentiles_ms(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def write(path: Path, samples: Sequence[Sample]) -> None:
-    """All samples as CSV, a column for each series."""
+    """Write all samples as CSV, a column for each series."""
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, [field.name for field in fields(Sample)])
         table.writeheader()

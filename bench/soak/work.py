@@ -27,7 +27,7 @@ KEYS: Final = 5_000
 BULK: Final = 5_000
 """Rows of one bulk insert."""
 BUSY: Final = frozenset({"Busy", "Conflict", "Full"})
-"""Refusals that a node under load may give."""
+"""Errors that a node under load may return."""
 TEXT: Final = "the quick brown fox jumps over the lazy dog " * 4
 
 DEFINITIONS: Final = """

@@ -31,7 +31,7 @@ SLOW: Final = timedelta(seconds=limits.SLOW_STATEMENT_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class FirstOwner:
-    """The user that a store without users starts with."""
+    """User that a store without users starts with, and the password."""
 
     name: str
     password: str = field(repr=False)
@@ -160,7 +160,7 @@ class BackUp:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Read the backup `file` through."""
+    """Read the backup `file` and check it."""
 
     file: str
     keys: KeyFiles = NO_KEYS

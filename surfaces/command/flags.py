@@ -154,7 +154,7 @@ class Given:
 
     @property
     def directory(self) -> str | None:
-        """The data directory, where the form takes one."""
+        """The data directory; None: the command line has none."""
         return self.positions[0] if self.positions else None
 
     def __contains__(self, name: str) -> bool:
@@ -242,7 +242,7 @@ def lasting(where: str, text: str, why: str) -> timedelta:
 
 
 def help_text() -> str:
-    """The answer to `--help`."""
+    """Return the text of `--help`."""
     return table_text(USAGE, FLAGS, ENVIRONMENT, EXIT_CODES)
 
 

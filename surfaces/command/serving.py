@@ -1,4 +1,4 @@
-"""Serve: from the command line to a node that answers, and from SIGTERM to a closed store."""
+"""Serve: from a command line to a ready node, and from SIGTERM to a closed store."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ class Ending(NamedTuple):
 
     node: str
     money: tuple[int, ...]
-    """By account."""
+    """Balances, by account."""
     moves: frozenset[Move]
 
 
 class Bank(History):
-    """See the head of the file."""
+    """History of transfers."""
 
     NAME = "bank"
     DEFINITIONS = (

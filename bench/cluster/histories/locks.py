@@ -123,7 +123,7 @@ class Locks(History):
 
 
 def two_holders(leases: Iterable[Lease]) -> list[tuple[Any, Any]]:
-    """Pairs that held at once, or with fences in another order than time."""
+    """Return pairs of leases that overlap, or whose fencing tokens are not in the order of time."""
     believed = sorted(one for one in leases if one.ended > one.began)
     return [
         (one, two)
