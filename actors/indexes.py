@@ -87,7 +87,7 @@ class IndexesActor(LoopActor):
 
     @handles(SearchIndexes)
     def search(self, _message: SearchIndexes) -> None:
-        """Search all declared indexes; again from the beginning if a search is under way."""
+        """Search all declared indexes; once more afterwards if a search is under way."""
         self._search_again = True
         self._go_on()
 

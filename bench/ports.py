@@ -3,7 +3,7 @@
 The kernel may give a port that it has handed out once to the next process, or to an outgoing
 connection. So these ports are of another range, below the kernel's ephemeral ports. The range is
 split into blocks. A process claims a block, by a name that only one process of the machine can hold
-at a time, and uses every port of it before it uses one again.
+at a time. It uses every port of its block before it uses one again.
 """
 
 from __future__ import annotations

@@ -286,6 +286,7 @@ class Backups:
     def _moved(self, held: ExitStack, pin: Pin, sequence: int) -> Pin:
         """Move the pin to the next frame to be read, or replace it by a new one before it
         expires."""
+        # A move keeps the expiry, so it is enough only while half of the pin's life is left.
         left_us = pin.lapses_us - self._clock.monotonic_us()
         if left_us > limits.LOG_PIN_SECONDS * 500_000:
             pin.move(sequence)
@@ -355,7 +356,7 @@ class Backups:
             if writing is not None:
                 turn.wait(writing)
         finally:
-            if writing is not None:
+            if writing is not None:  # the requester may have been killed while it waited
                 writing.add_done_callback(heard)
 
     def _wait(self, turn: Turn, asked: Request[Reply]) -> Reply:

@@ -2,7 +2,7 @@
 
 Caches and retained log fill up first and have stopped growing by the second half of a run. So only
 that half is judged, in four parts. A series grows if each part's median is above that of the part
-before, and the last is above the first by more than a share of it and a slack. Noise has no
+before. The last must also exceed the first by more than a share of it and a slack. Noise has no
 direction, and a series that approaches its bound slows down.
 """
 

@@ -1,8 +1,9 @@
 """Checker of a cluster: its guarantees (invariants), held against its nodes at every step.
 
-The judge knows nothing of the implementation. It sees the synced log of each machine, the frames
-that each node shows, the lead and the in-sync replicas (ISR) in etcd, and the commits that are
-handed to a log. The first frame shown at a sequence is the truth there, for all nodes and for ever.
+The judge knows nothing of the implementation. It sees the synced log of each machine, and the
+frames that each node shows. It sees the lead and the in-sync replicas (ISR) in etcd, and the
+commits that are handed to a log. The first frame shown at a sequence is the truth there, for all
+nodes and for ever.
 
 The invariants, checked with each release unless stated otherwise:
 
