@@ -1,5 +1,5 @@
-"""The statement language: text to tree, tree back to text, tree to Python functions.
+"""The statement language: lexer, parser, AST, printer, planner and compiler to Python functions.
 
-Pure: no file, socket, clock or actor. What a running statement needs from outside comes through
+Pure: it uses no file, socket, clock or actor. A running statement reaches the outside only through
 `language.env.Env`.
 """

@@ -1,5 +1,5 @@
-"""Expressions over batches of rows: closures first, generated code once it pays; and for which row
-a batch was refused."""
+"""Vectorized expressions: closures for the first rows of a batch, generated code once it pays off;
+and the row that made a batch fail."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _FEW: Final = 64
 
 
 class Lazily:
-    """Work on batches that begins with closures and has code generated once it pays.
+    """Expression evaluation over batches. Starts with closures, and generates code after `_FEW`
+    rows.
 
-    :param one: what to compute of one row
-    :param many: makes the function of a batch: `(rows, …, env, memo)`
-    :param nodes: the expressions that are evaluated for each row
-    :param numbered: whether what is answered are numbers of rows
+    :param one: computes the result for a list of rows with closures
+    :param many: generates the function of a batch: `(rows, …, env, memo)`
+    :param nodes: the expressions evaluated for each row
+    :param numbered: True if the results are row numbers
     """
 
     def __init__(
@@ -67,9 +68,11 @@ class Lazily:
         return self._generated(rows, env, memo)
 
     def refused(self, rows: list[Row], env: Env, refusal: Refusal) -> tuple[Refusal, int | None]:
-        """What the work on a batch was refused with, and the number of the row that it came up
-        with. Rows are gone through once more, one by one: only closures know where in the text an
-        expression stands, and only one row at a time says which it is."""
+        """Return the error of a failed batch and the number of the row that raised it.
+
+        The rows are evaluated again, one by one, with closures. Only a closure knows the position
+        of its expression in the text, and only a batch of one row identifies the row.
+        """
         if is_of_values(refusal):
             for number, row in enumerate(rows):
                 env.tick()
@@ -83,7 +86,7 @@ class Lazily:
 
 
 class Filter:
-    """WHERE or HAVING over batches: answers the numbers of the rows that it holds for."""
+    """WHERE or HAVING over batches: returns the numbers of the rows that satisfy the condition."""
 
     def __init__(self, node: tree.Expression, shape: Shape | None = None) -> None:
         self.shape = shape_of(node) if shape is None else shape
@@ -96,7 +99,10 @@ class Filter:
         )
 
     def __call__(self, rows: list[Row], env: Env, memo: Memo, batch: Batch | None = None) -> Any:
-        """:param batch: where the rows are from: a refusal then names the record"""
+        """Return the numbers of the matching rows.
+
+        :param batch: the batch of these rows; an error then names the record
+        """
         try:
             return self._work(rows, env, memo)
         except Refusal as refusal:
@@ -106,7 +112,7 @@ class Filter:
             raise found from found.__cause__
 
     def kept(self, batch: Batch, env: Env, memo: Memo) -> Batch:
-        """The batch with only what the condition holds for."""
+        """Return the batch reduced to the rows that satisfy the condition."""
         numbers = self(self.shape.rows(batch), env, memo)
         if isinstance(batch, Pairs):
             return replace(batch, pairs=[batch.pairs[n] for n in numbers])
@@ -114,7 +120,7 @@ class Filter:
 
 
 def has_subquery(node: Any) -> bool:
-    """Whether a SELECT stands in an expression."""
+    """True if an expression contains a subquery."""
     return isinstance(node, tree.Subquery) or any(map(has_subquery, children(node)))
 
 
@@ -125,8 +131,11 @@ def traced(
     rows: list[Row],
     env: Env,
 ) -> tuple[Refusal, int | None]:
-    """What generated code was refused with, from the closure of the expression that it rose in,
-    which knows where it stands; with the number of the row. As `Lazily.refused`."""
+    """Return the error of generated code, raised again by the closure of the failing expression,
+    and the row's number.
+
+    The closure adds the position in the text. See `Lazily.refused`.
+    """
     if is_of_values(refusal):
         for compute in [compile_expression(node, shape) for node in expressions]:
             for number, row in enumerate(rows):
@@ -140,25 +149,28 @@ def traced(
 
 
 class Origin(NamedTuple):
-    """Where the rows of a batch are from, those that are left of it."""
+    """The batch that rows were read from, and the numbers of the rows still left of it."""
 
     batch: Batch
     numbers: Sequence[int]
 
     def record(self, number: int) -> RecordId | None:
-        """The record that a row was made of; None: of none."""
+        """Return the record that a row was read from, or None if it comes from no record."""
         return self.batch.record(self.numbers[number])
 
     def without(self, skipped: int) -> Origin:
-        """The same without the first rows."""
+        """Return the same origin without the first rows."""
         return Origin(self.batch, self.numbers[skipped:])
 
 
 def of_item(
     refusal: Refusal, items: list[Any], number: int | None, origin: Origin | None
 ) -> Refusal:
-    """A refusal that names the record of an item: by where the items are from, by the item itself,
-    or by the id in its fields. One of no record, such as a group, is not named."""
+    """Add the record of an item to an error.
+
+    The record comes from the item's origin, from the item itself, or from the id in its fields. An
+    item without a record, such as a group, is not named.
+    """
     if number is None:
         return refusal
     item = items[number]

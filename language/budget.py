@@ -1,5 +1,7 @@
-"""What a statement may hold in memory, estimated from samples: weighing every row would cost more
-than most statements do."""
+"""Memory budget of a statement, estimated from samples.
+
+Weighing every row would cost more than most statements do.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ _SAMPLES: Final = 8
 
 
 class Budget:
-    """Counts what one run of a statement holds.
+    """Memory accounting for one run of a statement.
 
-    :param memory: counts the same, of all that runs for the request
+    :param memory: also counts these bytes, for all work of the same request
     """
 
     def __init__(
@@ -35,18 +37,18 @@ class Budget:
         self._memory = WorkingMemory() if memory is None else memory
 
     def sample(self, values: list[Any], *, each: bool = False) -> None:
-        """Hold these values too.
+        """Reserve memory for these values.
 
-        :param each: as of `size`
-        :raises TooLarge: together they are over the limit
+        :param each: see `size`
+        :raises TooLarge: the total exceeds the limit
         """
         self.hold(self.size(values, each=each))
 
     def size(self, values: list[Any], *, each: bool = False, samples: int = _SAMPLES) -> int:
-        """What values take, about.
+        """Estimate the memory of values, in bytes.
 
-        :param each: whether each is weighed, because some are large
-        :param samples: otherwise, how many of them
+        :param each: weigh every value, because some are large
+        :param samples: number of values to weigh otherwise
         """
         if not values:
             return 0
@@ -57,29 +59,32 @@ class Budget:
         return sum(weighed) * len(values) // len(weighed)
 
     def hold_one(self, value: Any) -> None:
-        """Hold a value too. :raises TooLarge: over the limit"""
+        """Reserve memory for one value. :raises TooLarge: the total exceeds the limit"""
         self.hold(weigh(value, self._tick))
 
     def hold(self, size: int) -> None:
-        """Hold so many bytes more, or fewer. :raises TooLarge: over the limit"""
+        """Reserve or release (negative) a number of bytes. :raises TooLarge: the total exceeds the
+        limit"""
         self.held += size
         self._memory.held += size
         if self.held > self.most:
             raise too_large(self.most)
 
     def hold_for_now(self, size: int) -> None:
-        """Hold so many bytes more, or fewer, of which most are let go again before they are too
-        many for the statement."""
+        """Reserve or release bytes that are counted for the request only.
+
+        Most of them are released before they could exceed the statement's own limit.
+        """
         self._memory.held += size
 
     def hand_on(self) -> None:
-        """Hold nothing any more: somebody else does."""
+        """Release everything: ownership of the memory passes to the caller."""
         self._memory.return_to(self._memory.held - self.held)
         self.held = 0
 
 
 def too_large(most: int) -> TooLarge:
-    """What a statement is refused with that would hold more than so many bytes."""
+    """Return the error for a statement that exceeds its memory budget."""
     return TooLarge(
         f"the statement would hold more than {most} bytes of rows; narrow it with WHERE or LIMIT",
         limit=most,
@@ -87,9 +92,9 @@ def too_large(most: int) -> TooLarge:
 
 
 class Parts:
-    """What the parts of one value take while it is made, as far as they are large.
+    """Memory accounting for the large parts of one value while it is built.
 
-    :param memory: counts the same, until the value is there
+    :param memory: also counts these bytes, until the value is complete
     """
 
     __slots__ = ("_held", "_memory", "_most")
@@ -100,7 +105,7 @@ class Parts:
         self._most = limits.STATEMENT_MEMORY_BYTES
 
     def add(self, part: Any, tick: Tick) -> Any:
-        """The part itself. :raises TooLarge: with those before it is over the limit"""
+        """Count a part and return it. :raises TooLarge: the parts so far exceed the limit"""
         kind = type(part)
         if kind is str or kind is bytes:
             if len(part) <= LONG:
@@ -117,7 +122,7 @@ class Parts:
         return part
 
     def made(self, value: Made) -> Made:
-        """The value itself, of which these are the parts: it is handed on."""
+        """Release the parts and return the complete value: its memory passes to the caller."""
         if self._held:
             self._memory.return_to(self._memory.held - self._held)
             self._held = 0
@@ -125,12 +130,12 @@ class Parts:
 
 
 def bounded(value: Any, tick: Tick | None = None) -> Any:
-    """The value itself, when it is small and flat enough to be kept, answered or stored.
+    """Return the value itself if it is small and flat enough to be kept, returned or stored.
 
-    Called where a script gives a value a name or lets it go: what is used twice after that can
-    double at most once before it is weighed again.
+    Called when a script assigns a value to a name, returns it or stores it. A value used twice
+    afterwards can therefore double at most once before it is weighed again.
 
-    :param tick: called now and then while a large value is weighed
+    :param tick: called periodically while a large value is weighed
     :raises TooLarge: over `limits.STATEMENT_MEMORY_BYTES` or `limits.DEPTH`
     """
     if type(value) is list or type(value) is dict:
@@ -147,6 +152,8 @@ def bounded(value: Any, tick: Tick | None = None) -> Any:
 
 
 def is_bounded(expression: tree.Expression) -> bool:
-    """Whether what an expression answers has been weighed before: what stands under a name was when
-    it got the name, or came with the request, whose size is limited."""
+    """True if the value of an expression has been weighed before.
+
+    A variable was weighed when it was assigned, or came with the request, whose size is limited.
+    """
     return type(expression) is tree.Parameter

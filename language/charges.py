@@ -1,5 +1,8 @@
-"""What evaluating an expression costs, and where a wide one is charged for: a text of some KiB may
-hold a hundred thousand operators, all of them evaluated for one row."""
+"""CPU charges for evaluating wide expressions.
+
+A text of some KiB may hold a hundred thousand operators, all evaluated for one row. Such an
+expression is charged in parts, so that it yields its time slice.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ from language.planning import charge
 from protocol.values import PACE
 
 WIDE: Final = 64
-"""Nodes of an expression that are evaluated without a charge."""
+"""Number of expression nodes that are evaluated without a charge."""
 STRETCH: Final = 4 * PACE
-"""Nodes that are evaluated for rows of a batch without a charge, all told."""
+"""Number of node evaluations (nodes × rows) of a batch without a charge."""
 _CALL: Final = 4
-"""Nodes that a call of a function with short arguments takes as long as."""
+"""Cost of calling a function with short arguments, in nodes."""
 
 
 def cost_of_nodes(nodes: Any, most: int = STRETCH) -> int:
-    """Return how many nodes an expression has, or a tuple of some, not counted on beyond `most`."""
+    """Return the number of nodes of an expression or tuple, not counted on beyond `most`."""
     total, waiting = 0, [nodes]
     while waiting and total <= most:
         node = waiting.pop()
@@ -46,16 +49,16 @@ _LEAVES: Final = frozenset(
 
 
 def stretch(nodes: Any) -> int:
-    """Return for how many rows of a batch expressions are evaluated without a charge."""
+    """Return the number of rows of a batch that are evaluated between two charges."""
     return max(1, STRETCH // cost_of_nodes(nodes))
 
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """A part of a wide expression whose evaluation is charged for. No text makes it: it is put in
-    before the expression is compiled, and stands in no tree but that one.
+    """A part of a wide expression whose evaluation is charged. The parser never produces it: it is
+    inserted before the expression is compiled, into a copy of the AST.
 
-    :param cost: of what is evaluated since the last one, as `Env.tick` takes it
+    :param cost: of the nodes evaluated since the previous charge, in units of `Env.tick`
     """
 
     of: tree.Expression
@@ -63,18 +66,18 @@ class Charged:
 
 
 Evaluated = tree.Expression | Charged
-"""A part of an expression that is compiled."""
+"""Node of an expression as the compiler sees it: an AST node or a charge around one."""
 
 
 def charged(node: tree.Expression) -> Evaluated:
-    """Return an expression that charges for its parts as they are evaluated, if it is wide."""
+    """Return the expression with charges inserted for its parts if it is wide, else unchanged."""
     return node if cost_of_nodes(node, WIDE) <= WIDE else _Charging().changed(node)
 
 
 class _Charging:
     def __init__(self) -> None:
         self._spent = 0
-        """Nodes before the one at hand that nothing charges for."""
+        """Nodes visited since the last inserted charge."""
 
     def changed(self, node: Any) -> Any:
         self._spent += 1
@@ -83,7 +86,7 @@ class _Charging:
         return node if change is None else change(self, node)
 
     def _part(self, node: Any) -> Any:
-        """A part that is a value by itself, which may be charged for."""
+        """Return a part that is a value by itself, wrapped in a charge if one is due."""
         found = self.changed(node)
         if self._spent < WIDE or type(node) not in _CHARGED:
             return found
@@ -121,7 +124,7 @@ class _Charging:
         )
 
     def _path(self, node: Any) -> Any:
-        # The steps of a path are told by their types.
+        # The compiler tests the types of a path's steps, so `of` is not wrapped in a charge.
         return replace(node, of=self.changed(node.of))
 
     def _index(self, node: tree.Index) -> Any:
@@ -132,7 +135,7 @@ _CHARGED: Final = frozenset(
     {tree.Binary, tree.Unary, tree.Call, tree.Choice, tree.Name, tree.Parameter, tree.Attribute,
      tree.Index}
 )  # fmt: skip
-"""Nodes of which nothing that they stand in asks for their type; see `language.compile`."""
+"""Node types that may be wrapped: no parent node tests for their type. See `language.compile`."""
 _CHANGES: Final[dict[type, Callable[[_Charging, Any], Any]]] = {
     tree.Array: _Charging._array,
     tree.Object: _Charging._object,

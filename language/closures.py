@@ -1,7 +1,7 @@
-"""Closures: what a function of the language does to each item of an array.
+"""Closures: functions of the language applied to each item of an array.
 
-While one runs, its parameters stand among the variables of the statement, and those of the same
-name that were there before stand aside. It may look at all that the expression around it looks at.
+During a call, its parameters are bound among the statement's variables and shadow variables of the
+same name. The body can read everything that the enclosing expression can read.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ _ABSENT: Final = object()
 
 
 class Closure:
-    """:param names: of its parameters
-    :param body: computes its value, once they are bound
-    :param row: the row around it, and what else it may look at
-    :param pace: items between two ticks
+    """A closure with its captured row and environment.
+
+    :param names: names of its parameters
+    :param body: computes its value, once the parameters are bound
+    :param row: the enclosing row; the body may read it
+    :param pace: number of items between two ticks
     """
 
     __slots__ = ("_body", "_env", "_names", "_pace", "_row")
@@ -35,7 +37,7 @@ class Closure:
         self._pace = pace
 
     def of_each(self, items: Iterable[Any]) -> Generator[Any, None, None]:
-        """What it makes of each item, one after the other."""
+        """Yield the closure's value for each item in turn."""
         (name,) = self._names
         row, env, body = self._row, self._env, self._body
         variables = env.variables
@@ -50,7 +52,8 @@ class Closure:
             _restore(variables, name, before)
 
     def all_of(self, items: list[Any]) -> list[Any]:
-        """What it makes of every item. :raises TooLarge: together more than a statement may hold"""
+        """Return the closure's values for all items. :raises TooLarge: over the statement's memory
+        limit"""
         tick = self._env.tick
         budget, found = Budget(tick=tick, memory=self._env.memory), []
         for value in self.of_each(items):
@@ -60,7 +63,7 @@ class Closure:
         return found
 
     def folded(self, found: Any, items: Iterable[Any]) -> Any:
-        """What it makes of a first value and an item, then of that and the next, and so on."""
+        """Fold the items into an initial value: apply the closure to accumulator and item."""
         of, name = self._names
         row, env, body = self._row, self._env, self._body
         variables = env.variables

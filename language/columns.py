@@ -1,4 +1,4 @@
-"""What a row becomes in an answer: columns, their names, OMIT, SPLIT and FETCH."""
+"""Projection: columns and their names, OMIT, SPLIT and FETCH."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from protocol.values import FEW, NONE, PACE, RecordId, Tick, ticking
 
 
 def column_path(column: tree.Column) -> tuple[str, ...]:
-    """Where a column stands in the answer: under its alias, the path of fields that it is, the name
-    of the function that it calls, or its own text."""
+    """Return the path of a column in the result row.
+
+    It is the alias, the field path of the expression, the name of the called function or parameter,
+    or the printed expression.
+    """
     if column.alias is not None:
         return (column.alias,)
     node, steps = column.expression, []
@@ -35,7 +38,10 @@ def column_path(column: tree.Column) -> tuple[str, ...]:
 
 
 def check_names(names: list[tuple[str, ...]], columns: tuple[tree.Column, ...]) -> None:
-    """:raises BadRequest: two columns would stand in one place, or one inside another"""
+    """Check that column names do not clash.
+
+    :raises BadRequest: two columns have the same path, or one lies inside another
+    """
     seen: dict[tuple[str, ...], tree.Expression] = {}
     for name, column in zip(names, columns, strict=True):
         if seen.setdefault(name, column.expression) != column.expression:
@@ -54,7 +60,7 @@ def check_names(names: list[tuple[str, ...]], columns: tuple[tree.Column, ...]) 
 def compile_columns(
     columns: tuple[tree.Column, ...], everything: bool, shape: Shape
 ) -> Callable[[Row, Env], Any]:
-    """The function that makes an object of a row; `everything` starts from the whole row."""
+    """Return the function that projects a row. `everything` starts from the whole row."""
     parts = [(column_path(c), compile_expression(c.expression, shape)) for c in columns]
     many = len(parts) > FEW
 
@@ -74,7 +80,7 @@ def compile_columns(
 
 
 def place(found: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Put a value into a new object, under objects of its own."""
+    """Store a value at a path of a new object. Objects on the way are copied or created."""
     for name in path[:-1]:
         inner = found.get(name)
         found[name] = found = dict(inner) if type(inner) is dict else {}
@@ -82,14 +88,16 @@ def place(found: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def omitted(value: Any, path: Path, tick: Tick) -> Any:
-    """A value without what a path leads to, as OMIT and UNSET have it; the value itself is not
-    changed. :param tick: as of `changed`"""
+    """Return a copy of a value without the parts at a path (OMIT, UNSET). :param tick: see
+    `changed`"""
     return changed(value, path, lambda _: NONE, tick)
 
 
 def fetched(value: Any, path: Path, env: Env) -> Any:
-    """A value with the record links at a path replaced by their records, or all of an array of
-    links; a link to nothing stays one."""
+    """Return a value with the record links at a path replaced by their records (FETCH).
+
+    An array of links is replaced item by item. A link to a missing record stays a link.
+    """
     return changed(value, path, lambda found: _follow(found, env), env.tick, env)
 
 
@@ -105,12 +113,12 @@ def _follow(value: Any, env: Env) -> Any:
 def changed(
     value: Any, path: Path, work: Callable[[Any], Any], tick: Tick, env: Env | None = None
 ) -> Any:
-    """A copy of a value in which what a path leads to is put through a function.
+    """Return a copy of a value with a function applied to the parts that a path addresses.
 
-    NONE out of the function takes it away. A step by name goes into every item of an array. With an
-    `env`, a record link on the way is followed and replaced.
+    The part is removed if the function returns NONE. A step by name applies to every item of an
+    array. With an `env`, a record link on the way is followed and replaced.
 
-    :param tick: called before each array, and now and then in what is long
+    :param tick: called before each array, and periodically in long values
     """
     if not path:
         return work(value)
@@ -159,8 +167,10 @@ def _changed_item(
 
 
 def split(rows: list[dict[str, Any]], path: Path, env: Env) -> Iterator[list[dict[str, Any]]]:
-    """A row for each item of the array at a path, in batches that are never empty; a row without
-    an array there as it is."""
+    """Yield one row for each item of the array at a path (SPLIT), in non-empty batches.
+
+    A row without an array there is yielded unchanged.
+    """
     found = []
     for row in rows:
         value: Any = row

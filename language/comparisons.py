@@ -1,8 +1,9 @@
-"""Comparisons of a field in a condition, to be held against the field's declared type.
+"""Comparisons of a field in a condition, checked against the field's declared type.
 
-Every operator compares within one class of the order only. Between a field declared as a datetime
-and a string that was meant for one, `<` and `=` are false of every record, and `!=` and NOT true: a
-DELETE would remove all rows or none. Such comparisons are refused before the first record is read.
+Every operator compares within one class of the value order only. Between a field declared as a
+datetime and a string written as one, `<` and `=` are false for every record. `!=` and NOT are true
+for every record, so that a DELETE would remove all rows or none. Such comparisons are rejected
+before the first record is read.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ _TURNED: Final = {
     "<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "IN": "CONTAINS",
     "NOT IN": "CONTAINS", "CONTAINS": "IN",
 }  # fmt: skip
-"""The operator that reads the same with its sides exchanged, apart from a NOT."""
+"""The operator with the same meaning when its operands are swapped, apart from a NOT."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A field beside a value that is the same for all rows, or beside another field."""
+    """A field compared with a value that is the same for all rows, or with another field."""
 
     path: Path
     operator: str
-    """As it reads with the field on the left; NOT IN is IN here."""
+    """The operator with the field on the left; NOT IN is reported as IN."""
     value: tree.Expression | None
     other: Path | None
-    """The other field; None where there is a value."""
+    """The other field; None if the field is compared with a value."""
     node: tree.Binary
 
     @property
@@ -42,12 +43,12 @@ class Comparison:
 
 
 def comparisons(where: tree.Expression | None) -> tuple[Comparison, ...]:
-    """All of them in a condition, however deep they stand; those of subqueries are theirs."""
+    """Return all comparisons of a condition at any depth, without those of subqueries."""
     return () if where is None else tuple(_found(where, frozenset()))
 
 
 def _found(node: Any, bound: frozenset[str]) -> Iterator[Comparison]:
-    """:param bound: parameters that closures around the node give another value for each item"""
+    """:param bound: parameters of enclosing closures, which change with each item"""
     if isinstance(node, tree.Subquery):
         return
     if isinstance(node, tree.Closure):

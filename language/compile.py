@@ -1,15 +1,16 @@
-"""Expressions as Python functions of a row and an environment.
+"""Compiler from expressions to Python closures over a row and an environment.
 
-Each node becomes one closure over those of its parts, once. Building closures costs a few
-microseconds, where generated Python code costs some hundred to compile: this is what statements on
-single records use. For batches of rows `language.generate` puts the commonest nodes into generated
-code and calls these closures for the rest, so that each operator has one meaning, in
-`language.operators` and `language.numbers`.
+Each AST node becomes one closure over the closures of its parts, once. Building closures costs a
+few microseconds; compiling generated Python code costs some hundred. Statements on single records
+therefore use closures. For batches of rows `language.generate` generates code for the commonest
+nodes and calls these closures for the rest. Each operator therefore has one implementation, in
+`language.operators` or `language.numbers`.
 
-A field that is NONE stays in an object until it is stored or merged: MERGE removes by it.
+A field that is NONE stays in an object until it is stored or merged: MERGE uses it to remove
+fields.
 
-Values are never changed in place: a constant is the same object each time, and what a statement
-changes is copied first (`language.assignments`).
+Values are never changed in place. A constant is the same object each time, and a statement copies a
+value before changing it (`language.writes`).
 """
 
 from __future__ import annotations
@@ -43,21 +44,20 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""No constant."""
+"""Marker returned by `constant` for an expression that is not constant."""
 
 
 def compile_expression(node: tree.Expression, shape: Shape | None = None) -> Compiled:
-    """The function that computes an expression from a row of a shape. It ticks now and then in a
-    wide one.
+    """Compile an expression to a function of a row of the given shape. A wide one ticks as it runs.
 
-    :param shape: None where there is no row: the function is then called with any row
+    :param shape: None if there is no row: the function is then called with any row
     :raises Unknown: a bare name where there is no row
     """
     return _compiled(charged(node), shape)
 
 
 def compile_condition(node: tree.Expression, shape: Shape | None = None) -> Condition:
-    """As `compile_expression`, for what must be a bool; none and null count as false."""
+    """Compile a condition. Its value must be a bool, NONE or null; the last two count as false."""
     return _condition(charged(node), shape)
 
 
@@ -76,14 +76,14 @@ def _condition(node: Evaluated, shape: Shape | None) -> Condition:
 
 
 _ON_LARGE: Final = {"CONTAINS": operators.contains, "~": operators.matches}
-"""Operators that may take long on one value, and tick."""
+"""Operators that may take long on one value, and therefore tick."""
 _CONDITIONS: Final = frozenset(
     {"OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~"}
 )
 
 
 def is_condition(node: Evaluated) -> bool:
-    """Whether an expression can only answer a bool."""
+    """True if an expression can only evaluate to a bool."""
     if isinstance(node, tree.Binary):
         return node.operator in _CONDITIONS
     if isinstance(node, tree.Unary):
@@ -94,7 +94,7 @@ def is_condition(node: Evaluated) -> bool:
 
 
 def constant(node: Evaluated) -> Any:
-    """The value of an expression made of constants alone; `MISSING` of any other."""
+    """Return the value of an expression built from constants alone, or `MISSING`."""
     if isinstance(node, tree.Constant):
         return node.value
     if isinstance(node, tree.Array):
@@ -125,7 +125,7 @@ def _record(table: str, id: Any) -> RecordId:
 
 
 def _placed(work: Compiled, at: int) -> Compiled:
-    """The same function, whose refusals say where in the text they rose."""
+    """Return the same function with the position in the text added to its errors."""
 
     def compute(row: Row, env: Env) -> Any:
         try:
@@ -186,7 +186,7 @@ def _object(node: tree.Object, shape: Shape | None) -> Compiled:
 
 
 Build = Callable[[Row, Env, Parts], Any]
-"""`(row, env, what its parts take so far) -> value`"""
+"""`(row, env, memory accounting of the parts so far) -> value`"""
 
 
 def _built(build: Build) -> Compiled:
@@ -198,9 +198,11 @@ def _built(build: Build) -> Compiled:
 
 
 def _grows(node: tree.Array | tree.Object) -> bool:
-    """Whether parts of a literal, more than one, are made for it and may be large: they are counted
-    as they come, or a text of some KiB would take gigabytes before it is weighed. What stands under
-    a name is there already."""
+    """True if a literal computes more than one part that may be large.
+
+    Such parts are weighed one by one: a text of some KiB could otherwise build gigabytes before the
+    first check. The value of a name exists already and is not counted.
+    """
     return sum(1 for _ in islice(_growing(node), 2)) == 2
 
 
@@ -216,7 +218,7 @@ def _growing(node: tree.Array | tree.Object) -> Iterator[tree.Expression]:
 
 
 _FOUND: Final = (tree.Constant, tree.Name, tree.Parameter, tree.RecordLiteral, tree.Unary)
-"""Expressions whose values are small, or there already."""
+"""Expressions whose values are small, or exist already."""
 
 
 def _uncharged(node: Evaluated) -> tree.Expression:
@@ -224,7 +226,7 @@ def _uncharged(node: Evaluated) -> tree.Expression:
 
 
 def is_made(node: tree.Expression) -> bool:
-    """Whether the value of an expression is made when it is computed, and may be large."""
+    """True if evaluating an expression builds a new value that may be large."""
     return not isinstance(node, _FOUND) and constant(node) is MISSING
 
 
@@ -288,7 +290,7 @@ def _collected(node: tree.Collected, shape: Shape | None) -> Compiled:
 
 
 def _walk(node: tree.Expression, shape: Shape | None) -> Compiled:
-    """A path whose last step is taken of every item where one before it goes into an array."""
+    """Compile a path: after a step that goes into an array, the last step applies to every item."""
     steps: list[Compiled] = []
     while isinstance(node, tree.Attribute | tree.Index | tree.Each):
         steps.append(_step(node, shape))
@@ -348,7 +350,8 @@ _NO_RECORD: Final = (
 
 
 def parent_of(select: tree.Select, shape: Shape | None) -> Callable[[Row], Any]:
-    """What makes the `$parent` of a subquery from the row around it: only what it looks at."""
+    """Return the function that builds a subquery's `$parent` from the enclosing row, limited to the
+    fields that the subquery reads."""
     looked = parent_fields(select)
     if shape is None or looked == frozenset():
         return lambda row: NONE
@@ -446,7 +449,7 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
     work = ARITHMETIC[operator]
 
     def compute(row: Row, env: Env) -> Any:
-        # Written out, as it is what most expressions are made of: see `_placed`.
+        # Inlined `_placed`: most expressions consist of these nodes.
         try:
             return work(left(row, env), right(row, env))
         except Refusal as refusal:
@@ -502,15 +505,15 @@ _COMPILERS: Final[dict[type, Any]] = {
 
 
 def evaluate(node: tree.Expression, env: Env) -> Any:
-    """An expression where there is no row, computed once."""
+    """Evaluate an expression once, without a row."""
     return compile_expression(node)(None, env)
 
 
 def compile_rowless(node: tree.Expression) -> Callable[[Env], Any]:
-    """The function that computes an expression where there is no row.
+    """Compile an expression that has no row.
 
-    One that carries data, a hundred thousand rows of it, is not compiled whole but computed part
-    by part, with ticks: it hardly comes twice.
+    One that carries data, such as a hundred thousand rows, is not compiled as a whole. It is
+    evaluated part by part, with ticks: the same text is unlikely to come again.
     """
     if weight(node, HEAVY) > HEAVY:
         return partial(_evaluate_whole, node)
@@ -524,7 +527,7 @@ def _evaluate_whole(node: tree.Expression, env: Env) -> Any:
 
 
 HEAVY: Final = 2000
-"""Nodes of an expression that carries data."""
+"""Number of nodes beyond which an expression counts as data and is evaluated part by part."""
 _PARTED: Final = (tree.Array, tree.Object)
 
 
@@ -541,7 +544,7 @@ def _evaluate_in_steps(node: tree.Expression, env: Env, parts: Parts) -> Any:
 
 
 def count_of(node: tree.Expression | None, env: Env, what: str) -> int | None:
-    """What LIMIT or START says; None when it is not there. :raises BadRequest: not an int from 0"""
+    """Return the value of LIMIT or START; None if absent. :raises BadRequest: not an int from 0"""
     if node is None:
         return None
     value = evaluate(node, env)

@@ -1,10 +1,10 @@
-"""Expressions that run for whoever comes by: those of fields, and the bodies of functions.
+"""Confinement of expressions that run with their caller's privileges: field rules, function bodies.
 
-They run with the rights of their caller, not with those of who defined them. So they see what they
-are given, and functions, and nothing else of the store: neither SELECT nor what lies beyond a
-record link. A definer could otherwise have the next caller copy into the open what only that
-caller may read. What shows in the words is refused where it is defined, here; the rest when it is
-met, by the surroundings that they run in.
+They run with the privileges of the caller, not of the user that defined them. They may read only
+their inputs and call functions: no SELECT, and nothing beyond a record link. Otherwise a definer
+could have the next caller copy data that only this caller may read to a public place. Violations
+visible in the text are rejected at definition. The others are rejected at run time by the
+environment of the expression.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from protocol.errors import BadRequest
 from protocol.paths import EACH, Path
 
 Types = Mapping[Path, tree.FieldType]
-"""What is known of the values that are given, by their paths."""
+"""Known types of the inputs, by their paths."""
 Place = Callable[[tree.Expression], Path | None]
-"""The path under which a name or a parameter is among them; None: it is none of them."""
+"""Maps a name or parameter to its path among the inputs; None if it is not an input."""
 
 
 def unknown_variable(node: Any, known: frozenset[str]) -> tree.Parameter | None:
-    """The first variable in an expression that it does not have; None: it has them all."""
+    """Return the first variable of an expression that is not in scope, or None."""
     if isinstance(node, tree.Parameter):
         return None if node.name in known else node
     if isinstance(node, tree.Closure):
@@ -38,10 +38,12 @@ def unknown_variable(node: Any, known: frozenset[str]) -> tree.Parameter | None:
 def check_reads_nothing(
     what: str, given: str, node: tree.Expression, place: Place, types: Types
 ) -> None:
-    """:param what: the expression, in a message
-    :param given: what it sees, in a message
-    :raises BadRequest: it has a SELECT, or a path that goes on beyond a record: one that stands
-        there, or what is given by its type
+    """Check that an expression does not read the store.
+
+    :param what: name of the expression in the error message
+    :param given: name of its inputs in the error message
+    :raises BadRequest: it has a SELECT, or a path that continues beyond a record: a record literal,
+        or an input that is a record by its type
     """
     found = _reads(node, place, types)
     if found is not None:
@@ -49,7 +51,7 @@ def check_reads_nothing(
 
 
 def _reads(node: Any, place: Place, types: Types) -> str | None:
-    """How an expression reads the store; None: it does not, as far as its words show."""
+    """Describe how an expression reads the store; None if its text shows no such access."""
     if isinstance(node, tree.Subquery):
         return "has a SELECT"
     if isinstance(node, tree.Attribute | tree.Index | tree.Each) and _goes_on(node):
@@ -62,12 +64,13 @@ def _reads(node: Any, place: Place, types: Types) -> str | None:
 
 
 def _goes_on(node: tree.Attribute | tree.Index | tree.Each) -> bool:
-    """Whether a step reads a record if it comes upon one: its `id` is known without."""
+    """True if a step reads the record when applied to a link. Reading `id` needs no access."""
     return not (isinstance(node, tree.Attribute) and node.name == "id")
 
 
 def path_of(node: Any, place: Place) -> Path | None:
-    """The path of what an expression leads to, among what is given; None: it is no such path."""
+    """Return the path among the inputs that an expression denotes, or None if it is not such a
+    path."""
     if isinstance(node, tree.Collected):
         return path_of(node.of, place)
     if isinstance(node, tree.Attribute | tree.Index | tree.Each):
@@ -76,12 +79,13 @@ def path_of(node: Any, place: Place) -> Path | None:
             return None
         if isinstance(node, tree.Attribute):
             return (*above, node.name)
-        return above  # an item is told by its array
+        return above  # an item has the path of its array
     return place(node)
 
 
 def holds_link(node: tree.FieldType | None) -> bool:
-    """Whether a value of a type may be a record, or an array of them. None: nothing is known."""
+    """True if a value of a type may be a record link or an array of them. None: the type is
+    unknown."""
     if node is None:
         return False
     return isinstance(node, tree.RecordType) or any(map(holds_link, parts_below(node)))

@@ -1,6 +1,7 @@
-"""What a script may do that is restored beside what is there: make places, and fill them with what
-stands in it. Whatever it says is said in full: nothing is read, computed or asked for, so no
-script reads with the rights of whoever restores it.
+"""Validation of restored scripts: a script that is restored beside existing data may only create.
+
+It creates namespaces, databases and their objects, and fills them with literals. Nothing is read or
+computed, so no script reads with the privileges of the restoring user.
 """
 
 from __future__ import annotations
@@ -13,35 +14,36 @@ from protocol.errors import Refusal, RestoreRefused
 from protocol.values import Tick, check_record_id, paced
 
 Names = tuple[str, str]
-"""Of a namespace and a database in it."""
+"""Names of a namespace and a database in it."""
 
 STEP: Final = 1_024
-"""Nodes looked at between two ticks."""
+"""Number of AST nodes visited between two ticks."""
 
 
 class NotCreating(Exception):
-    """Why a statement is refused."""
+    """Reason for rejecting a statement."""
 
 
 class Creating:
-    """Follows a script statement by statement, and knows what it has made so far.
+    """Validator of one script, statement by statement. Tracks the objects that the script has
+    created.
 
-    :param tick: called now and then while a long statement is looked through
-    :param only: the databases that it may make; None: any
+    :param tick: called periodically while a long statement is checked
+    :param only: databases that the script may create; None: any
     """
 
     def __init__(self, tick: Tick, only: frozenset[Names] | None = None) -> None:
         self._tick = tick
         self._only = only
         self.namespaces: set[str] = set()
-        """Those that it asks for."""
+        """Namespaces that the script defines."""
         self.databases: set[Names] = set()
         self._place: Names | None = None
         self._made: set[tuple[str, Names, str]] = set()
         """Tables, topics and spaces, each with its database."""
 
     def take(self, statement: tree.Statement) -> None:
-        """Take the next statement. :raises NotCreating:"""
+        """Check the next statement. :raises NotCreating: it is not allowed"""
         check = _CHECKS.get(type(statement))
         if check is None:
             raise NotCreating("it does not create")
@@ -71,7 +73,7 @@ class Creating:
             raise NotCreating("it is not a database that the script has made")
         self._place = names
 
-    # --- what stands in one -----------------------------------------------------------------------
+    # --- objects of a database --------------------------------------------------------------------
 
     def _here(self) -> Names:
         if self._place is None:
@@ -79,11 +81,12 @@ class Creating:
         return self._place
 
     def makes(self, kind: str, name: str) -> None:
-        """A table, topic or space is defined."""
+        """Record the definition of a table, topic or space."""
         self._made.add((kind, self._here(), name))
 
     def has(self, kind: str, name: str) -> None:
-        """One of them is used. :raises NotCreating: the script has not made it"""
+        """Check a use of a table, topic or space. :raises NotCreating: the script has not defined
+        it"""
         if (kind, self._here(), name) not in self._made:
             raise NotCreating(f"the script has made no {kind} {name}")
 
@@ -109,7 +112,7 @@ class Creating:
         self.has("topic", node.topic)
         self._position(node.position)
 
-    # --- what it holds ----------------------------------------------------------------------------
+    # --- data -------------------------------------------------------------------------------------
 
     def create(self, node: tree.Create) -> None:
         """CREATE t:id."""
@@ -160,14 +163,14 @@ class Creating:
         for part in (node.key, node.value, node.expire, node.expire_at):
             self._literal(part)
 
-    # --- what is written out ----------------------------------------------------------------------
+    # --- literals ---------------------------------------------------------------------------------
 
     def _position(self, position: tree.Position | None) -> None:
         if position is not None:
             self._literal(position.value)
 
     def _literal(self, node: Any) -> None:
-        """:raises NotCreating: it would have to be computed"""
+        """Check that an expression is a literal. :raises NotCreating: it is not"""
         pending, seen = [node], 0
         while pending:
             one = pending.pop()
@@ -205,7 +208,7 @@ _CHECKS: Final[dict[type, Callable[[Creating, Any], None]]] = {
     tree.Publish: Creating.publish,
     tree.SetKey: Creating.set_key,
 }
-"""All that a script may do."""
+"""Allowed statements and their checks. Any other statement is rejected."""
 
 
 def _keeps(node: tree.DefineNamespace | tree.DefineDatabase) -> None:
@@ -214,7 +217,7 @@ def _keeps(node: tree.DefineNamespace | tree.DefineDatabase) -> None:
 
 
 def _quiet(node: tree.Create | tree.Insert) -> None:
-    """What a statement answers is nobody's to compute."""
+    """Reject RETURN (other than NONE) and TIMEOUT: a restore returns no results."""
     if node.returning is not None and node.returning.kind != "NONE":
         raise NotCreating("it answers something")
     if node.timeout is not None:
@@ -244,7 +247,7 @@ def _has_id(row: Any) -> bool:
 
 
 def refused(why: NotCreating, words: str) -> RestoreRefused:
-    """The refusal of a statement. :param words: its first ones"""
+    """Return the error for a rejected statement. :param words: its first words"""
     return RestoreRefused(
         f"a script that is restored only creates: {words} … is refused, since {why}", found=words
     )

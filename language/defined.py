@@ -1,7 +1,7 @@
-"""A function that a database defines: checked and compiled once.
+"""User-defined functions of a database: checked and compiled once.
 
-Its body is one expression over its parameters and other functions. It runs with the rights of
-whoever calls it, and sees nothing else of the store: see `language.confined`.
+The body is one expression over its parameters and other functions. It runs with the privileges of
+its caller and cannot read the store: see `language.confined`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from protocol.values import NONE, Tick
 
 
 def check_function(node: tree.DefineFunction) -> None:
-    """:raises BadRequest: its body names a variable that it does not have, holds a SELECT, or
-        follows a record that stands in it
-    :raises Unknown: it names a field, where there is no row
+    """Check a function's definition.
+
+    :raises BadRequest: its body names an unknown variable, contains a SELECT, or follows a record
+        link that is visible in the text
+    :raises Unknown: it names a field, although there is no row
     """
     called = DEFINED + node.name
     names = frozenset(one.name for one in node.parameters)
@@ -44,9 +46,9 @@ def _place(node: tree.Expression) -> Path | None:
 
 
 class Defined:
-    """A function, compiled.
+    """A compiled user-defined function.
 
-    :param name: the one it was defined under
+    :param name: the name it was defined under
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Defined:
         body: tree.Expression,
     ) -> None:
         self.called = DEFINED + name
-        """What it is called with."""
+        """Qualified name used in calls: `fn::name`."""
         self._parameters = [(one, compile_type(one.type)) for one in parameters]
         self._returns = returns
         self._fit = None if returns is None else compile_type(returns)
@@ -67,17 +69,17 @@ class Defined:
 
     @property
     def signature(self) -> str:
-        """As it was defined: `fn::name($a: int) -> int`."""
+        """Signature as it was defined: `fn::name($a: int) -> int`."""
         names = ", ".join(f"${one.name}: {print_type(one.type)}" for one, _ in self._parameters)
         returns = "" if self._returns is None else f" -> {print_type(self._returns)}"
         return f"{self.called}({names}){returns}"
 
     def bind(self, arguments: list[Any], tick: Tick) -> dict[str, Any]:
-        """The variables of its body.
+        """Bind arguments to parameters. Return the variables of the body.
 
-        :raises BadRequest: there are too few arguments, or too many
-        :raises TypeRefused: one is not of its type
-        :raises TooLarge: one is larger than a value may be
+        :raises BadRequest: too few or too many arguments
+        :raises TypeRefused: an argument does not have its parameter's type
+        :raises TooLarge: an argument is larger than a value may be
         """
         if not self._least <= len(arguments) <= len(self._parameters):
             raise BadRequest(
@@ -96,10 +98,10 @@ class Defined:
         return variables
 
     def run(self, env: Env) -> Any:
-        """What it answers, its parameters among the variables of `env`.
+        """Evaluate the body. The parameters are bound among the variables of `env`.
 
-        :raises TypeRefused: that is not of the type it was to be
-        :raises TooLarge: it is larger than a value may be
+        :raises TypeRefused: the result does not have the declared type
+        :raises TooLarge: the result is larger than a value may be
         """
         value = self._body(None, env)
         if self._fit is not None and self._returns is not None:

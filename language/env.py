@@ -1,4 +1,4 @@
-"""What an expression may ask of its surroundings while it runs."""
+"""Evaluation environment: all that an expression can access outside its row."""
 
 from __future__ import annotations
 
@@ -14,40 +14,47 @@ if TYPE_CHECKING:
 
 
 class Env(Protocol):
-    """Everything outside the row that compiled code reads: nothing else is reachable from it."""
+    """Environment of compiled code. Nothing else outside the row is reachable from it."""
 
     @property
     def variables(self) -> dict[str, Any]:
-        """Parameters of the request and LETs, by name without the `$`; `parent` inside a
-        subquery, `value` where a statement sets one, a closure's own while it runs."""
+        """Variables by name without the `$`: request parameters and LETs.
+
+        Also `parent` inside a subquery, `value` where a statement binds one, and the parameters of
+        a running closure.
+        """
 
     @property
     def memory(self) -> WorkingMemory:
-        """What all that runs for the same request holds."""
+        """Memory accounting of the request, shared by all work that runs for it."""
 
     @property
     def now(self) -> datetime:
-        """The transaction's time: the same for all of it."""
+        """The transaction's time, constant for the whole transaction."""
 
     @property
     def rng(self) -> Rng:
-        """The transaction's randomness."""
+        """The transaction's random number generator."""
 
     def select(self, select: tree.Select, parent: Value) -> Value:
-        """What a subquery answers. `parent` is the row around it, `NONE` where there is none or
-        where the subquery does not look at it."""
+        """Run a subquery and return its result.
+
+        :param parent: the enclosing row, or `NONE` if there is none or the subquery does not read
+            it
+        """
 
     def record(self, record: RecordId) -> dict[str, Any] | None:
-        """The fields of a record, `id` among them; None when there is none."""
+        """Return the fields of a record including `id`, or None if it does not exist."""
 
     def call(self, name: str, arguments: list[Any]) -> Any:
-        """What a function of the database answers. `name` is the one it was defined under."""
+        """Call a user-defined function and return its result. `name` has no `fn::` prefix."""
 
     def tick(self, cost: int = PACE) -> None:
-        """Charge for work: called once for each batch, now and then in any long loop, and beside
-        whatever goes through a large value. May give control away, and raises when the statement
-        ran out of time or was cancelled.
+        """Charge for CPU work.
 
-        :param cost: in items of an array, a fifth of a microsecond or so each: a node of an
-            expression costs 1, and 16 characters that the interpreter's own loops go through do
+        Called once for each batch, periodically in any long loop, and beside any pass over a large
+        value. May yield the time slice. Raises if the statement timed out or was cancelled.
+
+        :param cost: in array items, about 0.2 µs each. A node of an expression costs 1, as do 16
+            characters that the interpreter's own loops process.
         """

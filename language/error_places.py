@@ -1,5 +1,4 @@
-"""Where an error of an expression rose, as its refusal says it: the place in the text, and the
-record at hand."""
+"""Error locations: add the position in the text and the current record to an expression's error."""
 
 from __future__ import annotations
 
@@ -9,26 +8,26 @@ from protocol.values import RecordId
 
 
 def is_of_values(refusal: Refusal) -> bool:
-    """Whether it says something of the values at hand, and not of the run as a whole."""
+    """True if an error is about the values at hand, and not about the run as a whole."""
     return not refusal.retry and not isinstance(refusal, Cancelled | StatementTimeout)
 
 
 def placed(refusal: Refusal, offset: int) -> Refusal:
-    """The refusal of an expression that stands at an offset of its text. The innermost counts."""
+    """Add the offset of the failing expression to an error. The innermost expression wins."""
     if refusal.offset is None and is_of_values(refusal):
         refusal.offset = offset
     return refusal
 
 
 def of_record(refusal: Refusal, record: RecordId | None) -> Refusal:
-    """A refusal that came up with one record of several: it names the record, once.
+    """Add the record that caused an error, once, to its message and detail.
 
-    :param record: None: a row that is of no record
+    :param record: None if the row comes from no record
     """
     if record is None:
         return refusal
     if isinstance(refusal, Unknown | NotAllowed):
-        return refusal  # what is said of a name tells nothing more, however one came to it
+        return refusal  # the record would disclose how the name was reached
     if is_of_values(refusal) and "record" not in refusal.detail:
         refusal.detail["record"] = record
         told(refusal, format_record(record))
@@ -36,7 +35,7 @@ def of_record(refusal: Refusal, record: RecordId | None) -> Refusal:
 
 
 def of_row(refusal: Refusal, number: int) -> Refusal:
-    """The same of a row that is to be inserted, by its number from 1."""
+    """Add the number, from 1, of an inserted row that caused an error."""
     if is_of_values(refusal) and "row" not in refusal.detail:
         refusal.detail["row"] = number
         told(refusal, f"row {number}")
@@ -44,6 +43,6 @@ def of_row(refusal: Refusal, number: int) -> Refusal:
 
 
 def told(refusal: Refusal, what: str) -> None:
-    """Add something to a message."""
+    """Append a remark in parentheses to an error's message."""
     refusal.message += f" ({what})"
     refusal.args = (refusal.message,)

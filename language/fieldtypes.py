@@ -1,6 +1,6 @@
-"""Types of fields: what fits into them, and how a refusal says what does not.
+"""Field types: type checks of values, lossless conversion, and the texts of type errors.
 
-An int fits a float or a decimal when it loses nothing by becoming one. Nothing else is converted.
+An int is converted to float or decimal if no digit is lost. Nothing else is converted.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from protocol.values import (
 )
 
 SHOWN: Final = 200
-"""Characters of a type, an ASSERT or a value in a refusal."""
+"""Maximum number of characters of a type, ASSERT or value in an error message."""
 _EXACT_INT: Final = 2**53
-"""Every int up to here is a float too."""
+"""Largest magnitude up to which every int is exactly a float."""
 
 
 class _Misfit:
@@ -39,10 +39,10 @@ class _Misfit:
 
 
 MISFIT: Final = _Misfit()
-"""What a type answers of a value that is not of it."""
+"""Marker returned by a `Fit` for a value that does not have the type."""
 
 Fit = Callable[[Any, Tick], Any]
-"""The value as it is stored, itself where nothing changes, or `MISFIT`."""
+"""Returns the value to store (the same object if nothing changes), or `MISFIT`."""
 
 
 _CLASSES: Final[dict[str, tuple[type, ...]]] = {
@@ -53,7 +53,7 @@ _CLASSES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def compile_type(node: tree.FieldType) -> Fit:
-    """The function that fits a value into a type."""
+    """Compile a field type to the function that checks and converts a value."""
     if isinstance(node, tree.PlainType):
         return _plain(node.kind)
     if isinstance(node, tree.OptionType):
@@ -129,7 +129,8 @@ def _record(tables: frozenset[str]) -> Fit:
 
 
 def _union(node: tree.UnionType) -> Fit:
-    """The first member that takes the value as it is, or else the first that takes it."""
+    """Compile a union: the first member that accepts the value unchanged, else the first that
+    accepts it."""
     texts = [m.value for m in node.members if isinstance(m, tree.LiteralType)]
     if len(texts) == len(node.members) and all(type(text) is str for text in texts):
         words = frozenset(texts)
@@ -158,8 +159,10 @@ _RANKS: Final[dict[str, int]] = {
 
 
 def classes(node: tree.FieldType) -> frozenset[int] | None:
-    """The classes of the order, by their ranks, to which the values of a type belong, those of
-    absence and NULL left out; None: to any."""
+    """Return the ranks of the order classes that values of a type belong to; None: any class.
+
+    The classes of NONE and NULL are left out.
+    """
     found: set[int] = set()
     for part in parts_of(node):
         if isinstance(part, tree.PlainType):
@@ -176,8 +179,10 @@ def classes(node: tree.FieldType) -> frozenset[int] | None:
 
 
 def item_classes(node: tree.FieldType) -> frozenset[int] | None:
-    """Return the classes of what values of a type may contain; None: any. Empty: they contain
-    nothing."""
+    """Return the order classes of the elements that values of a type may contain.
+
+    None: any class. Empty: the values contain nothing.
+    """
     found: frozenset[int] = frozenset()
     for part in parts_of(node):
         if isinstance(part, tree.ArrayType):
@@ -195,8 +200,11 @@ def item_classes(node: tree.FieldType) -> frozenset[int] | None:
 
 
 def may_equal(node: tree.FieldType, value: Value, tick: Tick) -> bool:
-    """True if a value may be equal to one of a type; always of NONE and NULL, which are equal to
-    what is absent, and of a type of many alternatives, which are not gone through."""
+    """True if a value may be equal to a value of a type.
+
+    Always true for NONE and NULL, which equal an absent value, and for a type of many alternatives,
+    which is not examined.
+    """
     parts = _few_parts(node)
     if value is NONE or value is None or parts is None:
         return True
@@ -204,7 +212,7 @@ def may_equal(node: tree.FieldType, value: Value, tick: Tick) -> bool:
 
 
 def _few_parts(node: tree.FieldType) -> list[tree.FieldType] | None:
-    """Return the alternatives of a type; None: they are many."""
+    """Return the alternatives of a type, or None if there are more than `FEW`."""
     parts = list(islice(parts_of(node), FEW + 1))
     return parts if len(parts) <= FEW else None
 
@@ -224,13 +232,14 @@ def _part_may_equal(part: tree.FieldType, value: Value, tick: Tick) -> bool:
 
 
 def is_worth_a_decimal(value: float) -> bool:
-    """True if a decimal is worth exactly what a float is: that of 606.88 has 46 digits."""
+    """True if some decimal equals a float exactly. That of 606.88, for example, would need 46
+    digits."""
     digits = "".join(map(str, Decimal(value).as_tuple().digits))
     return len(digits.strip("0")) <= limits.DECIMAL_DIGITS
 
 
 def may_contain(node: tree.FieldType, value: Value, tick: Tick) -> bool:
-    """True if a value of a type may contain a value, as CONTAINS has it. As `may_equal`."""
+    """True if a value of a type may contain a value, in the sense of CONTAINS. See `may_equal`."""
     parts = _few_parts(node)
     if value is NONE or value is None or parts is None:
         return True
@@ -246,15 +255,19 @@ def may_contain(node: tree.FieldType, value: Value, tick: Tick) -> bool:
 
 
 def may_be_alike(one: tree.FieldType, other: tree.FieldType) -> bool:
-    """True if values of two types may be equal, whose classes meet: False of records of other
-    tables, and of texts of which none is the same."""
+    """True if values of two types whose order classes overlap may be equal.
+
+    False for records of different tables, and for sets of literal strings without a common member.
+    """
     mine, theirs = _choices(one), _choices(other)
     return mine is None or theirs is None or not mine.isdisjoint(theirs)
 
 
 def _choices(node: tree.FieldType) -> frozenset[tuple[str, str]] | None:
-    """Return the tables of a type that is of records alone, or its texts if it is of nothing else;
-    None: it is of more."""
+    """Return the tables of a pure record type or the strings of a pure literal type.
+
+    None if the type admits anything else.
+    """
     found: set[tuple[str, str]] = set()
     for part in parts_of(node):
         if isinstance(part, tree.RecordType) and part.tables:
@@ -267,7 +280,7 @@ def _choices(node: tree.FieldType) -> frozenset[tuple[str, str]] | None:
 
 
 def parts_of(node: tree.FieldType) -> Iterator[tree.FieldType]:
-    """The alternatives of a type, those inside options among them."""
+    """Yield the alternatives of a type, including those inside options."""
     if isinstance(node, tree.UnionType):
         for member in node.members:
             yield from parts_of(member)
@@ -279,19 +292,19 @@ def parts_of(node: tree.FieldType) -> Iterator[tree.FieldType]:
 
 
 def parts_below(node: tree.FieldType) -> tuple[tree.FieldType, ...]:
-    """The types that a type is made of."""
+    """Return the direct component types of a type."""
     if isinstance(node, tree.UnionType):
         return node.members
     return (node.of,) if isinstance(node, tree.OptionType | tree.ArrayType) else ()
 
 
 def is_option(node: tree.FieldType) -> bool:
-    """Whether an option is among a type's alternatives."""
+    """True if one of a type's alternatives is an option."""
     return any(isinstance(part, tree.OptionType) for part in parts_of(node))
 
 
 def may_be_absent(node: tree.FieldType) -> bool:
-    """True if NONE or NULL is of a type, or of an item of its arrays."""
+    """True if a type, or the items of its arrays, admit NONE or NULL."""
     for part in parts_of(node):
         if isinstance(part, tree.OptionType) or part == tree.PlainType("any"):
             return True
@@ -303,7 +316,7 @@ def may_be_absent(node: tree.FieldType) -> bool:
 
 
 def admits(node: tree.FieldType, *, items: bool) -> bool:
-    """Whether a value of a type may have fields; with `items`, whether it may have items."""
+    """True if a value of a type may have fields; with `items`, also if it may have items."""
     for part in parts_of(node):
         if part in (tree.PlainType("any"), tree.PlainType("object")):
             return True
@@ -315,7 +328,8 @@ def admits(node: tree.FieldType, *, items: bool) -> bool:
 def innermost(
     node: tree.FieldType, value: Any, at: str, tick: Tick
 ) -> tuple[tree.FieldType, Any, str]:
-    """The type, value and path of what makes a value a misfit: an array's first wrong item."""
+    """Return the type, value and path of the innermost mismatch: for an array, its first wrong
+    item."""
     for part in parts_of(node):
         if not isinstance(part, tree.ArrayType) or type(value) is not list:
             continue
@@ -329,7 +343,7 @@ def innermost(
 
 
 def found_in(node: tree.FieldType, value: Any) -> str:
-    """What a refusal says was found: a value's type, and more where the type alone would fit."""
+    """Describe the value found, for an error: its type, and more if the type alone would fit."""
     parts = list(parts_of(node))
     if type(value) is RecordId:
         return f"record<{value.table}>"
@@ -341,7 +355,7 @@ def found_in(node: tree.FieldType, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a message."""
+    """Format a value for an error message."""
     name = type_name(value)
     if type(value) in (list, dict) or value is NONE or value is None:
         return name
@@ -349,5 +363,5 @@ def shown(value: Any) -> str:
 
 
 def cut(text: str) -> str:
-    """A text no longer than `SHOWN`."""
+    """Truncate a text to `SHOWN` characters."""
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

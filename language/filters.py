@@ -1,7 +1,7 @@
-"""The filter of a feed: a condition on one record, judged again and again as the record changes.
+"""Feed filters: a condition on one record, evaluated again each time the record changes.
 
-It reads that record and nothing else, and answers the same for the same record whenever it is
-asked: or what it let through once could not be taken back when it leaves.
+A filter reads only that record, and is deterministic: the same record always gives the same result.
+Otherwise a record that entered the feed could not be removed from it correctly.
 """
 
 from __future__ import annotations
@@ -28,22 +28,24 @@ from protocol.values import PACE, RecordId, Tick, Value
 WHAT: Final = "the filter of a feed"
 
 RecordIds = Callable[[bytes], RecordId]
-"""The address of the record with such a key."""
+"""Maps a key to its record id."""
 
 
 class Filter:
-    """A condition, compiled.
+    """A compiled filter.
 
-    :param types: of the fields of the table
-    :ivar text: as it was given
-    :ivar comparisons: those in it, to be held against the declared types of fields
+    :param types: declared types of the table's fields
+    :ivar text: source text of the filter
+    :ivar comparisons: its comparisons, checked against the declared types of fields
     """
 
     __slots__ = ("_shape", "_work", "comparisons", "text")
 
     def __init__(self, text: str, types: Types) -> None:
-        """:raises UnexpectedToken, Unknown, BadRequest: it is no expression, or one that looks at
-            more than the record
+        """Parse, check and compile a filter.
+
+        :raises UnexpectedToken, Unknown, BadRequest: not an expression, or one that reads more than
+            the record
         :raises TooLarge: over `limits.FILTER_BYTES`
         """
         if len(text.encode("utf-8", "surrogatepass")) > limits.FILTER_BYTES:
@@ -58,19 +60,19 @@ class Filter:
         self._work = compile_condition(condition, self._shape)
 
     def passes(self, key: bytes, fields: bytes, record_id: RecordIds, tick: Tick) -> bool:
-        """Whether a record is let through.
+        """True if a record passes the filter.
 
-        :param key: the record's
-        :param fields: packed
-        :raises Refusal: the condition can't be computed of this record
+        :param key: key of the record
+        :param fields: packed fields of the record
+        :raises Refusal: the condition cannot be computed for this record
         """
         (row,) = self._shape.from_pairs(Pairs([(key, fields)], record_id))
         return self._work(row, _Alone(tick))
 
     def evaluate(self, expression: tree.Expression) -> Value:
-        """Return the value of one of its expressions that looks at no field.
+        """Evaluate an expression of the filter that reads no field.
 
-        :raises Refusal: it can't be computed
+        :raises Refusal: it cannot be computed
         """
         compute = compile_expression(expression, NO_FIELDS)
         value: Value = compute(NO_FIELDS.make(()), _Alone(_no_tick))
@@ -101,8 +103,11 @@ def _place(node: tree.Expression) -> Path | None:
 
 
 def _changing(node: Any) -> str | None:
-    """The first function called that is not one of its arguments alone; None: there is none. What
-    a function of the database does may be defined anew."""
+    """Return the first called function whose result does not depend on its arguments alone, or
+    None.
+
+    User-defined functions count: their definition may change.
+    """
     if isinstance(node, tree.Call) and not (node.name in TABLE and TABLE[node.name].fixed):
         return node.name
     found = (_changing(child) for child in children(node) if child is not None)
@@ -110,11 +115,11 @@ def _changing(node: Any) -> str | None:
 
 
 def _no_tick() -> None:
-    """Nothing to give way to: a value that looks at no field is computed once."""
+    """No-op: a value that reads no field is computed once, so there is nothing to yield for."""
 
 
 class _Alone:
-    """The `language.env.Env` of a filter: there is nothing around the record."""
+    """`language.env.Env` of a filter: nothing outside the record is reachable."""
 
     __slots__ = ("_left", "_tick", "memory", "variables")
 
@@ -123,10 +128,11 @@ class _Alone:
         self._left = limits.FILTER_TICKS * PACE
         self.memory = WorkingMemory()
         self.variables: dict[str, Any] = {}
-        """None but those of its closures."""
+        """Only the parameters of closures."""
 
     def tick(self, cost: int = PACE) -> None:
-        """Give way. :raises TooLarge: the filter has worked too long on one record"""
+        """Charge for work and yield. :raises TooLarge: the filter takes too many steps on one
+        record"""
         looked = self._left // PACE
         self._left -= cost
         if self._left < 0:
@@ -136,12 +142,12 @@ class _Alone:
 
     @property
     def now(self) -> datetime:
-        """No filter that was let in asks for the time."""
+        """Unreachable: a filter that reads the time is rejected when it is compiled."""
         raise AssertionError("a filter asked for the time")
 
     @property
     def rng(self) -> Rng:
-        """Nor for chance."""
+        """Unreachable: a filter that uses randomness is rejected when it is compiled."""
         raise AssertionError("a filter asked for chance")
 
     def select(self, select: tree.Select, parent: Value) -> NoReturn:
@@ -149,7 +155,7 @@ class _Alone:
         raise AssertionError("a filter has a SELECT")
 
     def record(self, record: RecordId) -> NoReturn:
-        """A link that only the record shows. :raises BadRequest:"""
+        """Reject following a link found only in the record's value. :raises BadRequest: always"""
         raise BadRequest(f"{WHAT} may look at the record, not beyond a link in it")
 
     def call(self, name: str, arguments: list[Any]) -> NoReturn:

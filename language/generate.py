@@ -1,9 +1,10 @@
-"""Python code for expressions over batches of rows.
+"""Code generation: Python functions for expressions over batches of rows.
 
-Only what pays for itself is generated: fields, constants, comparisons, logic, arithmetic, calls.
-The rest is called as closures of `language.compile`. The source is put together from names counted
-up here (`k3 v2 …`) and from templates; every constant, name and text of the user's reaches the code
-as an object in its namespace and never as source.
+Code is generated only where it pays off: fields, constants, comparisons, logic, arithmetic, calls.
+Other nodes are called as closures of `language.compile`.
+
+The source is built from templates and numbered names (`k3 v2 …`). Constants, names and texts of the
+user reach the code as objects in its namespace, never as source.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from language.rows import Shape, item_value
 from protocol.values import FEW, LONG, NONE, RecordId, is_large
 
 Memo = dict[Any, Any]
-"""What one run of a statement computes once: answers of subqueries, sets for IN."""
+"""Results cached during one run of a statement: answers of uncorrelated subqueries, hash sets for
+IN."""
 
 _SYMBOLS: Final = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -31,19 +33,19 @@ _ARITHMETIC: Final = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder",
 }  # fmt: skip
 _GENERATED: Final = 256
-"""Nodes that code is generated for: Python takes some 15 µs for each, in one go. What a wide
-expression has beyond them stays closures."""
+"""Maximum number of nodes to generate code for: Python compiles one in about 15 µs, without
+yielding. The remaining nodes of a wide expression stay closures."""
 _NESTED: Final = 16
-"""Branches of a choice that are generated one inside the other: Python nests so deep at most."""
+"""Maximum number of CASE branches generated as nested conditionals: Python's nesting limit."""
 _UNBOUND: Final = object()
-"""Of a parameter that generated code has fetched once for all rows, and that is not bound: only a
-row that comes to it is refused."""
+"""Value of an unbound parameter, which generated code fetches once for all rows. Only evaluating
+the parameter for a row raises an error."""
 _HASHES_ALIKE: Final = (str, bytes, datetime, timedelta, UUID, RecordId)
-"""Types whose `==` with a value of any other type is false, as the language has it."""
+"""Types whose Python `==` with a value of any other type is false, as in the language."""
 
 
 def once(memo: Memo, select: tree.Select, env: Env) -> Any:
-    """The answer of a subquery that does not look at the row around it."""
+    """Return the answer of an uncorrelated subquery, run at most once per statement."""
     key = id(select)
     if key not in memo:
         memo[key] = env.select(select, NONE)
@@ -51,14 +53,14 @@ def once(memo: Memo, select: tree.Select, env: Env) -> Any:
 
 
 def members_once(memo: Memo, key: Any, values: Any, env: Env) -> Callable[[Any], bool]:
-    """The test for IN some values that stay the same while the statement runs."""
+    """Return the membership test for IN over values that are constant during the statement."""
     if key not in memo:
         memo[key] = operators.members(values, env)
     return memo[key]  # type: ignore[no-any-return]
 
 
 def subquery_members(memo: Memo, select: tree.Select, env: Env) -> Callable[[Any], bool]:
-    """The test for IN the answer of a subquery, which is asked when first needed."""
+    """Return the membership test for IN over a subquery, which runs at first use."""
     key = (id(select), "in")
     if key not in memo:
         memo[key] = operators.members(once(memo, select, env), env)
@@ -80,7 +82,7 @@ _RUNTIME: Final[dict[str, Any]] = {
 
 
 class Code:
-    """One function being written. Expressions answer source over the names `r env memo`."""
+    """Generator of one function. Its methods return source over the names `r env memo`."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -91,18 +93,18 @@ class Code:
         self._left = _GENERATED
 
     def name(self, letter: str) -> str:
-        """A name that is not used yet."""
+        """Return an unused name."""
         self._counted += 1
         return f"{letter}{self._counted}"
 
     def keep(self, value: Any) -> str:
-        """The name of an object in the function's namespace."""
+        """Store an object in the function's namespace and return its name."""
         name = self.name("k")
         self.namespace[name] = value
         return name
 
     def build(self, arguments: str, body: list[str]) -> Callable[..., Any]:
-        """The finished function; `body` is indented by one level where it has to be."""
+        """Compile the function. `body` is indented by one level where needed."""
         lines = [f"def generated({arguments}):", *(f"    {line}" for line in self.prelude + body)]
         exec(compile("\n".join(lines), "<statement>", "exec"), self.namespace)
         return self.namespace["generated"]  # type: ignore[no-any-return]
@@ -110,7 +112,7 @@ class Code:
     # --- expressions ------------------------------------------------------------------------------
 
     def expression(self, node: tree.Expression) -> str:
-        """Source that computes a value."""
+        """Return source that computes a value."""
         found = constant(node)
         if found is not MISSING:
             return self.keep(found)
@@ -119,7 +121,7 @@ class Code:
         return self._closure(node) if writer is None or self._left < 0 else writer(self, node)
 
     def condition(self, node: tree.Expression) -> str:
-        """Source that computes a bool."""
+        """Return source that computes a bool."""
         source = self.expression(node)
         return source if is_condition(node) else f"truth({source})"
 
@@ -138,7 +140,7 @@ class Code:
         return f"({variable} if {variable} is not UNBOUND else parameter(env, {name}))"
 
     def _fetched(self, node: tree.Parameter) -> tuple[str, str]:
-        """The variable that holds a parameter, or UNBOUND, and the name of its name."""
+        """Return the local variable that holds a parameter or UNBOUND, and the key of its name."""
         if node.name not in self._parameters:
             variable, name = self.name("p"), self.keep(node.name)
             self._parameters[node.name] = variable, name
@@ -275,14 +277,14 @@ _WRITERS: Final[dict[type, Any]] = {
 
 
 def generate_filter(node: tree.Expression, shape: Shape) -> Callable[..., list[int]]:
-    """`(rows, env, memo) -> numbers of the rows that a condition holds for`."""
+    """Generate `(rows, env, memo) -> numbers of the rows that satisfy a condition`."""
     code = Code(shape)
     test = code.condition(node)
     return code.build("rows, env, memo", [f"return [n for n, r in enumerate(rows) if {test}]"])
 
 
 def generate_values(nodes: tuple[tree.Expression, ...], shape: Shape) -> Callable[..., list[Any]]:
-    """`(rows, env, memo) -> [value, …]` of one expression, or a tuple of each of several."""
+    """Generate `(rows, env, memo) -> [value, …]`. For several expressions each value is a tuple."""
     code = Code(shape)
     parts = [code.expression(node) for node in nodes]
     made = parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
@@ -292,7 +294,7 @@ def generate_values(nodes: tuple[tree.Expression, ...], shape: Shape) -> Callabl
 def generate_objects(
     columns: list[tuple[str, tree.Expression]], shape: Shape
 ) -> Callable[..., list[dict[str, Any]]]:
-    """`(rows, env, memo) -> [object, …]` with a field for each column that is not none."""
+    """Generate `(rows, env, memo) -> [object, …]` with a field for each column that is not NONE."""
     code = Code(shape)
     body = ["out = []", "add_row = out.append", "for r in rows:", "    d = {}"]
     for name, node in columns:
@@ -303,7 +305,7 @@ def generate_objects(
 
 
 def order_source(code: Code, node: tree.Expression) -> str:
-    """Source of a value's place in the order of values."""
+    """Return source of a value's sort key."""
     value = code.name("v")
     return (
         f"((3, {value})"
@@ -313,7 +315,7 @@ def order_source(code: Code, node: tree.Expression) -> str:
 
 
 def generate_entries(nodes: list[tree.Expression], shape: Shape) -> Callable[..., list[Any]]:
-    """`(rows, items, env, memo) -> [(key, …, item), …]` to be sorted."""
+    """Generate `(rows, items, env, memo) -> [(key, …, item), …]`, the entries to sort."""
     code = Code(shape)
     keys = "".join(f"{order_source(code, node)}, " for node in nodes)
     body = [f"return [({keys}i) for r, i in zip(rows, items)]"]

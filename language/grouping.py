@@ -1,7 +1,9 @@
-"""GROUP BY and GROUP ALL: rows folded into one row for each group, batch by batch.
+"""Hash aggregation: GROUP BY and GROUP ALL fold rows into one row for each group, batch by batch.
 
-The expressions after GROUP (columns, HAVING, ORDER BY) are rewritten to look at the row of a group:
-each grouped expression and each aggregate in them becomes a field of it.
+Groups are kept in a hash table with salted keys (see `language.operators.hashable`), so that a
+client cannot choose colliding keys. Expressions evaluated after GROUP (columns, HAVING, ORDER BY)
+are rewritten to read the row of a group. Each grouped expression and each aggregate becomes a field
+of that row.
 """
 
 from __future__ import annotations
@@ -50,11 +52,11 @@ AGGREGATES: Final = frozenset({
     "last",
 })  # fmt: skip
 HELD: Final = "held"
-"""In the memo of a run: the values of a batch that groups hold on to, to be weighed."""
+"""Memo key: values of the current batch that groups retain, still to be weighed."""
 
 
 KEPT: Final = "kept"
-"""In the memo of a run: by group, bytes of the values that it keeps of rows, as they are held."""
+"""Memo key: by group, bytes of the row values it retains, as counted in the budget."""
 
 
 class _Unset:
@@ -62,11 +64,11 @@ class _Unset:
 
 
 _UNSET: Final = _Unset()
-"""Of a least or greatest value when none has been seen."""
+"""Initial state of `min` and `max`."""
 
 
 def add_up(exact: Decimal | None, value: Any) -> Decimal | None:
-    """The decimal part of a sum with one more value, which is neither int nor float."""
+    """Add a value that is neither int nor float to the decimal part of a sum."""
     if type(value) is Decimal:
         return value if exact is None else add(exact, value)
     if present(value):
@@ -76,17 +78,17 @@ def add_up(exact: Decimal | None, value: Any) -> Decimal | None:
 
 @dataclass(frozen=True, slots=True)
 class _Aggregate:
-    """One aggregate of a SELECT, and where its parts lie in the state of a group."""
+    """An aggregate of a SELECT, and the position of its parts in a group's state."""
 
     name: str
     argument: tree.Expression | None
     at: int
     offset: int
-    """Where it stands in the text."""
+    """Offset in the text."""
 
     @property
     def empty(self) -> list[Any]:
-        """The parts of a group that has no rows."""
+        """Initial state, that of a group without rows."""
         if self.name == "count":
             return [0]
         if self.name in ("min", "max"):
@@ -100,7 +102,7 @@ class _Aggregate:
         return [0, None, 0, 0.0, 0]  # ints, decimals, floats, their rounding, how many
 
     def result(self, state: list[Any], env: Any) -> Any:
-        """What it comes to. A refusal says where it stands."""
+        """Return the aggregate's result. An error carries the position in the text."""
         try:
             return self._result(state, env)
         except Refusal as refusal:
@@ -124,9 +126,9 @@ class _Aggregate:
         return state[at]
 
     def update(self, code: Code, value: str) -> list[str]:
-        """Source that takes a row into the state `g`.
+        """Return source that updates the state `g` with a row.
 
-        :param value: the name of the argument's value
+        :param value: name of the variable that holds the argument's value
         """
         at = self.at
         if self.argument is None:
@@ -155,23 +157,23 @@ class _Aggregate:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Parts that are a value of a row."""
+        """Positions of state parts that retain a value of a row."""
         if self.name in ("min", "max"):
             return (self.at, self.at + 1)
         return (self.at,) if self.name in ("first", "last") else ()
 
 
 _TOGETHER: Final = 32
-"""Aggregates that one function is generated for: Python compiles it in one go."""
+"""Maximum number of aggregates in one generated function: Python compiles it without yielding."""
 _WRITING: Final = 512
-"""Cost of the code that is generated for an aggregate, as `Env.tick` takes it."""
+"""Cost of generating code for one aggregate, in units of `Env.tick`."""
 _RESULTS: Final = 16 * PACE
-"""Values of groups that rows are made of between two ticks."""
+"""Number of group values turned into rows between two ticks."""
 _ASKING: Final = 16
-"""Rows with subqueries between two looks at what groups hold."""
+"""Number of rows with subqueries between two checks of the groups' memory."""
 _PRESENT: Final = "if {v} is not None and {v} is not NONE: "
 _HOLDING: Final = frozenset({"count_distinct", "collect", "median"})
-"""What groups hold all values for."""
+"""Aggregates for which a group retains all values."""
 _TAKING: Final[dict[str, tuple[str, ...]]] = {
     "first": ("if {g} is NONE and {v} is not None: {g} = {v}",),
     "last": (_PRESENT + "{g} = {v}",),
@@ -180,11 +182,11 @@ _TAKING: Final[dict[str, tuple[str, ...]]] = {
     "median": (_PRESENT + "{g} = hold({g}, number({v}), memo)",),
     "count_distinct": (_PRESENT + "{g} = hold_new({g}, {v}, memo, env)",),
 }
-"""How the state `g` takes a value `v`."""
+"""Source templates that update the state `g` with a value `v`."""
 
 
 def hold(held: list[Any] | None, value: Any, memo: Memo) -> list[Any]:
-    """What a group holds, with one more value."""
+    """Append a value to the list that a group retains."""
     memo[HELD].append(value)
     if held is None:
         return [value]
@@ -194,7 +196,7 @@ def hold(held: list[Any] | None, value: Any, memo: Memo) -> list[Any]:
 
 
 def hold_new(held: set[Any] | None, value: Any, memo: Memo, env: Any) -> set[Any]:
-    """The same of a value that counts once."""
+    """Add a value to the set of distinct values that a group retains."""
     known = set() if held is None else held
     key = hashable(value, env.tick)
     if key not in known:
@@ -205,16 +207,16 @@ def hold_new(held: set[Any] | None, value: Any, memo: Memo, env: Any) -> set[Any
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Stands for source that computes a value already named."""
+    """Pseudo-expression for a value that a variable already holds."""
 
     source: str
 
 
 class Grouping:
-    """The plan of one GROUP clause.
+    """Aggregation plan of one GROUP clause.
 
-    :param keys: the grouped expressions; none for GROUP ALL
-    :param hidden: fields that GROUP BY can't name: what it calls so is a column by its alias
+    :param keys: the grouped expressions; empty for GROUP ALL
+    :param hidden: fields that GROUP BY cannot name, because a column's alias has the same name
     """
 
     def __init__(
@@ -224,25 +226,25 @@ class Grouping:
         self._hidden = hidden
         self._aggregates: list[_Aggregate] = []
         self._slots: dict[tuple[str, int | None], str] = {}
-        """Fields of aggregates, by their names and the numbers of their arguments."""
+        """Fields of aggregates, by aggregate name and the number of the argument's tree."""
         self._trees = Numbers()
         self._key_names: dict[int | None, str] = {}
         for number, key in enumerate(keys):
             self._key_names.setdefault(self._trees.add(key), f"k{number}")
         self._size = len(keys)
         self.shape: Shape
-        """Of the rows of groups, once every expression is rewritten."""
+        """Shape of group rows, set once every expression is rewritten."""
         self._closures = 0
-        """How many are around what is being rewritten."""
+        """Number of closures around the expression being rewritten."""
         self._folds: list[Callable[..., Any]] = []
         self._source: Shape
 
     # --- rewriting --------------------------------------------------------------------------------
 
     def rewritten(self, node: Any) -> Any:
-        """An expression over rows as one over groups.
+        """Rewrite an expression over rows to one over groups.
 
-        :raises BadRequest: it looks at a field that is neither grouped nor in an aggregate
+        :raises BadRequest: it reads a field that is neither grouped nor inside an aggregate
         """
         self._trees.add(node)
         return self._rewritten(node)
@@ -291,11 +293,11 @@ class Grouping:
 
     @property
     def arguments(self) -> tuple[tree.Expression, ...]:
-        """Every expression computed of the rows that are grouped."""
+        """Expressions evaluated for each input row: grouped expressions and aggregate arguments."""
         return self.keys + tuple(a.argument for a in self._aggregates if a.argument is not None)
 
     def finish(self, source: Shape) -> None:
-        """No more expressions come; `source` is the shape of the rows to group."""
+        """Finish the plan after the last expression. `source` is the shape of the input rows."""
         del self._trees, self._slots, self._key_names  # a plan may be kept for long
         names = [f"k{n}" for n in range(len(self.keys))]
         names += [f"a{n}" for n in range(len(self._aggregates))]
@@ -304,16 +306,16 @@ class Grouping:
         self._source = source
         self._step = stretch(self.arguments)
         self._kept = [*range(len(self.keys))]
-        """Parts of a group's state that are a value of a row."""
+        """Positions in a group's state that retain a value of a row."""
         for aggregate in self._aggregates:
             self._kept += aggregate.kept
         if any(map(has_subquery, self.arguments)):
-            self._step = min(self._step, _ASKING)  # what is answered to them may be held
+            self._step = min(self._step, _ASKING)  # groups may retain the subqueries' results
 
     # --- folding ----------------------------------------------------------------------------------
 
     def start(self) -> dict[Any, list[Any]]:
-        """The groups before any row: GROUP ALL has its one, of no rows."""
+        """Return the initial groups: for GROUP ALL one group without rows."""
         return {} if self.keys else {(): self._new()}
 
     def _new(self) -> list[Any]:
@@ -325,7 +327,7 @@ class Grouping:
     def fold(
         self, groups: dict[Any, list[Any]], rows: list[Row], env: Any, memo: Memo, budget: Budget
     ) -> None:
-        """Take a batch of rows into the groups: one at a time where large values are made."""
+        """Aggregate a batch of rows: one row at a time where large values are built."""
         if not self._folds:
             self._folds = self._generate(env)
         for part in slices(rows, env, self._step):
@@ -337,8 +339,7 @@ class Grouping:
     def _fold_together(
         self, groups: dict[Any, list[Any]], part: list[Row], env: Any, memo: Memo, budget: Budget
     ) -> list[Row]:
-        """Take rows into the groups up to the first that a large value is made of. Return those
-        that are left."""
+        """Aggregate rows up to the first that builds a large value. Return the remaining rows."""
         before, held, each = len(groups), list[Any](), iter(part)
         memo[HELD] = held
         left: list[Row] = []
@@ -357,7 +358,7 @@ class Grouping:
     def _fold_alone(
         self, groups: dict[Any, list[Any]], row: Row, env: Any, memo: Memo, budget: Budget
     ) -> None:
-        """Take one row into its group, and weigh each large value that the group keeps of it."""
+        """Aggregate one row, and weigh each large value that its group retains."""
         before, held = len(groups), list[Any]()
         memo[HELD] = held
         try:
@@ -378,8 +379,11 @@ class Grouping:
                 budget.hold(weight - known)
 
     def refused(self, rows: list[Row], env: Any, refusal: Refusal) -> tuple[Refusal, int | None]:
-        """Return what an aggregate refused a value with, which says where that stands, and the
-        number of the row; None where no row is refused by itself."""
+        """Return an aggregate's error with its position in the text, and the number of the failing
+        row.
+
+        The number is None if no row fails by itself.
+        """
         if not is_of_values(refusal):
             return refusal, None
         folds = []
@@ -406,7 +410,7 @@ class Grouping:
     def _take(
         self, groups: dict[Any, list[Any]], row: Row, env: Any, memo: Memo
     ) -> tuple[list[Any], int]:
-        """Take a row into its group. Return that, and the bytes of large values made for it.
+        """Aggregate one row. Return its group and the bytes of large values built for it.
 
         :raises Heavy: more than a statement may hold
         """
@@ -418,8 +422,11 @@ class Grouping:
         return group, size  # type: ignore[return-value]
 
     def _generate(self, env: Any) -> list[Callable[..., Any]]:
-        """Generate functions `(groups, rows, env, memo) -> the last group`, of so many aggregates
-        each. All but the first have a group instead of the groups."""
+        """Generate functions `(groups, rows, env, memo) -> last group`, each for `_TOGETHER`
+        aggregates.
+
+        All but the first function take a group instead of the groups.
+        """
         folds = []
         for at in range(0, max(1, len(self._aggregates)), _TOGETHER):
             some = self._aggregates[at : at + _TOGETHER]
@@ -454,7 +461,7 @@ class Grouping:
         return code.build(arguments, [*body, *(updates or ["    pass"]), "return g"])
 
     def _find(self, code: Code) -> list[str]:
-        """Source that finds the group `g` of the row `r`, or makes it."""
+        """Return source that finds or creates the group `g` of the row `r`."""
         empty = code.keep(self._new())
         if len(self.keys) > FEW:  # with many, Python would take long to compile it
             computes = [compile_expression(key, self._source) for key in self.keys]
@@ -494,8 +501,10 @@ class Grouping:
         ]
 
     def rows(self, groups: dict[Any, list[Any]], env: Any) -> Iterator[list[Row]]:
-        """The rows of the groups, in the order in which they were first seen, in batches. The
-        groups are gone after that: each goes with its batch."""
+        """Yield the groups' rows in batches, in the order in which the groups were first seen.
+
+        Consumes the groups: each is freed with its batch.
+        """
         places = {name: at for at, name in enumerate(self._names)}
         order = [places[name] for name in self.shape.names]
         together = max(1, min(PACE, _RESULTS // max(1, len(places))))
@@ -516,15 +525,17 @@ class Grouping:
 
 
 class _Folding(Code):
-    """Code in which a value that has a name already may stand as an expression."""
+    """Code generator that also accepts a value already held by a variable as an expression."""
 
     def expression(self, node: Any) -> str:
         return node.source if isinstance(node, _Ready) else super().expression(node)
 
 
 def counts_all(select: tree.Select) -> bool:
-    """True if a SELECT without GROUP means GROUP ALL: its columns are aggregates, `count()` among
-    them, which no array could be meant by."""
+    """True if a SELECT without GROUP means GROUP ALL.
+
+    Its columns are all aggregates and include `count()`, which cannot be the function of an array.
+    """
     calls = [column.expression for column in select.columns]
     return (
         not select.everything
@@ -534,7 +545,10 @@ def counts_all(select: tree.Select) -> bool:
 
 
 def check_ungrouped(node: Any) -> None:
-    """:raises BadRequest: an aggregate that could only mean a group's rows stands without GROUP"""
+    """Check a SELECT without GROUP.
+
+    :raises BadRequest: an aggregate that can only refer to a group's rows
+    """
     if isinstance(node, tree.Call) and node.name == "count" and not node.arguments:
         raise BadRequest(
             f"{print_expression(node)} counts the rows of a group: wanted GROUP BY or GROUP ALL"

@@ -1,10 +1,11 @@
 """The keywords of the language.
 
-Keywords are recognised where the grammar expects one, so most of them may also name things. The
-printer quotes every name that is any of `KEYWORDS`, which is always right and never ambiguous. The
-words of topics, backups and vaults are not among these: a field called `read`, `time` or `list` is
-common, a column is named after the printed text of its expression, and where such a name would be
-ambiguous the printer puts it in parentheses.
+Keywords are recognized where the grammar expects one, so most of them may also be names. The
+printer quotes every name in `KEYWORDS`, which is always correct and never ambiguous.
+
+The words of topics, backups and vaults are not in `KEYWORDS`, because fields called `read`, `time`
+or `list` are common, and a column is named after its printed expression. Where such a name would be
+ambiguous, the printer puts it in parentheses.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ STATEMENTS: Final = frozenset({
     "SELECT", "SET", "SWAP", "THROW", "UNLOCK", "UPDATE", "UPSERT", "USE",
     "EXPLAIN", "REBUILD", "REVOKE",
 }) | _OF_TOPICS | _OF_BACKUPS | _OF_VAULTS  # fmt: skip
-"""What a statement begins with."""
+"""First words of statements."""
 
 RESERVED: Final = frozenset({
     "AND", "AS", "CONTAINS", "FALSE", "FROM", "IN", "NONE", "NOT", "NULL", "OR", "SELECT",
     "TRUE", "WHERE",
 })  # fmt: skip
-"""Never read as a bare name where an expression begins: a forgotten operand is then found where it
-is missing, and not one word later."""
+"""Words never read as a bare name where an expression begins.
+
+A missing operand is then reported where it is missing, and not one word later.
+"""
 
 KEYWORDS: Final = (STATEMENTS - _OF_TOPICS - _OF_BACKUPS - _OF_VAULTS) | RESERVED | frozenset({
     "ABSENT", "AFTER", "ALL", "ASC", "BEFORE", "BY", "CASE", "COMMENT", "CONTENT", "CURRENT",
@@ -49,5 +52,5 @@ KEYWORDS: Final = (STATEMENTS - _OF_TOPICS - _OF_BACKUPS - _OF_VAULTS) | RESERVE
 
 
 def quote(name: str) -> str:
-    """A name as a script writes it, in back-quotes unless it is plain and no keyword."""
+    """Return a name as written in a script: in back-quotes unless it is plain and not a keyword."""
     return text.quote_name(name, KEYWORDS)

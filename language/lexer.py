@@ -1,12 +1,13 @@
-"""Text to tokens, with one compiled pattern.
+"""Lexer: text to tokens, with one compiled pattern.
 
-Tokens are three parallel lists (kind, text, start) and not objects: a script may be 16 MiB, and
-a few million small objects would cost more than the parse itself. No text, however broken, makes
-the matcher go back far: what is repeated is possessive, or bounded, or can be read in one way only.
+Tokens are three parallel lists (kind, text, start) and not objects. A script may be 16 MiB, and a
+few million small objects would cost more than the parse itself. No malformed text makes the matcher
+backtrack far: repetitions are possessive, bounded, or unambiguous.
 
-Possessive is nothing that can fail behind its first character: up to Python 3.11.4 (Debian 12 has
-3.11.2) the matcher goes on behind what it has then read, and not before it (gh-106052). So comments
-in /* … */ are no part of the pattern: it finds where one begins, and a search where it ends.
+A possessive repetition contains nothing that can fail after its first character. Up to Python
+3.11.4 (Debian 12 has 3.11.2) the matcher resumes after the text consumed by a failed attempt
+instead of before it (gh-106052). Comments in /* … */ are therefore not part of the pattern: it
+finds their start, and a search finds their end.
 """
 
 import re
@@ -32,11 +33,11 @@ FINGERPRINT: Final = 11
 _COMMENT: Final = 12
 BAD: Final = 13
 _LAST: Final = frozenset({END, _COMMENT, BAD})
-"""Nothing is read behind these."""
+"""Kinds after which no token is read."""
 
 _STRING = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
 _BLANK = r"(?:[\s\ufeff]++|--[^\n]*+|//[^\n]*+|\#[^\n]*+)*+"
-"""Space, and comments to the end of a line."""
+"""White space, and comments up to the end of a line."""
 _PAST_BLANK: Final = re.compile(_BLANK)
 
 # The order of the groups is the order of the kinds above.
@@ -53,12 +54,12 @@ _PATTERN: Final = re.compile(
     rf"|([bdmu](?:{_STRING}))"
     r"|(`(?:[^`\\]++|\\.)*+`)"
     r"|([0-9]++[KMGT]i?+B(?![A-Za-z0-9_]))"
-    # A fingerprint may begin as a name or number does, and may be one of these.
+    # A fingerprint that starts like a name or number may match as one of these instead.
     r"|([0-9][0-9A-Fa-f]{63}(?![A-Za-z0-9_]))"
-    # It is gone on from behind its end.
+    # A comment. Matching resumes after its end.
     r"|(/\*).*+"
-    # What is no token takes the rest of the text with it: it is refused anyway, and looking on from
-    # every one of a million unclosed quotes would take time that grows with the square of the text.
+    # An invalid token consumes the rest of the text, which is rejected anyway. Resuming the search
+    # after each of a million unclosed quotes would take quadratic time.
     r"|([0-9][A-Za-z0-9_]*+|\$|[bdmu]?['\"]|.).*+"
     r"|\Z)",
     re.DOTALL,
@@ -67,22 +68,25 @@ _PATTERN: Final = re.compile(
 _SEPARATOR: Final = re.compile(
     rf"(?:[^;'\"`/\#-]++|{_STRING}|`(?:[^`\\]++|\\.)*+`|--[^\n]*+|//[^\n]*+|\#[^\n]*+"
     r"|-(?!-)|/(?![/*])){0,1024}"
-    # As above: what is not closed takes the rest of the text with it.
+    # As above: an unterminated string or comment consumes the rest of the text.
     r"(?:(;)[\s;]*+|(/\*).*+|['\"`].*+|)",
     re.DOTALL,
 )
-"""Up to and with the next semicolon, or several of them, that is in no string and no comment; or
-as much as may be looked at in one go."""
+"""Matches up to and including the next semicolon (or several) outside strings and comments, or up
+to as much as may be examined at once."""
 
 CHUNK: Final = 2048
-"""Tokens read in one go. A text is read as the parser comes to it: one that is wrong at its head,
-however long it is, costs no more than its head."""
+"""Number of tokens read at once.
+
+The text is read as the parser advances: a text with an error at its start costs only its start,
+regardless of its length.
+"""
 
 
 class _Found:
-    """What a pattern finds in a text, in parts.
+    """Matches of a pattern in a text, found in chunks.
 
-    :param comment: the group that begins where a comment does
+    :param comment: number of the group that matches the start of a comment
     """
 
     __slots__ = ("_comment", "_matches", "_pattern", "_text")
@@ -91,12 +95,15 @@ class _Found:
         self._pattern = pattern
         self._text = text
         self._comment = comment
-        # Every character is matched by something, so one match begins where the last one ended.
+        # Every character is matched, so each match starts where the previous one ended.
         self._matches = pattern.finditer(text)
 
     def more(self) -> list[re.Match[str]] | None:
-        """The next `CHUNK` matches, or up to a comment, which is left out, or to the end; None
-        behind that. A comment that never ends is found as it begins."""
+        """Return the next matches, or None after the end of the text.
+
+        Returns at most `CHUNK` matches, up to a comment (left out) or the end. An unterminated
+        comment is returned as the match at its start.
+        """
         found = list(islice(self._matches, CHUNK))
         if not found:
             return None
@@ -110,7 +117,7 @@ class _Found:
         return found
 
     def _end_of(self, start: int) -> int | None:
-        """Where a comment ends, or the last of several in a row; None: it does not."""
+        """Return the end of a comment or of the last of several in a row; None if unterminated."""
         at = start
         for _ in range(CHUNK):
             end = self._text.find("*/", at + 2)
@@ -125,13 +132,16 @@ class _Found:
 
 
 def token_past(text: str, most: int, tick: Tick | None) -> int | None:
-    """Where in a text the first token after so many begins; None when it has no more."""
+    """Return the offset of the first token after the first `most`; None if there are no more."""
     return _past(_Found(_PATTERN, text, _COMMENT), range(1, BAD + 1), most, tick)
 
 
 def statement_past(text: str, most: int, tick: Tick | None) -> int | None:
-    """Where the semicolon is that ends the first statement, or block, after so many; None when the
-    text has no more of them."""
+    """Return the offset of the semicolon that ends the first statement or block after the first
+    `most`.
+
+    None if the text has no more of them.
+    """
     return _past(_Found(_SEPARATOR, text, 2), range(1, 2), most, tick)
 
 
@@ -148,9 +158,9 @@ def _past(found: _Found, counted: range, most: int, tick: Tick | None) -> int | 
 
 
 class Tokens:
-    """The tokens of one text; the last one is always of kind END and empty.
+    """Tokens of one text. The last is always of kind END and empty.
 
-    Nothing stands after a BAD token but the end.
+    A BAD token is followed only by the end.
     """
 
     __slots__ = ("_found", "_line_starts", "kinds", "read", "starts", "text", "texts")
@@ -161,18 +171,18 @@ class Tokens:
         self.texts: list[str] = []
         self.starts: list[int] = []
         self.read = 0
-        """How many have been read, those among them that were forgotten since."""
+        """Number of tokens read, including those already discarded."""
         self._line_starts: list[int] | None = None
         self._found = _Found(_PATTERN, text, _COMMENT)
         self.more()
 
     @property
     def complete(self) -> bool:
-        """Whether the end has been read."""
+        """True if the end of the text has been read."""
         return bool(self.kinds) and self.kinds[-1] == END
 
     def more(self) -> None:
-        """Read the next `CHUNK` tokens, or up to a comment or to the end: there may be none."""
+        """Read up to `CHUNK` more tokens, up to a comment or the end. May add none."""
         found = self._found.more() or []
         self.read += len(found)
         groups = [match.lastindex or END for match in found]
@@ -183,7 +193,7 @@ class Tokens:
         self.texts += [match[group] for match, group in zip(found, groups, strict=True)]
         self.starts += [match.start(group) for match, group in zip(found, groups, strict=True)]
         if last is not None:
-            # The match of the end holds what stands before it, which is no token.
+            # The match of the end holds the white space before it, which is not a token.
             if groups[last] == END:
                 del self.kinds[-1], self.texts[-1], self.starts[-1]
             else:
@@ -193,21 +203,21 @@ class Tokens:
             self.starts.append(len(self.text))
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset in the text, both counted from 1."""
+        """Return line and column of an offset, both counted from 1."""
         if self._line_starts is None:
             self._line_starts = [0, *(found.end() for found in re.finditer("\n", self.text))]
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
     def line_start(self, line: int) -> int:
-        """The offset where a line begins, lines counted from 1."""
+        """Return the offset of the start of a line. Lines count from 1."""
         self.place(0)
         assert self._line_starts is not None
         return self._line_starts[line - 1]
 
 
 def all_tokens(text: str) -> Tokens:
-    """Those of a text that is short."""
+    """Return all tokens of a short text."""
     tokens = Tokens(text)
     while not tokens.complete:
         tokens.more()

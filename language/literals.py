@@ -1,4 +1,4 @@
-"""A text that is one value: what a cache route takes as its body."""
+"""Parser for a text that is a single value: the body of a cache route."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from protocol.errors import BadRequest, TooLarge, Unknown
 from protocol.values import RecordId, Value, check_record_id
 
 TEXT_CHARACTERS: Final = 65_536
-"""A text of more than one literal: it is read in one go. A larger one comes as JSON or msgpack."""
+"""Maximum length, in characters, of an array or object as text, which is parsed without yielding.
+Larger values are sent as JSON or msgpack."""
 
 _PLAIN: Final = re.compile(r"'[^'\\]*+'|\"[^\"\\]*+\"|(0|[1-9][0-9]{0,17})")
-"""What most values are, and the parser is not needed for."""
+"""Fast path for the most common values: plain strings and ints, read without the parser."""
 
 
 def parse_value(text: str, around: int = 0) -> Value:
-    """The value that a text writes: a literal, or an array or object of literals.
+    """Parse a text to its value: a literal, or an array or object of literals.
 
-    :param around: levels that are none of the value's own, as of an object around values
-    :raises UnexpectedToken: it is no expression
-    :raises BadRequest: it is one that would have to be computed
+    :param around: nesting levels that are not part of the value, such as an object around values
+    :raises UnexpectedToken: not an expression
+    :raises BadRequest: an expression that would have to be computed
     :raises TooLarge: an array or object of more than TEXT_CHARACTERS
     :raises Refusal: a literal is out of bounds
     """

@@ -1,4 +1,4 @@
-"""What an expression looks at: the fields of its row, and the row around a subquery."""
+"""AST analysis: the fields that an expression reads, and generic traversal of AST nodes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from language.planning import charge
 from language.rows import NO_FIELDS, WHOLE, Shape, shape
 
 NODE: Final = 8
-"""What a step of a walk costs, as `Env.tick` takes it."""
+"""Cost of visiting one AST node, in units of `Env.tick`."""
 _LEAVES: Final = (str, int, float, bytes, bool, type(None), tree.Constant)
 
 
 def children(node: Any) -> Iterator[Any]:
-    """The nodes right below a node or a tuple of nodes. Charges for them."""
+    """Yield the child nodes of a node or a tuple of nodes. Charges for them."""
     if isinstance(node, tuple):
         yield from node
     elif not isinstance(node, _LEAVES) and hasattr(node, "__dataclass_fields__"):
@@ -28,7 +28,7 @@ def children(node: Any) -> Iterator[Any]:
 
 
 def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
-    """A node, or a tuple of nodes, with each of the nodes right below it changed."""
+    """Return a copy of a node, or tuple of nodes, with a function applied to each child node."""
     if isinstance(node, tuple):
         return tuple(map(change, node))
     if isinstance(node, _LEAVES) or not hasattr(node, "__dataclass_fields__"):
@@ -38,21 +38,24 @@ def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class Numbers:
-    """Numbers of trees: equal ones have the same. Each node is hashed once, by the numbers of those
-    below it: to hash the tree of each would take quadratic time."""
+    """Hash-consing of ASTs: equal trees have equal numbers.
+
+    Each node is hashed once, by the numbers of its children. Hashing every subtree would take
+    quadratic time.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
         self._known: dict[int, tuple[int, Any]] = {}
-        """By address of a node, which is held: no other has it."""
+        """Number of each node by its `id()`. The node is kept alive: its address stays unique."""
 
     def number(self, node: Any) -> int | None:
-        """Return the number of a node that was added, by itself or within another."""
+        """Return the number of a node added by itself or within another, else None."""
         known = self._known.get(id(node))
         return None if known is None else known[0]
 
     def add(self, node: Any) -> int:
-        """Number a tree, or a tuple of some, and all within it. Charges for the nodes."""
+        """Assign numbers to a tree, or tuple of trees, and its subtrees. Charges for the nodes."""
         known = self._known.get(id(node))
         if known is not None:
             return known[0]
@@ -72,12 +75,12 @@ class Numbers:
 
 @cache
 def _compared(kind: Any) -> tuple[str, ...]:
-    """Fields that a node is compared by."""
+    """Return the names of the fields that node equality compares."""
     return tuple([one.name for one in fields(kind) if one.compare])
 
 
 def shape_of(*nodes: Any) -> Shape:
-    """The smallest shape that evaluates these expressions (None among them is passed over)."""
+    """Return the smallest shape with all fields that these expressions read. None is skipped."""
     names: set[str] = set()
     if not all(_collect(node, names) for node in nodes):
         return WHOLE
@@ -85,14 +88,14 @@ def shape_of(*nodes: Any) -> Shape:
 
 
 def _collect(node: Any, names: set[str]) -> bool:
-    """Add the fields that a node looks at; False when it looks at the row as a whole."""
+    """Add the fields that a node reads. Return False if it reads the row as a whole."""
     if isinstance(node, tree.Name):
         names.add(node.name)
         return True
     if isinstance(node, tree.Parameter):
         return node.name != "this"
     if isinstance(node, tree.Assignment) and node.operator != "=":
-        names.add(str(node.path[0]))  # it looks at what stands there
+        names.add(str(node.path[0]))  # `+=` and `-=` read the field
     if isinstance(node, tree.Subquery):
         looked = parent_fields(node.select)
         if looked is None:
@@ -105,9 +108,9 @@ def _collect(node: Any, names: set[str]) -> bool:
 
 
 def reads_store(node: Any, row: tree.Parameter | None = None) -> bool:
-    """Whether an expression may read records: a subquery, or a path, which may go over a link.
+    """True if an expression may read records, by a subquery or by a path that may follow a link.
 
-    :param row: a parameter that is an object: the first step from it goes over none
+    :param row: a parameter that is an object: the first step from it follows no link
     """
     if isinstance(node, tree.Attribute) and row is not None and node.of == row:
         return False
@@ -117,25 +120,23 @@ def reads_store(node: Any, row: tree.Parameter | None = None) -> bool:
 
 
 def mentions(node: Any, names: frozenset[str]) -> bool:
-    """Whether one of some parameters stands in an expression."""
+    """True if an expression mentions one of the given parameters."""
     if isinstance(node, tree.Parameter):
         return node.name in names
     return any(mentions(child, names) for child in children(node))
 
 
 DEFINED: Final = "fn::"
-"""What the functions that a database defines are called with, before their names."""
+"""Prefix of calls to user-defined functions."""
 
 
 def defined_name(name: str) -> str | None:
-    """The name under which a function that is called so was defined; None: it is one of the
-    language."""
+    """Return the defined name of a user-defined function; None for a built-in function."""
     return name[len(DEFINED) :] if name.startswith(DEFINED) else None
 
 
 def called(node: Any) -> set[str]:
-    """The functions of the database that an expression calls, or a tuple or definition that holds
-    expressions."""
+    """Return the user-defined functions called by an expression, tuple or definition."""
     found = set().union(*map(called, children(node)))
     if isinstance(node, tree.Call) and node.name.startswith(DEFINED):
         found.add(node.name[len(DEFINED) :])
@@ -143,7 +144,7 @@ def called(node: Any) -> set[str]:
 
 
 def parent_fields(node: Any) -> frozenset[str] | None:
-    """The fields of `$parent` that a subquery looks at; None when at all of it."""
+    """Return the fields of `$parent` that a subquery reads; None if it reads all of it."""
     found: set[str] = set()
     return frozenset(found) if _parent_fields(node, found) else None
 
@@ -164,7 +165,7 @@ def _is_parent(node: Any) -> bool:
 
 
 def weight(node: Any, most: int = 10_000) -> int:
-    """How many nodes a tree has, not counted on beyond `most`."""
+    """Return the number of nodes of a tree, not counted on beyond `most`."""
     total = 0
     pending = [node]
     while pending and total <= most:

@@ -30,27 +30,27 @@ DECIMAL: Final = Context(
     Emax=limits.DECIMAL_EXPONENT,
     traps=[InvalidOperation, Overflow],
 )
-"""The context of every decimal operation."""
+"""Context of every decimal operation."""
 
 NUMBERS: Final = frozenset({int, float, Decimal})
 
 
 def integer(value: int) -> int:
-    """The value itself. :raises NumberTooLarge: it does not fit 64 bits"""
+    """Return the value itself. :raises NumberTooLarge: it does not fit 64 bits"""
     if limits.INT_MIN <= value <= limits.INT_MAX:
         return value
     raise NumberTooLarge("an integer does not fit 64 bits")
 
 
 def finite(value: float) -> float:
-    """The value itself. :raises NumberTooLarge: it is infinite or NaN"""
+    """Return the value itself. :raises NumberTooLarge: it is infinite or NaN"""
     if value - value == 0.0:
         return value
     raise NumberTooLarge("a float left its range")
 
 
 def bounded(value: Decimal) -> Decimal:
-    """The value itself. :raises NumberTooLarge: its exponent is out of range"""
+    """Return the value itself. :raises NumberTooLarge: its exponent is out of range"""
     exponent = value.as_tuple().exponent
     if (
         isinstance(exponent, int)
@@ -62,8 +62,10 @@ def bounded(value: Decimal) -> Decimal:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a number has nothing after its point. `value // 1` is refused by a decimal with more
-    digits before it than the context holds."""
+    """True if a number has no fractional part.
+
+    `value // 1` would fail for a decimal with more integer digits than the context holds.
+    """
     if type(value) is Decimal:
         return bool(value == value.to_integral_value())
     return type(value) is int or value.is_integer()
@@ -98,7 +100,7 @@ def _floats(work: Callable[[Any, Any], float], left: Any, right: Any) -> float:
 
 
 def _kind(operator: str, left: Any, right: Any) -> type:
-    """The type that two numbers of different types meet in."""
+    """Return the common type of two numbers of different types."""
     kinds = {type(left), type(right)}
     if kinds <= NUMBERS and kinds != {float, Decimal}:
         return Decimal if Decimal in kinds else float if float in kinds else int
@@ -106,9 +108,9 @@ def _kind(operator: str, left: Any, right: Any) -> type:
 
 
 def add(left: Any, right: Any, env: Env | None = None) -> Any:
-    """`+`: numbers, strings, arrays, durations, a duration on a datetime.
+    """`+`: numbers, strings, arrays, durations, and a datetime with a duration.
 
-    :param env: charged for what is large; None: neither side is
+    :param env: charged for large operands; None if neither is large
     """
     kind = type(left)
     if kind is type(right):
@@ -168,7 +170,7 @@ def subtract(left: Any, right: Any) -> Any:
 
 
 def multiply(left: Any, right: Any) -> Any:
-    """`*`: numbers, a duration so many times."""
+    """`*`: numbers, and a duration with an int."""
     kinds = {type(left), type(right)}
     if kinds == {timedelta, int}:
         span, times = (left, right) if type(left) is timedelta else (right, left)
@@ -218,8 +220,11 @@ def remainder(left: Any, right: Any) -> Any:
 
 
 def _remainder(left: Decimal, right: Decimal) -> Decimal:
-    """Of two decimals, exactly. The context refuses one whose quotient has more digits than it
-    holds, however few the remainder has."""
+    """Return the exact remainder of two decimals.
+
+    The context rejects operands whose quotient has more digits than it holds, however few the
+    remainder has.
+    """
     if left.adjusted() - right.adjusted() < limits.DECIMAL_DIGITS:
         return DECIMAL.remainder(left, right)
     (units, above), (divisor, unit) = _parts(left), _parts(right)
@@ -228,7 +233,7 @@ def _remainder(left: Decimal, right: Decimal) -> Decimal:
 
 
 def _parts(value: Decimal) -> tuple[int, int]:
-    """The digits of a decimal as one int, and its exponent."""
+    """Return the digits of a decimal as one int, and its exponent."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "NaN and infinities are no values"
     return int("".join(map(str, digits))), exponent
@@ -256,7 +261,7 @@ def affirm(value: Any) -> Any:
 
 
 def shift(moment: datetime, span: timedelta) -> datetime:
-    """A datetime moved by a duration. :raises NumberTooLarge: it leaves the years 1 to 9999"""
+    """Return a datetime plus a duration. :raises NumberTooLarge: it leaves the years 1 to 9999"""
     try:
         return moment + span
     except OverflowError:

@@ -1,4 +1,5 @@
-"""What compiled expressions call at run time: everything too long to stand in generated code."""
+"""Runtime of compiled expressions: operators, paths, hash keys and sort keys too long for generated
+code."""
 
 from __future__ import annotations
 
@@ -34,18 +35,18 @@ from protocol.values import (
 )
 
 PLAIN: Final = frozenset({int, float, Decimal, datetime, timedelta, bool})
-"""Types whose own operators compare two values of the same type as the language does, and that are
-never large."""
+"""Types whose Python comparison of two values of the same type matches the language's, and whose
+values are never large."""
 _TEXTS: Final = frozenset({str, bytes})
-"""The same of those that may be."""
+"""Types whose Python comparison matches the language's, but whose values may be large."""
 
 
 def _compared(left: Any, right: Any, env: Env) -> int | None:
-    """-1, 0 or 1 of two values of one class; None of two that `< <= > >=` are false of: they are
-    of different classes, or none or null is among them.
+    """Compare two values of one class. Return -1, 0 or 1; None if `< <= > >=` are false for them.
 
-    Inside arrays and objects, and in the ids of records, the order over all values holds: that is
-    the order in which an index holds them. With ticks, for they may be large.
+    They are false for values of different classes, and if either is NONE or null. Inside arrays,
+    objects and record ids the total order over all values holds, in which indexes are sorted.
+    Ticks, because the values may be large.
     """
     kind = type(left)
     if kind is not type(right) and values.rank(left) != values.rank(right):
@@ -82,11 +83,11 @@ def at_least(left: Any, right: Any, env: Env) -> bool:
 BRACKETED: Final[dict[str, Callable[[Any, Any, Env], bool]]] = {
     "<": less, "<=": at_most, ">": greater, ">=": at_least,
 }  # fmt: skip
-"""The operators that compare within one class."""
+"""Operators that compare within one class of the value order."""
 
 
 def equal(left: Any, right: Any, env: Env) -> bool:
-    """`=`; with ticks, for they may be large."""
+    """`=`. Ticks, because the values may be large."""
     kind = type(left)
     if kind is type(right) and (kind in PLAIN or (kind in _TEXTS and len(left) <= LONG)):
         return bool(left == right)
@@ -94,9 +95,9 @@ def equal(left: Any, right: Any, env: Env) -> bool:
 
 
 def truth(value: Any) -> bool:
-    """What a condition makes of a value: true, or false, none and null as false.
+    """Convert a condition's value to a bool. NONE and null count as false.
 
-    :raises TypeRefused: anything else; nothing is converted
+    :raises TypeRefused: any other type; no value is converted
     """
     if value is True or value is False:
         return value
@@ -106,8 +107,10 @@ def truth(value: Any) -> bool:
 
 
 def field(value: Any, name: str, env: Env) -> Any:
-    """One step `.name` of a path: into an object, over a record link, into each item of an array;
-    none of anything else."""
+    """Evaluate a path step `.name`: of an object, of a linked record, or of each item of an array.
+
+    The result is NONE for any other value.
+    """
     kind = type(value)
     if kind is dict:
         return value.get(name, NONE)
@@ -122,8 +125,8 @@ def field(value: Any, name: str, env: Env) -> Any:
 
 
 def each(value: Any, env: Env) -> Any:
-    """One step `[*]` of a path: the items of an array, the values of an object; a record link is
-    followed."""
+    """Evaluate a path step `[*]`: the items of an array, or the values of an object or linked
+    record."""
     kind = type(value)
     if kind is list:
         return value
@@ -137,8 +140,10 @@ def each(value: Any, env: Env) -> Any:
 
 
 def item(value: Any, index: Any, env: Env) -> Any:
-    """One step `[index]` of a path: an array by position, from 0 or backwards from -1, an object by
-    name."""
+    """Evaluate a path step `[index]`: an array item by position, or an object's field by name.
+
+    Positions count from 0, or backwards from -1.
+    """
     if type(value) is list and type(index) is int:
         return value[index] if -len(value) <= index < len(value) else NONE
     if type(index) is str:
@@ -149,10 +154,10 @@ def item(value: Any, index: Any, env: Env) -> Any:
 
 
 def walk(value: Any, steps: Sequence[Any], env: Env) -> Any:
-    """Return what the steps of a path lead to: names, positions and `EACH`.
+    """Evaluate the steps of a path: names, positions and `EACH`.
 
-    `EACH`, and a name where an array is, go into every item: all the steps after them are taken of
-    each, as those of SET, UNSET, OMIT and FETCH are.
+    `EACH`, and a name applied to an array, apply all later steps to every item. SET, UNSET, OMIT
+    and FETCH follow the same rule.
     """
     for at, step in enumerate(steps):
         if step is EACH:
@@ -169,7 +174,7 @@ def walk(value: Any, steps: Sequence[Any], env: Env) -> Any:
 
 
 def parameter(env: Env, name: str) -> Any:
-    """The value of `$name`. :raises Unknown: neither bound with the request nor LET before"""
+    """Return the value of `$name`. :raises Unknown: neither bound by the request nor set by LET"""
     try:
         return env.variables[name]
     except KeyError:
@@ -177,8 +182,11 @@ def parameter(env: Env, name: str) -> Any:
 
 
 def contains(container: Any, value: Any, env: Env) -> bool:
-    """`CONTAINS`, and `IN` turned round: an item of an array, a part of a string, a name of an
-    object. Nothing is in none or null."""
+    """`CONTAINS`, and `IN` with its operands swapped.
+
+    Tests for an item of an array, a substring, or a field name of an object. NONE and null contain
+    nothing.
+    """
     kind = type(container)
     if kind is list:
         if len(container) > FEW:
@@ -208,7 +216,7 @@ def _is_among(value: str, container: list[Any], env: Env) -> bool:
 
 
 def in_range(value: Any, low: Any, high: Any, inclusive: bool) -> bool:
-    """Whether a number is among the integers of a range."""
+    """True if a number is one of the integers of a range."""
     check_bounds(low, high)
     if type(value) not in (int, float, Decimal) or not is_whole(value):
         return False
@@ -216,14 +224,14 @@ def in_range(value: Any, low: Any, high: Any, inclusive: bool) -> bool:
 
 
 def check_bounds(low: Any, high: Any) -> None:
-    """:raises TypeRefused: the bounds of a range that is a value are not two integers"""
+    """Check the bounds of a range. :raises TypeRefused: not two integers"""
     for bound in (low, high):
         if type(bound) is not int:
             raise TypeRefused(f"a range goes from int to int, not {type_name(bound)}")
 
 
 def make_range(low: Any, high: Any, inclusive: bool, env: Env) -> list[int]:
-    """The integers of a range. :raises TooLarge: more than `limits.RANGE_ITEMS`"""
+    """Return the integers of a range. :raises TooLarge: more than `limits.RANGE_ITEMS`"""
     check_bounds(low, high)
     if inclusive:
         high += 1
@@ -238,7 +246,7 @@ def make_range(low: Any, high: Any, inclusive: bool, env: Env) -> list[int]:
 
 
 def matches(value: Any, expression: Any, env: Env) -> bool:
-    """`~`: whether a regular expression matches somewhere in a string; false for none and null."""
+    """`~`: true if a regular expression matches anywhere in a string. False for NONE and null."""
     match = pattern(expression, env.tick)
     if type(value) is str:
         return match(value, env.tick)
@@ -248,13 +256,14 @@ def matches(value: Any, expression: Any, env: Env) -> bool:
 
 
 def hashable(value: Any, tick: Tick) -> Any:
-    """Return a key that hashes and compares as `equal` does: numbers by worth, and a bool is not a
+    """Return a key that hashes and compares as `equal` does: numbers by value, and a bool is not a
     number.
 
-    Its hash is one that a caller cannot choose. Python's own hashes of int, float, Decimal, UUID,
-    datetime and timedelta are not salted: 12 000 of them that collide cost a minute in a `dict`.
+    The hash is salted, so that a client cannot choose colliding values (hash flooding). Python's
+    own hashes of int, float, Decimal, UUID, datetime and timedelta are not salted: 12 000 colliding
+    keys cost a minute in a `dict`.
 
-    :param tick: called now and then while a large value is gone through
+    :param tick: called periodically while a large value is processed
     """
     kind = type(value)
     if kind is str:
@@ -296,8 +305,11 @@ def hashable(value: Any, tick: Tick) -> Any:
 
 
 def _large_key(value: Any, tick: Tick) -> bytes:
-    """Return the key of a large value: hashed and compared in one go, whatever it is the key of. No
-    encoding begins as it does."""
+    """Return a digest as the key of a large value, so that hashing and comparing it takes constant
+    time.
+
+    No encoding starts with the same byte.
+    """
     found = blake2b(digest_size=32)
     _feed(found.update, value, tick)
     return b"\xff" + found.digest()
@@ -326,9 +338,10 @@ def _feed(update: Callable[[bytes], None], value: Any, tick: Tick) -> None:
 
 
 def _number_key(value: Any) -> int | bytes:
-    """Return the key of a float or decimal; that of an int where it is worth the same.
+    """Return the key of a float or decimal. It is the key of the equal int, if there is one.
 
-    The marks before the ratio and of `encode` differ, so that no two values share a key.
+    The prefix of the ratio differs from those of `encode`, so that unequal values have different
+    keys.
     """
     if type(value) is Decimal and value and abs(value.adjusted()) > _RATIO_DIGITS:
         return encode(value)  # a float is never worth the same
@@ -339,17 +352,18 @@ def _number_key(value: Any) -> int | bytes:
 
 
 _RATIO_DIGITS: Final = 400
-"""Decimal digits on either side of the point that a double may have, and more."""
+"""Upper bound for the decimal digits of a double, before or after the point."""
 
 
 def order_key(value: Any, tick: Tick | None = None) -> tuple[Any, ...]:
-    """A Python value that sorts as the language orders: faster than a comparison in Python.
+    """Return a Python tuple that sorts as the language orders values. Faster than comparing in
+    Python.
 
-    What an array or object holds follows in one flat tuple, each part behind its rank and all of
-    them before -1, which is below every rank: a tuple for each part would make a million objects
-    of a large array, to be compared and freed at one go.
+    Arrays and objects become one flat tuple. Each part follows its rank, and the end is -1, which
+    is below every rank. A tuple for each part would create a million objects for a large array,
+    compared and freed without yielding.
 
-    :param tick: called now and then while a large value is gone through
+    :param tick: called periodically while a large value is processed
     """
     kind = type(value)
     rank = _RANKED.get(kind)
@@ -396,7 +410,7 @@ _RANKED: Final[dict[type, int]] = {
 
 
 def members(among: Any, env: Env) -> Callable[[Any], bool]:
-    """A test for `IN values` when the same values are asked for many rows."""
+    """Return a test for `IN values`, backed by a hash set, for many rows and constant values."""
     if type(among) is not list or len(among) < 4:
         return lambda value: contains(among, value, env)
     known = {hashable(one, env.tick) for one in paced(among, env.tick)}
@@ -404,7 +418,7 @@ def members(among: Any, env: Env) -> Callable[[Any], bool]:
 
 
 def merged(before: dict[str, Any], changes: dict[str, Any], env: Env) -> dict[str, Any]:
-    """An object with another's fields put over its own, objects inside both alike. NONE removes."""
+    """Merge the fields of one object into another, recursively. NONE removes a field."""
     if len(before) <= FEW:
         found = dict(before)
     else:

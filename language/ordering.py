@@ -1,4 +1,4 @@
-"""ORDER BY over batches: everything in order, or the first so many with only these held."""
+"""ORDER BY over batches: a merge sort of sorted runs, or a top-N selection if LIMIT is small."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from language.sizing import PART_BYTES
 from protocol.values import FEW
 
 Entry = tuple[Any, ...]
-"""The keys of an item, in order of their weight, then the item."""
+"""Sort keys of an item in order of significance, then the item."""
 
 _RUN: Final = 4096
-"""Entries sorted in one go; longer stretches would hold the loop."""
+"""Number of entries sorted at once: longer sorts would block the event loop."""
 
 
 class Sorter:
-    """Collects entries and gives their items back in order, equal ones as they came.
+    """Stable sort: collects entries and returns their items in order.
 
-    :param descending: for each key
-    :param most: how many items will be taken at most; None: all
+    :param descending: direction of each key
+    :param most: maximum number of items that will be taken; None: all
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class Sorter:
         self._runs: list[list[Entry]] = []
         self._bound: Any = None
         self._kept = 0
-        """What those that are kept of few weigh."""
+        """Bytes of the retained entries of a top-N selection."""
         self._pending = 0
-        """What waits beside them weighs, about."""
+        """Estimated bytes of the entries waiting to be sorted."""
         self._large = False
 
     def add(self, entries: list[Entry], *, large: bool = False) -> None:
-        """Take a batch of entries.
+        """Add a batch of entries.
 
-        :param large: whether some of them are so large that each is weighed
-        :raises TooLarge: they are more than the statement may hold
+        :param large: True if some entries are so large that each is weighed
+        :raises TooLarge: over the statement's memory limit
         """
         if self._bound is not None:
             bound = self._bound
@@ -85,13 +85,13 @@ class Sorter:
         self._tick()
 
     def _sorted(self, entries: list[Entry]) -> list[Entry]:
-        # The least of the keys first: each pass keeps the order of what it finds equal.
+        # Least significant key first: each stable pass keeps the order of equal entries.
         for number in reversed(range(len(self._descending))):
             entries.sort(key=itemgetter(number), reverse=self._descending[number])
         return entries
 
     def items(self) -> Iterator[Any]:
-        """The items in order."""
+        """Return the items in order."""
         last = self._sorted(self._waiting)
         if not self._runs:
             return (entry[-1] for entry in last[: self._most])
@@ -119,7 +119,7 @@ class Sorter:
 
 
 class _Turned:
-    """A key that sorts the other way round."""
+    """Sort key with reversed order."""
 
     __slots__ = ("key",)
 

@@ -1,4 +1,4 @@
-"""Text to tree. What is kept for texts that come again is the business of who runs them."""
+"""Recursive-descent parser: text to AST. Caching of plans is left to the callers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def parse(
     tick: Callable[[], None] | None = None,
     memory: WorkingMemory | None = None,
 ) -> tree.Script:
-    """The tree of a script.
+    """Parse a script to its AST.
 
     :param tick: called every few milliseconds of work on a long text
-    :param memory: counts the tree as it grows
-    :raises UnexpectedToken: the text is not of the language
-    :raises Unknown, BadRequest: no such function, or not with so many arguments
+    :param memory: counts the memory of the AST as it grows
+    :raises UnexpectedToken: a syntax error
+    :raises Unknown, BadRequest: no such function, or a wrong number of arguments
     :raises NameRefused, NumberTooLarge, TypeRefused: a name or literal is out of bounds
-    :raises TooLarge: longer than `limits.SCRIPT_BYTES`, of more than `limits.TOKENS` tokens or
+    :raises TooLarge: longer than `limits.SCRIPT_BYTES`, more than `limits.TOKENS` tokens or
         `limits.STATEMENTS` statements, or nested deeper than `limits.DEPTH`
 
-    Every refusal has `line`, `column` and `near` in its detail.
+    Every error has `line`, `column` and `near` in its detail.
     """
     _check(text)
     parser = _Parser(text, tick, memory)
@@ -43,9 +43,9 @@ def parse(
 
 
 def parse_expression(text: str, around: int = 0) -> tree.Expression:
-    """The tree of one expression, as a filter of a feed or the body of a cache route gives it.
+    """Parse one expression, such as a feed's filter or the body of a cache route.
 
-    :param around: levels of a literal that are none of its value's own
+    :param around: nesting levels of a literal that are not part of its value
     """
     _check(text)
     parser = _Parser(text)
@@ -57,7 +57,7 @@ def parse_expression(text: str, around: int = 0) -> tree.Expression:
 
 
 def parse_type(text: str) -> tree.FieldType:
-    """The tree of a field's type."""
+    """Parse a field type."""
     parser = _Parser(text)
     found = parser.type()
     if parser.kinds[parser.i] != END:
@@ -110,7 +110,8 @@ RETURN, IF is that of statements. Behind a block's brace the `;` may be left out
 
 
 class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
-    """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
+    """Parser of scripts: adds statements, blocks, IF, FOR, LET and transactions to the other
+    parsers."""
 
     def script(self) -> tuple[tree.Statement, ...]:
         found: list[tree.Statement] = []
@@ -125,7 +126,8 @@ class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
             self._ended(END)
 
     def _ended(self, closing: int) -> None:
-        """A statement ends with `;`, with what holds it, or with the block that it ends in."""
+        """Check that a statement ends: with `;`, the end of its block or script, or a closing brace
+        of its own."""
         self.fill()
         if self.take_mark(";") or self.kinds[self.i] == closing or self.is_mark("}"):
             return
@@ -152,12 +154,15 @@ class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
         return tree.Evaluate(self.expression(), at)
 
     def _is_call(self) -> bool:
-        """A word right before a colon is a table's or a function's, whatever else it means."""
+        """True if a colon follows the word directly: it then names a table or function, even if it
+        is a keyword."""
         return self.is_mark(":", 1) and self.adjoins(1)
 
     def _bare_name(self) -> bool:
-        """Whether a name that can't be an expression is at hand: outside a row it names nothing,
-        so it is a misspelt statement."""
+        """True if the next token is a name that cannot start an expression.
+
+        Outside a row such a name denotes nothing, so it is reported as a misspelt statement.
+        """
         if self.kinds[self.i] != NAME or self.is_mark("(", 1) or self._is_call():
             return False
         if self.begins_choice():
@@ -206,7 +211,7 @@ class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
         return tree.Let(name, self._value(), at)
 
     def _value(self) -> tree.Expression | tree.Answering:
-        """An expression, or a statement whose answer is the value."""
+        """Parse an expression, or a statement whose answer is the value."""
         if self.word() in ANSWERING and not self._is_call():
             return ANSWERING[self.word()](self)  # type: ignore[no-any-return]
         found = self.expression()
@@ -297,7 +302,7 @@ _ANSWERING: Final = (
     *("PUBLISH", "READ", "TAKE", "ACK", "NACK", "EXTEND", "GIVE", "TRIM", "REDRIVE"),
 )
 ANSWERING: Final[dict[str, Any]] = {
-    "CREATE": _Parser.create,  # of a record: a join token is for nobody but who is answered
+    "CREATE": _Parser.create,  # of records only: a join token must not be stored in a variable
     **{word: HANDLERS[word] for word in _ANSWERING},
 }
-"""What parses the statements that LET and RETURN take the answer of, by their first words."""
+"""Parsers of the statements whose answer LET and RETURN accept, by first word."""

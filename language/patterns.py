@@ -1,10 +1,12 @@
-"""Regular expressions, matched by RE2 alone: its time is linear in the text for every pattern,
-where 27 characters can hold the standard library's matcher for seconds.
+"""Regular expressions, matched by RE2 only.
 
-Linear is not short: a pattern like `b[ab]{500}x` goes through all of its steps for each byte, ten
-seconds for a megabyte, in one call that nothing interrupts. So what a pattern's size and a text's
-make together is bounded, and a match or a compilation that may take long begins in a slice of its
-own."""
+RE2's time is linear in the text for every pattern. The standard library's backtracking matcher can
+be blocked for seconds by 27 characters.
+
+Linear is not always fast. A pattern like `b[ab]{500}x` runs all of its steps for each byte, ten
+seconds for a megabyte, in one call that cannot be interrupted. The product of pattern size and text
+length is therefore bounded. A match or compilation that may take long starts in a new time slice.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +21,27 @@ from protocol.errors import BadRequest, TooLarge, TypeRefused
 from protocol.values import PACE, type_name
 
 _MEMORY_BYTES: Final = limits.MIB
-"""What one compiled pattern may take: `(x{1000}){1000}` is refused and not built."""
+"""Maximum memory of a compiled pattern: `(x{1000}){1000}` is rejected without being built."""
 _SHORT_STEPS: Final = 4096
-"""A match of no more takes some tens of microseconds at most: rows of a batch need no tick."""
+"""Maximum number of steps of a match that needs no tick: some tens of microseconds."""
 
 _STEPS_A_COST: Final = 16
-"""Steps that take as long as an item of an array."""
+"""Number of match steps that cost as much as one array item."""
 _CLASS_COST: Final = 2 * PACE
-"""Of a class of Unicode, most of whose hundreds of ranges are folded to both cases."""
+"""Cost of compiling a Unicode class: most of its hundreds of ranges are folded to both cases."""
 
 Match = Callable[[str, Charge], bool]
-"""Whether a pattern matches somewhere in a text; raises TooLarge past `limits.PATTERN_STEPS`."""
+"""True if the pattern matches anywhere in a text. Raises TooLarge past `limits.PATTERN_STEPS`."""
 
 
 def pattern(expression: Any, tick: Charge) -> Match:
-    """The test for a pattern.
+    """Return the compiled matcher of a pattern, from the cache if possible.
 
-    :param tick: called before one is compiled
+    :param tick: called before a pattern is compiled
     :raises TypeRefused: not a string
-    :raises TooLarge: longer than `limits.PATTERN_CHARACTERS`, more than `limits.PATTERN_CLASSES`
-    :raises BadRequest: not in the syntax of RE2, or too large once compiled
+    :raises TooLarge: longer than `limits.PATTERN_CHARACTERS`, or more Unicode classes than
+        `limits.PATTERN_CLASSES`
+    :raises BadRequest: not in RE2 syntax, or too large once compiled
     """
     if type(expression) is not str:
         raise TypeRefused(f"a pattern is a string, not {type_name(expression)}")
@@ -61,11 +64,11 @@ def pattern(expression: Any, tick: Charge) -> Match:
 
 _known: Final[dict[str, Match | str]] = {}
 PATTERNS_KNOWN: Final = 256
-"""Patterns kept as they were compiled, or why they were not: it takes up to some milliseconds."""
+"""Number of cached patterns or compile errors: compiling takes up to some milliseconds."""
 
 
 def _classes(expression: str) -> int:
-    """Return how many classes of Unicode a pattern names. :raises TooLarge: more than may be"""
+    """Return the number of Unicode classes in a pattern. :raises TooLarge: more than allowed"""
     found = expression.count("\\p") + expression.count("\\P")
     if found > limits.PATTERN_CLASSES:
         raise TooLarge(
@@ -77,11 +80,11 @@ def _classes(expression: str) -> int:
 
 
 def _compiled(expression: str) -> Match | str:
-    """Return the test for a pattern, or why it is none."""
+    """Compile a pattern. Return its matcher, or the error message if it is invalid."""
     options = re2.Options()
     options.max_mem = _MEMORY_BYTES
     options.log_errors = False
-    options.never_capture = True  # nobody asks for groups, and to find them takes longer
+    options.never_capture = True  # groups are not used, and finding them is slower
     try:
         compiled = re2.compile(expression, options)
     except re2.error as error:
@@ -99,7 +102,7 @@ def _compiled(expression: str) -> Match | str:
 
 
 def _hold_to_steps(text: str, size: int) -> None:
-    """:raises TooLarge: a text that is too long for a pattern of that size"""
+    """Check the size of a match. :raises TooLarge: the text is too long for the pattern's size"""
     most = limits.PATTERN_STEPS // size
     if len(text) * 4 <= most:
         return
@@ -114,11 +117,11 @@ def _hold_to_steps(text: str, size: int) -> None:
 
 
 def beginning(expression: str) -> str:
-    """What every text that a pattern matches begins with, as far as the pattern shows it plainly:
-    `ab` of `^ab+c*`; nothing of a pattern that is not bound to the beginning.
+    """Return the literal prefix of every text that a pattern matches, or an empty string.
 
-    Nor of one with `(?`: RE2 takes a group of flags for nothing at all, so that in `^ab(?i)*` it is
-    the `b` that may be missing.
+    It is `ab` for `^ab+c*`, and empty for a pattern that is not anchored at the start. It is also
+    empty for a pattern with `(?`. RE2 treats a flag group as empty, so that in `^ab(?i)*` the `b`
+    is optional.
     """
     if expression[:1] != "^" or "|" in expression or "(?" in expression:
         return ""

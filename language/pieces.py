@@ -1,5 +1,7 @@
-"""Long texts and arrays worked on in pieces, with a tick between two: a call of the interpreter's
-own that goes through megabytes would hold the loop to its end."""
+"""Work on long texts and arrays in pieces, with a tick between two.
+
+A single interpreter call on megabytes would block the event loop until it ends.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from protocol.values import PACE, Tick
 Item = TypeVar("Item")
 
 PIECE: Final = 16 * limits.KIB
-"""Characters, bytes or items that are gone through or copied at one go."""
+"""Number of characters, bytes or items processed or copied at once."""
 SLICE: Final = PACE
-"""Items of an array that a function handles at one go."""
+"""Number of array items that a function processes at once."""
 
 
 def cost_of(size: int) -> int:
-    """What it costs to go through so many characters or bytes, as `Env.tick` takes it."""
+    """Return the cost of processing a number of characters or bytes, in units of `Env.tick`."""
     return size >> 4
 
 
@@ -33,7 +35,7 @@ def pieces(text: Any, tick: Tick) -> Iterator[Any]:
 
 
 def slices(items: Iterable[Item], env: Env, most: int = SLICE) -> Iterator[list[Item]]:
-    """Yield items in lists of so many at most, with a tick between two."""
+    """Yield items in lists of at most `most`, with a tick between two."""
     each = iter(items)
     part = list(islice(each, most))
     while part:
@@ -44,7 +46,7 @@ def slices(items: Iterable[Item], env: Env, most: int = SLICE) -> Iterator[list[
 
 
 def cut(items: list[Any], env: Env, start: int | None = None, end: int | None = None) -> list[Any]:
-    """Return the items from one position up to another, as a slice does."""
+    """Return a slice of an array."""
     if len(items) <= PIECE:
         return items[start:end]
     first, last, _ = slice(start, end).indices(len(items))
@@ -56,7 +58,7 @@ def cut(items: list[Any], env: Env, start: int | None = None, end: int | None = 
 
 
 def joined(left: list[Any], right: list[Any], env: Env) -> list[Any]:
-    """Return the items of two arrays."""
+    """Concatenate two arrays."""
     found = cut(left, env)
     for at in range(0, len(right), PIECE):
         if at:
@@ -66,7 +68,7 @@ def joined(left: list[Any], right: list[Any], env: Env) -> list[Any]:
 
 
 def find(text: str, part: str, env: Env, at: int = 0) -> int:
-    """Return where a part stands first in a text, from a position on; -1 if nowhere."""
+    """Return the position of the first occurrence at or after `at`; -1 if there is none."""
     if len(text) - at <= PIECE:
         return text.find(part, at)
     probe = part[:PIECE]
@@ -84,7 +86,7 @@ def find(text: str, part: str, env: Env, at: int = 0) -> int:
 
 
 def parts(text: str, separator: str, env: Env) -> Iterator[list[str]]:
-    """Yield the parts between separators, some at a time."""
+    """Yield the parts between separators, in lists."""
     if len(text) <= PIECE:
         yield text.split(separator)
         return
@@ -97,7 +99,7 @@ def parts(text: str, separator: str, env: Env) -> Iterator[list[str]]:
         at = last + 1
     while at <= last:
         env.tick()
-        # Separators that begin within a piece: what is left of it is looked at again with the next.
+        # Finds separators that start in this piece; the remainder is searched with the next piece.
         window = text[at : at + PIECE + len(separator) - 1]
         end = at + len(window)
         found = window.split(separator)

@@ -1,20 +1,21 @@
-"""Which way a statement takes to its records.
+"""Planner: chooses the access path of a statement, such as an index range scan or a table scan.
 
-`Question` is what a WHERE and an ORDER BY ask, found once for a tree. `candidates` are the indexes
-of a table that can help with it, found once for a question and a table. Only what depends on the
-values of parameters is done for each run: `Candidate.spans`.
+`Question` describes the predicates (WHERE) and sort order (ORDER BY) of a statement, computed once
+for its AST. `candidates` are the indexes of a table that can serve it, computed once for a question
+and a table. Only index ranges depend on parameter values, and are computed for each run:
+`Candidate.spans`.
 
-A way leads to at least all records that WHERE lets through, and WHERE is applied to each of them
-again: so a way can be wasteful, never wrong. Three rules keep that so:
+An access path yields a superset of the records that satisfy WHERE, and WHERE is evaluated again for
+each of them. A path can therefore be slow, but never wrong. Three rules ensure that:
 
-- An index holds every record in the one order over all values, NONE included. What `=` lets through
-  is one stretch of it; what `<` and the like let through is one too, which ends where the class of
-  the value compared with ends: it is bounded on both sides. Nothing lies before or past NONE or
-  NULL in their classes.
-- What `string::starts` and a pattern that is bound to the beginning let through lies among the
-  strings with that beginning, which are one stretch.
-- `CONTAINS` is true of an array with such an element, and of strings and objects too: of these the
-  stretches that hold all strings and all objects are read beside the element's.
+- An index holds every record in the total order over all values, NONE included. `=` selects one
+  contiguous range of it. `<` and the like also select one range, which ends where the class of the
+  compared value ends: it is bounded on both sides. Nothing lies before or past NONE or NULL in
+  their classes.
+- `string::starts` and a pattern anchored at the start select strings with a common prefix, which
+  are one contiguous range.
+- `CONTAINS` is true for an array with such an element, but also for strings and objects. The ranges
+  of all strings and all objects are therefore read beside that of the element.
 """
 
 from __future__ import annotations
@@ -39,57 +40,62 @@ ID: Final[Path] = ("id",)
 COMPARISONS: Final = frozenset({"=", "<", "<=", ">", ">="})
 _TURNED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SPANS: Final = 1_000
-"""Stretches of an index that one way goes through; more are read faster with the whole table."""
+"""Maximum number of ranges of an index that one access path reads. Beyond it, a table scan is
+faster."""
 _ITEMS: Final = 4 * _SPANS
-"""Items of an IN that are looked at to see whether so many of them are different."""
+"""Maximum number of IN items examined to find out if more than `_SPANS` of them differ."""
 
 
 _BRANCHES: Final = 64
-"""Conditions joined by OR that are looked up one after the other."""
+"""Maximum number of OR branches served by an index union."""
 
 
 class Indexed(Protocol):
-    """What the planner asks of an index."""
+    """An index as the planner sees it."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the index."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The fields it is over."""
+        """Indexed fields, in order."""
 
     @property
     def unique(self) -> bool:
-        """Whether no two records have the same values."""
+        """True if the index is unique."""
 
     @property
     def most(self) -> int:
-        """See `order.shortened`."""
+        """Maximum encoded length of a value in the index. See `order.shortened`."""
 
     @property
     def usable(self) -> bool:
-        """Whether it holds what it should of every record."""
+        """True if the index is complete: it covers every record of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One of the conditions that WHERE joins with AND, when it is one on a single field."""
+    """A conjunct of WHERE (operand of its AND) that is a predicate on a single field."""
 
     path: Path
     operator: str
-    """One of `COMPARISONS`, IN, RANGE (IN low..high), PREFIX (`string::starts`), MATCH (`~`) or
-    CONTAINS, with the field on the left (of CONTAINS: as the container); OR stands for an
-    `Either`, which has no path."""
+    """Operator with the field on the left (for CONTAINS: as the container).
+
+    It is one of `COMPARISONS`, IN, RANGE (IN low..high), PREFIX (`string::starts`), MATCH (`~`) or
+    CONTAINS. OR stands for an `Either`, which has no path.
+    """
     value: tree.Expression
     node: tree.Expression
-    """The condition as it is written."""
+    """The predicate as written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """One of the conditions that WHERE joins with AND, when it joins others with OR, each of them
-    one that an index may help with: what these lead to are together all that it lets through."""
+    """A conjunct of WHERE that is a disjunction (OR) whose branches can all be served by indexes.
+
+    The union of the branches' records contains every record that satisfies the disjunction.
+    """
 
     branches: tuple[Question, ...]
     term: Term
@@ -97,23 +103,23 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a statement asks of one table."""
+    """Predicates and sort order of a statement for one table."""
 
     conditions: tuple[tree.Expression, ...] = ()
-    """What WHERE joins with AND."""
+    """Conjuncts of WHERE."""
     terms: tuple[Term, ...] = ()
     eithers: tuple[Either, ...] = ()
     order: tuple[tuple[Path, bool], ...] = ()
-    """ORDER BY as paths and whether each is descending; empty when it is not made of paths."""
+    """ORDER BY as pairs of path and descending flag; empty if it is not made of paths."""
 
     @property
     def plain(self) -> bool:
-        """Whether nothing but a scan can answer it."""
+        """True if only a table scan can serve the statement."""
         return not (self.terms or self.order or self.eithers)
 
     @property
     def point(self) -> Term | None:
-        """The one condition, when all that is asked is that one field equals something."""
+        """The predicate, if WHERE is nothing but one equality on one field; else None."""
         if len(self.conditions) == len(self.terms) == 1 and self.terms[0].operator == "=":
             return self.terms[0]
         return None
@@ -124,7 +130,7 @@ def question(
     orders: Sequence[tree.Expression] = (),
     descending: Sequence[bool] = (),
 ) -> Question:
-    """What a WHERE and an ORDER BY ask."""
+    """Extract predicates and sort order from WHERE and ORDER BY."""
     conditions = () if where is None else tuple(operands_of(where, "AND"))
     terms = tuple(term for term in map(_term, conditions) if term is not None)
     paths = [path_of(expression) for expression in orders]
@@ -185,7 +191,7 @@ def _compared(node: tree.Binary) -> Term | None:
 
 
 def path_of(node: tree.Expression, *, with_this: bool = False) -> Path | None:
-    """The path that an expression is, if it is one; also as `$this.…`, if that is asked for."""
+    """Return the path that an expression denotes, or None. `with_this` also accepts `$this.…`."""
     steps: list[Step] = []
     while not isinstance(node, tree.Name):
         if with_this and node == tree.Parameter("this") and steps and type(steps[-1]) is str:
@@ -206,7 +212,7 @@ def path_of(node: tree.Expression, *, with_this: bool = False) -> Path | None:
 
 
 def is_fixed(node: Any) -> bool:
-    """Whether an expression has the same value for every row."""
+    """True if an expression has the same value for every row."""
     if isinstance(node, tree.Name):
         return False
     if isinstance(node, tree.Parameter):
@@ -223,8 +229,8 @@ def is_fixed(node: Any) -> bool:
 
 
 def _draws(node: Any) -> bool:
-    """Whether chance has a part in an expression, or may have: what a database's function does is
-    not known before it is called."""
+    """True if an expression is or may be random. User-defined functions count: their body is not
+    known before the call."""
     if isinstance(node, tree.Call) and node.name.startswith(("rand::", DEFINED)):
         return True
     return any(map(_draws, children(node)))
@@ -235,8 +241,11 @@ def _draws(node: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of one side of an index: from the entries that begin with `low` (or past them) to
-    before those that begin with `high` (or past them)."""
+    """A range of index keys.
+
+    It starts at the entries with prefix `low` (or after them) and ends before those with prefix
+    `high` (or after them).
+    """
 
     low: bytes
     low_past: bool
@@ -250,27 +259,27 @@ def _beginning_with(prefix: bytes) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """How one index can help with a question."""
+    """An access path by one index."""
 
     index: Indexed
     equal: tuple[Term, ...]
-    """For each of the first fields: `=`, IN or CONTAINS (once at most)."""
+    """Predicates on the leading fields: `=`, IN or CONTAINS (at most once)."""
     ranged: tuple[Term, ...] = ()
-    """On the field after these."""
+    """Range predicates on the field after these."""
     ordered: bool = False
-    """Whether the entries lie in the order that is asked for, forwards or backwards."""
+    """True if the index yields the records in the requested order, forwards or backwards."""
     backwards: bool = False
     ties_up: bool = True
-    """Whether records equal in what is ordered by go by ascending ids all the same."""
+    """True if records with equal sort keys follow by ascending id, also in a backward scan."""
 
     @property
     def used(self) -> tuple[Term, ...]:
-        """The conditions that it takes up."""
+        """Predicates that the access path uses."""
         return self.equal + self.ranged
 
     @property
     def contains(self) -> int | None:
-        """Which of `equal` is CONTAINS."""
+        """Position of CONTAINS in `equal`; None if it is absent."""
         for number, term in enumerate(self.equal):
             if term.operator == "CONTAINS":
                 return number
@@ -278,7 +287,7 @@ class Candidate:
 
     @property
     def is_point(self) -> bool:
-        """Whether it leads to one record at most."""
+        """True if the access path yields at most one record (a point lookup)."""
         return (
             self.index.unique
             and len(self.equal) == len(self.index.paths)
@@ -286,9 +295,10 @@ class Candidate:
         )
 
     def spans(self, values: Callable[[Term], Any]) -> Spans | None:
-        """Where to look, now that values are known; None when it is of no help with these.
+        """Compute the index ranges for the values of a run; None if the index does not help with
+        them.
 
-        :param values: the value of a term; of RANGE a pair
+        :param values: returns the value of a term; a pair for RANGE
         """
         contains = self.contains
         choices: list[list[bytes]] = []
@@ -302,7 +312,7 @@ class Candidate:
             ):
                 return None
             if contains is not None and number != contains and list in map(type, items):
-                return None  # beside an element stand the elements of other arrays, not these
+                return None  # element entries hold elements of other arrays, not whole arrays
             encoded = {order.shortened(order.encode(item), self.index.most) for item in items}
             choices.append(sorted(encoded))
         count = 1
@@ -335,7 +345,7 @@ class Candidate:
         return Spans(True, tuple(map(_beginning_with, prefixes)), tuple(beside))
 
     def _bounds(self, values: Callable[[Term], Any]) -> tuple[_Bound | None, _Bound | None] | None:
-        """The tightest of the bounds from below and from above; None when one is of no help."""
+        """Return the tightest lower and upper bound; None if a predicate does not help."""
         lows: list[_Bound] = []
         highs: list[_Bound] = []
         kept = order.kept_bytes(self.index.most)
@@ -350,10 +360,10 @@ class Candidate:
 
 
 def _stretch(operator: str, value: Any, kept: int) -> tuple[_Bound, _Bound] | None:
-    """Between which bounds the values lie that one condition lets through.
+    """Return the bounds of the values that satisfy one predicate, or None if it does not help.
 
-    :param kept: bytes that the index keeps of a long value. Among values with the same long
-        beginning there is no order: all of them are taken.
+    :param kept: bytes of a long value that the index stores. Values with the same long prefix are
+        not ordered in the index, so all of them are included.
     """
     if operator == "RANGE":
         return (order.encode(value[0]), False), (order.encode(value[1]), True)
@@ -374,11 +384,11 @@ def _stretch(operator: str, value: Any, kept: int) -> tuple[_Bound, _Bound] | No
 
 
 _Bound = tuple[bytes, bool]
-"""The beginning of entries, and whether the bound lies past them instead of before."""
+"""A key prefix, and True if the bound lies after its entries instead of before."""
 
 
 def _place(bound: _Bound) -> bytes:
-    # No encoding goes on with FF where another one ends.
+    # No encoding continues with FF where another one ends.
     return bound[0] + b"\xff" if bound[1] else bound[0]
 
 
@@ -390,27 +400,27 @@ def _between(prefix: bytes, low: _Bound | None, high: _Bound | None) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Where to look in an index."""
+    """Ranges of an index to scan."""
 
     elements: bool
-    """Whether `here` are among the elements of arrays and not among whole values."""
+    """True if the ranges `here` are over array elements instead of whole values."""
     here: tuple[Span, ...]
     beside: tuple[Span, ...] = ()
-    """Among whole values."""
+    """Additional ranges over whole values."""
 
 
 def candidates(question: Question, indexes: Iterable[Indexed]) -> tuple[Candidate, ...]:
-    """How the indexes of a table can help, the most promising first."""
+    """Return the access paths that a table's indexes offer, best first."""
     found = [one for index in indexes if index.usable for one in _candidates(question, index)]
     return tuple(sorted(found, key=_promise))
 
 
 Branches = tuple[tuple[Candidate, ...], ...]
-"""For each branch of an `Either` how indexes can help with it, the most promising first."""
+"""Access paths for each branch of an `Either`, best first."""
 
 
 def united(question: Question, indexes: Iterable[Indexed]) -> tuple[tuple[Either, Branches], ...]:
-    """The eithers of a question whose every branch some index can help with."""
+    """Return the disjunctions of which every branch has an access path (index union)."""
     known = tuple(indexes)
     found = []
     for either in question.eithers:
@@ -421,12 +431,12 @@ def united(question: Question, indexes: Iterable[Indexed]) -> tuple[tuple[Either
 
 
 Asked = dict[Path, tree.Expression | None]
-"""The paths that a question names, each with the first condition that it stands in; None of one
-that only ORDER BY names."""
+"""Paths that a question names, each with the first predicate on it; None for a path only in ORDER
+BY."""
 
 
 def asked(question: Question, tick: Tick) -> Asked:
-    """See `Asked`.
+    """Return the paths that a question names. See `Asked`.
 
     :param tick: called for each condition
     """
@@ -448,7 +458,7 @@ def _paths(node: Any) -> Iterator[Path]:
 
 
 def obstacle(asked: Asked, index: Indexed) -> str:
-    """Why an index over what is asked for, and that is none of the candidates, can't help."""
+    """Explain why an index over requested fields is not a candidate."""
     first = path_text(index.paths[0])
     met = asked.get(index.paths[0])
     if isinstance(met, tree.Binary) and met.operator == "OR":
@@ -509,10 +519,10 @@ def _equal_on(question: Question, path: Path, may_contain: bool) -> Term | None:
 def _ordered(
     question: Question, index: Indexed, equal: list[Term], ranged: tuple[Term, ...]
 ) -> Candidate | None:
-    """The candidate whose entries lie in the order asked for, if they can.
+    """Return the candidate that yields records in the requested order, or None.
 
-    That is so when the fields after those that are equal are exactly what is ordered by, all in one
-    direction: records that are equal in all of them lie by their ids, as a sort leaves them.
+    The fields after the equal ones must be exactly those of ORDER BY, all in one direction. Records
+    equal in all of them are stored in the order of their ids, as a stable sort leaves them.
     """
     if any(term.operator != "=" for term in equal):
         return None

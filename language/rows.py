@@ -1,8 +1,8 @@
-"""Rows: what a statement sees of the records that it reads.
+"""Rows: records as expressions read them, decoded by projection.
 
-A statement's *shape* is the set of top-level fields that its expressions look at. Of a stored
-record only these are decoded, into a msgspec Struct with one slot for each, which costs a tenth of
-decoding the whole. A shape that is `whole` decodes everything, into an object.
+A statement's *shape* is the set of top-level fields that its expressions read. Only these are
+decoded from a stored record, into a msgspec Struct with one slot each. That costs a tenth of
+decoding the whole record. A `whole` shape decodes everything, into an object.
 """
 
 from __future__ import annotations
@@ -15,40 +15,41 @@ from protocol.binary import fits_slot, shape_decoder, slots, unpack
 from protocol.values import NONE, RecordId
 
 _SAMPLED: Final = 64
-"""Records of which one is measured for all of them."""
+"""Sampling interval, in records, for estimating the size of a batch."""
 SLOTS: Final = 256
-"""Fields that have slots: the class of a row is made in one go, some 10 µs for each."""
+"""Maximum number of fields with slots: the row class is created without yielding, about 10 µs for
+each slot."""
 Row = Any
-"""A Struct of the shape's slots, or an object when the shape is whole."""
+"""A Struct with the shape's slots, or an object if the shape is whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Records as they are stored: keys, and fields packed as one msgpack object."""
+    """Stored records: keys, and fields packed as one msgpack object."""
 
     pairs: list[tuple[bytes, bytes]]
     record_id: Callable[[bytes], RecordId]
-    """The address of the record with such a key."""
+    """Maps a key to its record id."""
 
     @property
     def size(self) -> int:
-        """Bytes of the fields, by some of them."""
+        """Bytes of the packed fields, estimated from a sample."""
         some = self.pairs[::_SAMPLED]
         return sum([len(raw) for _, raw in some]) * len(self.pairs) // max(1, len(some))
 
     def record(self, number: int) -> RecordId | None:
-        """Return the address of one of the records."""
+        """Return the id of a record by its number in the batch."""
         return self.record_id(self.pairs[number][0])
 
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """Values that are in memory already: objects, or anything else an array can hold."""
+    """Values in memory: objects, or any other items of an array."""
 
     values: list[Any]
 
     def record(self, number: int) -> RecordId | None:
-        """Return the address in the fields of one of them; None: it has none."""
+        """Return the record id in the fields of a value, or None."""
         value = self.values[number]
         id = value.get("id") if type(value) is dict else None
         return id if type(id) is RecordId else None
@@ -58,7 +59,7 @@ Batch = Pairs | Objects
 
 
 class Bare(dict[str, Any]):
-    """A row that is no object: it has no fields, and `*` of it is the value itself."""
+    """A row that is not an object: it has no fields, and `*` yields the value itself."""
 
     __slots__ = ("value",)
 
@@ -68,13 +69,13 @@ class Bare(dict[str, Any]):
 
 
 class Shape:
-    """The fields that rows have slots for. The slot of `id` is filled from the key."""
+    """The set of fields that rows have slots for. The slot of `id` is filled from the key."""
 
     def __init__(self, names: Iterable[str], whole: bool = False) -> None:
         self.names = () if whole else tuple(sorted(set(names)))
         self.whole = whole
         self.slots: dict[str, str] = {}
-        """The attribute that holds each field."""
+        """Attribute name of each field."""
         if not whole:
             self._build()
 
@@ -85,7 +86,7 @@ class Shape:
         self._id = self.slots.get("id")
 
     def from_pairs(self, batch: Pairs) -> list[Row]:
-        """The rows of stored records."""
+        """Decode stored records to rows."""
         if self.whole:
             return [whole(key, raw, batch.record_id) for key, raw in batch.pairs]
         decode = self._decode
@@ -97,7 +98,7 @@ class Shape:
         return rows
 
     def from_objects(self, values: Iterable[Any]) -> list[Row]:
-        """The rows of values in memory."""
+        """Convert values in memory to rows."""
         if self.whole:
             return [value if type(value) is dict else Bare(value) for value in values]
         make, names = self._struct, self.names
@@ -107,18 +108,18 @@ class Shape:
         ]
 
     def rows(self, batch: Batch) -> list[Row]:
-        """The rows of a batch."""
+        """Return the rows of a batch."""
         if isinstance(batch, Pairs):
             return self.from_pairs(batch)
         return self.from_objects(batch.values)
 
     def make(self, values: Iterable[Any]) -> Row:
-        """A row from a value for each of `names`, in their order."""
+        """Build a row from a value for each of `names`, in their order."""
         return self._struct(*values)
 
 
 def whole(key: bytes, raw: bytes, record_id: Callable[[bytes], RecordId]) -> dict[str, Any]:
-    """All of a record: its id and its fields."""
+    """Decode a whole record: its id and all its fields."""
     row: dict[str, Any] = {"id": record_id(key)}
     fields = unpack(raw)
     assert type(fields) is dict
@@ -127,7 +128,7 @@ def whole(key: bytes, raw: bytes, record_id: Callable[[bytes], RecordId]) -> dic
 
 
 def item_value(row: dict[str, Any]) -> Any:
-    """What `*` makes of a whole row."""
+    """Return the value of `*` for a whole row."""
     return row.value if type(row) is Bare else row
 
 
@@ -136,7 +137,9 @@ NO_FIELDS: Final = Shape(())
 
 
 def shape(names: Iterable[str]) -> Shape:
-    """The shape with slots for these fields, or the whole one when a name does not allow it, or
-    there are many."""
+    """Return the shape with slots for these fields.
+
+    Returns the whole shape if a name does not fit a slot, or there are more than `SLOTS` names.
+    """
     wanted = tuple(names)
     return Shape(wanted) if len(wanted) <= SLOTS and all(map(fits_slot, wanted)) else WHOLE

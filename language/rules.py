@@ -1,10 +1,10 @@
-"""One field of a table: its definition, checked and compiled once.
+"""Compiled rule of one field: its definition, checked and compiled once.
 
-DEFAULT, VALUE and ASSERT run with the rights of whoever writes a record: they see that record and
-functions, and nothing else of the store; see `language.confined`.
+DEFAULT, VALUE and ASSERT run with the privileges of the user that writes a record. They can read
+that record and call functions, but cannot read the store; see `language.confined`.
 
-VALUEs are computed all at once, of what was given: none may look at what another computes
-(`check_values`), so there is no order among them and no circle.
+All VALUEs are computed at once, from the given record. No VALUE may read the result of another
+(`check_values`), so they have no order and no cycles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from protocol.paths import EACH, Path, path_text
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A field as it was defined."""
+    """Definition of a field."""
 
     path: Path
     type: tree.FieldType
@@ -39,26 +39,26 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A field, compiled."""
+    """A compiled field."""
 
     path: Path
     type: tree.FieldType
     fit: Fit
     default: Compiled | None
     default_reads: bool
-    """Whether DEFAULT looks at the record."""
+    """True if DEFAULT reads the record."""
     value: Compiled | None
     assertion: Condition | None
     assertion_text: str
     may_be_none: bool
-    """Whether ASSERT has nothing to say of an absent field: its type is an option."""
+    """True if ASSERT is skipped for an absent field, because its type is an option."""
     looks: bool
-    """Whether VALUE or ASSERT goes by other fields of the record: a VALUE may always."""
+    """True if VALUE or ASSERT may read other fields of the record. Always true with a VALUE."""
     readonly: bool
 
 
 def compile_rule(definition: Definition) -> Rule:
-    """A definition, compiled. It depends on no other."""
+    """Compile a definition. The result depends on no other definition."""
     default, value, assertion = definition.default, definition.value, definition.assertion
     return Rule(
         path=definition.path,
@@ -76,14 +76,18 @@ def compile_rule(definition: Definition) -> Rule:
 
 
 def _looks_beyond(definition: Definition) -> bool:
-    """Whether ASSERT looks at more of the record than the field of its own that the path is in."""
+    """True if ASSERT reads the record beyond its `id` and the top-level field that contains this
+    field."""
     shape = shape_of(definition.assertion)
     return shape.whole or not {"id", definition.path[0]}.issuperset(shape.names)
 
 
 def check_definition(definition: Definition) -> None:
-    """:raises BadRequest: the path is `id`, or an expression names a variable it can't have, holds
-    a SELECT, or follows a record that stands in it"""
+    """Check the definition of one field.
+
+    :raises BadRequest: the path is `id`, or both VALUE and READONLY are given; an expression names
+        an unknown variable, contains a SELECT, or follows a record link visible in the text
+    """
     if definition.path[0] == "id":
         raise BadRequest("a record's id is no field: it can't be defined")
     if definition.readonly and definition.value is not None:
@@ -99,8 +103,11 @@ def check_definition(definition: Definition) -> None:
 
 
 def check_links(definition: Definition, types: Types) -> None:
-    """:raises BadRequest: an expression has a SELECT, or a path that goes on beyond a record: one
-    that stands there, or what a field holds by its type"""
+    """Check that the expressions of a field do not read the store.
+
+    :raises BadRequest: an expression has a SELECT, or a path that continues beyond a record: a
+        record literal, or a field that is a record by its type
+    """
     path = definition.path
     expressions = (
         ("DEFAULT", definition.default),
@@ -115,9 +122,12 @@ def check_links(definition: Definition, types: Types) -> None:
 
 
 def check_values(definitions: Iterable[Definition]) -> None:
-    """:param definitions: of all fields of a table
-    :raises BadRequest: of two fields that have VALUE one is below the other, or looks at it; or one
-        is below a field that is READONLY, which would change with it"""
+    """Check the VALUEs of a table against each other.
+
+    :param definitions: definitions of all fields of the table
+    :raises BadRequest: a field with VALUE is below another or reads another, or is below a READONLY
+        field, which would change with it
+    """
     known = list(definitions)
     computed = [each for each in known if each.value is not None]
     for one in computed:
@@ -143,7 +153,7 @@ def check_values(definitions: Iterable[Definition]) -> None:
 
 
 def _looked_at(node: Any, place: Place) -> Iterator[Path]:
-    """The paths of the record's fields that an expression looks at, each as far as it goes."""
+    """Yield the paths of the record's fields that an expression reads, each at full length."""
     path = path_of(node, place)
     if path is not None:
         yield path
@@ -160,16 +170,18 @@ def _is_within(below: Path, above: Path) -> bool:
 
 
 def _meets(looked: Path, computed: Path) -> bool:
-    """Whether what is computed is a part of what is looked at, or the other way round. Which item
-    of an array is looked at is not told apart."""
+    """True if a computed field and a path that is read overlap: one contains the other.
+
+    Items of an array are not distinguished.
+    """
     named = tuple(step for step in computed if step is not EACH)
     return all(one == other for one, other in zip(looked, named, strict=False))
 
 
 def _place(path: Path, node: tree.Expression) -> Path | None:
-    """The path of the field that a name or a parameter is; None where it is none of the record's.
+    """Return the field path that a name or parameter denotes, or None if it is not of the record.
 
-    :param path: of the field whose expression it is
+    :param path: the field that the expression belongs to
     """
     if isinstance(node, tree.Name):
         return (node.name,)

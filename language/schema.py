@@ -1,13 +1,17 @@
-"""What the fields of a table demand of its records, compiled once from their definitions.
+"""Schema: validation of a table's records, compiled once from its field definitions.
 
-A record is put through its table's schema before it is stored, whatever statement writes it:
-READONLY against the record as it was, DEFAULT where a field is absent (it sees the record as it was
-given), TYPE, what SCHEMAFULL leaves out; then VALUE, which sees the record with its DEFAULTs; and
-then ASSERT, which sees the record as it will be.
+Every statement that writes a record passes it through its table's schema before it is stored. The
+order is:
 
-A field that is defined below another, `a.b`, makes `a` an object, whether or not `a` is defined.
-An absent `a` that is not defined, or defined as a plain object, is made when a field below it has
-a DEFAULT or a VALUE, and refused when one below it must be there.
+1. READONLY, compared with the record before the write.
+2. DEFAULT, for absent fields. It sees the record as given.
+3. TYPE, and rejection of fields that SCHEMAFULL does not define.
+4. VALUE, which sees the record with its DEFAULTs.
+5. ASSERT, which sees the record to be stored.
+
+A field defined below another, `a.b`, makes `a` an object, even if `a` is not defined. An absent `a`
+that is undefined, or defined as a plain object, is created if a field below it has a DEFAULT or a
+VALUE. It is rejected if a field below it is required.
 """
 
 from __future__ import annotations
@@ -52,38 +56,38 @@ from protocol.values import NONE, RecordId, check, identical, paced, rank, type_
 
 @dataclass(slots=True)
 class _Node:
-    """A step of paths: the field there, if one is defined, and those below it."""
+    """Node of the tree of field paths: the field defined there, if any, and the fields below it."""
 
     text: str = ""
-    """Its name as a path shows it."""
+    """Name as shown in a path."""
     rule: Rule | None = None
     names: dict[str, _Node] = field(default_factory=dict)
     each: _Node | None = None
     guards: bool = False
-    """Whether a READONLY field is below it."""
+    """True if a READONLY field is below it."""
     computes: bool = False
-    """Whether it has a VALUE, or a field below it does."""
+    """True if it or a field below it has a VALUE."""
     looks: bool = False
-    """Whether what is demanded of it, or of a field below it, goes by others of the record."""
+    """True if the rules of it, or of a field below it, depend on other fields of the record."""
     simple: bool = False
-    """Whether it is a field with a type and an ASSERT at most: what most fields are."""
+    """True if it is a field with only a type and an optional ASSERT, as most fields are."""
 
 
 class Schema:
     """The fields of one table.
 
-    :param schemafull: whether a record may have only what is defined. What is below a field of a
-        type that holds anything is free, until a field below it is defined.
-    :raises BadRequest: a field can't be below another of that type
+    :param schemafull: True if a record may have only defined fields. Below a field whose type
+        admits any content, fields are unrestricted unless one is defined there.
+    :raises BadRequest: a field cannot be below another of that type
     """
 
     def __init__(self, table: str, rules: Iterable[Rule], schemafull: bool) -> None:
         self.table = table
         self.schemafull = schemafull
         self.defaults_read = False
-        """Whether a DEFAULT looks at the record."""
+        """True if a DEFAULT reads the record."""
         self.types: dict[Path, tree.FieldType] = {}
-        """The types of the fields, by the names of their paths: an item is told by its array."""
+        """Types of the fields, by the names in their paths: an item has the path of its array."""
         self._root = _Node()
         for rule in rules:
             self._add(rule)
@@ -109,9 +113,12 @@ class Schema:
         node.rule = rule
 
     def type_at(self, path: Path) -> tree.FieldType | None:
-        """The type of what is at a path; None where none is defined there, or where the way to it
-        may lead over a record link. Behind `[*]` it is an array of what each item has there, and
-        only names follow. What is behind an item may be absent."""
+        """Return the type of the values at a path.
+
+        None if no type is defined there, or if the path may lead over a record link. After `[*]`
+        the result is an array of the items' values there, and only names may follow. A value after
+        an array step may be absent.
+        """
         node: _Node | None = self._root
         kind: tree.FieldType | None = tree.PlainType("object")
         each = absent = False
@@ -144,11 +151,12 @@ class Schema:
         *,
         replaced: bool = False,
     ) -> dict[str, Any]:
-        """A record as it may be stored; `fields` is changed in place.
+        """Validate and complete a record to be stored; changes `fields` in place.
 
-        :param fields: checked, without `id`, and nobody else's
-        :param before: the record as it was; None: it is new
-        :param replaced: CONTENT replaces it whole: a READONLY field that it leaves out is kept
+        :param fields: checked, without `id`, owned by the caller alone
+        :param before: the record before the write; None if it is new
+        :param replaced: True if CONTENT replaces the record: a READONLY field that is left out is
+            kept
 
         :raises TypeRefused, AssertFailed, FieldRefused: with table, field, wanted and found
         """
@@ -162,9 +170,12 @@ class Schema:
     def conform_below(
         self, name: str, record: RecordId, fields: dict[str, Any], env: FieldEnv
     ) -> None:
-        """As `conform`, of a record that is stored already, and of one of its own fields, whatever
-        the others are: but where that is computed, or its ASSERTs go by others, the record is what
-        its next write makes of it, with DEFAULTs and VALUEs, and one that this refuses is refused.
+        """Validate one top-level field of a stored record, as `conform` does, and ignore the
+        others.
+
+        If the field is computed, or its ASSERTs read other fields, the whole record is validated as
+        its next write would do it, with DEFAULTs and VALUEs. A record that such a write would
+        reject is rejected.
         """
         node = self._root.names.get(name)
         if node is None:
@@ -178,7 +189,7 @@ class Schema:
 
 
 def _is_object(node: _Node, kind: tree.FieldType | None) -> bool:
-    """Whether a step by name goes from a field of a type into an object, or into nothing."""
+    """True if a step by name from a field of this type leads into an object or to NONE."""
     if kind is None:
         return node.each is None
     held = classes(kind)
@@ -186,14 +197,14 @@ def _is_object(node: _Node, kind: tree.FieldType | None) -> bool:
 
 
 def _item_of(kind: tree.FieldType) -> tree.FieldType | None:
-    """The type of the items of a type's values; None: they are more than arrays of one type."""
+    """Return the item type of a type's arrays; None if it admits more than arrays of one type."""
     parts = [part for part in parts_of(kind) if not isinstance(part, tree.OptionType)]
     only = parts[0] if len(parts) == 1 else None
     return only.of if isinstance(only, tree.ArrayType) else None
 
 
 def _complete(node: _Node, path: Path) -> None:
-    """Check a node against those below it, and all of them."""
+    """Check a node against the nodes below it, recursively. Sets `simple`."""
     if node.rule is not None:
         below_it = bool(node.names) or node.each is not None
         node.simple = not (
@@ -214,10 +225,10 @@ def _complete(node: _Node, path: Path) -> None:
 
 
 class FieldEnv(Env, Protocol):
-    """What DEFAULT, VALUE and ASSERT may ask of their surroundings."""
+    """Evaluation environment of DEFAULT, VALUE and ASSERT."""
 
     def of_value(self, value: Any) -> Env:
-        """The same, with `$value`."""
+        """Return the same environment with `$value` bound."""
 
 
 _NO_ROW: Final[dict[str, Any]] = {}
@@ -228,7 +239,7 @@ def _below(at: str, text: str) -> str:
 
 
 class _Writing:
-    """One record on its way through a schema."""
+    """Validation of one record by a schema."""
 
     __slots__ = (
         "_asserts",
@@ -256,12 +267,12 @@ class _Writing:
         self._asserts: list[tuple[Rule, str, Any]] = []
         self._deepened = False
         self._computed_of: dict[str, Any] | None = None
-        """What VALUE sees; None: its time has not come."""
+        """Record that VALUE sees; None in the phases before VALUE."""
 
     def object(
         self, node: _Node, value: dict[str, Any], known: Any, new: bool, at: str, *, closed: bool
     ) -> None:
-        """The fields of an object. `known`: what stood here before."""
+        """Validate the fields of an object. `known` is the value stored here before."""
         tick = self._env.tick
         for name, child in node.names.items():
             rule = child.rule
@@ -292,7 +303,7 @@ class _Writing:
             self.put(each, value, number, was, new or not has, f"{at}[{number}]")
 
     def put(self, node: _Node, holder: Any, key: Any, known: Any, new: bool, at: str) -> None:
-        """Fit what an object or array holds at a key. `new`: there was nothing here before."""
+        """Validate the value at a key of an object or array. `new`: no value was here before."""
         given = holder.get(key, NONE) if type(holder) is dict else holder[key]
         rule, tick = node.rule, self._env.tick
         if rule is not None and rule.value is not None and self._computed_of is None:
@@ -337,7 +348,7 @@ class _Writing:
             holder[key] = found
 
     def compute(self, node: _Node, value: Any, known: Any, new: bool, at: str) -> None:
-        """VALUE, wherever there is one in an object or an array that has met the rest."""
+        """Compute every VALUE in an object or array that has passed the earlier checks."""
         if self._computed_of is None:
             self._computed_of = {"id": self._record, **self._fields}
         if type(value) is list:
@@ -367,7 +378,7 @@ class _Writing:
     def _compute_at(
         self, node: _Node, holder: Any, key: Any, known: Any, new: bool, at: str
     ) -> None:
-        """As `compute`, of what an object or array holds at a key; see `put`."""
+        """Compute VALUEs at a key of an object or array; see `put`."""
         if node.rule is not None and node.rule.value is not None:
             self.put(node, holder, key, known, new, at)
             return
@@ -381,7 +392,7 @@ class _Writing:
                 holder[key] = made
 
     def _ask(self, rule: Rule, value: Any, at: str) -> None:
-        """Let ASSERT be asked of a value in the end."""
+        """Defer the ASSERT of a value to `finish`."""
         if value is not NONE or not rule.may_be_none:
             self._asserts.append((rule, at, value))
 
@@ -401,7 +412,7 @@ class _Writing:
         return found
 
     def _check_kept(self, node: _Node, known: Any, at: str) -> None:
-        """An object goes: it must hold nothing that is READONLY."""
+        """Check that a removed object holds no READONLY value."""
         for name, child in node.names.items():
             was = known.get(name, NONE) if type(known) is dict else NONE
             if was is not NONE:
@@ -411,7 +422,7 @@ class _Writing:
                 self._check_kept(child, was, path)
 
     def _made(self, compute: Compiled, row: Any, env: Env, word: str, at: str) -> Any:
-        """What DEFAULT or VALUE makes of a record."""
+        """Evaluate a DEFAULT or VALUE for a record."""
         try:
             value = bounded(compute(row, env))
         except Refusal as refusal:
@@ -427,7 +438,7 @@ class _Writing:
         return value
 
     def finish(self) -> None:
-        """ASSERT, of the record as it will be."""
+        """Check the deferred ASSERTs against the record to be stored."""
         if self._deepened:
             check(self._fields)
         if not self._asserts:
@@ -446,11 +457,11 @@ class _Writing:
     # --- refusing ---------------------------------------------------------------------------------
 
     def _place(self, refusal: Refusal, word: str, at: str) -> None:
-        """Let what an expression is refused for say whose it is."""
+        """Add table, field and clause to an error of an expression."""
         if not refusal.retry and not isinstance(refusal, Cancelled | StatementTimeout):
             refusal.detail.update(table=self._schema.table, field=at)
             told(refusal, f"{word} of {self._schema.table}.{at}")
-            refusal.offset = None  # that was one in the text of the definition
+            refusal.offset = None  # it was an offset in the text of the definition
 
     def _refuse_type(self, node: tree.FieldType, value: Any, at: str) -> NoReturn:
         node, value, at = innermost(node, value, at, self._env.tick)

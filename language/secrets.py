@@ -1,9 +1,10 @@
-"""Which parts of a text are secrets: fields of statements' nodes that are marked as such.
+"""Redaction: the secrets in a statement, held in AST fields that are marked as such.
 
-What may be bound (ids and values of vaults, their passphrases) is a secret unless it is.
+A value that may be bound (ids and values of vaults, their passphrases) is a secret unless it is
+bound.
 
-Whatever is shown, logged or kept of a statement asks here, so that a new kind of secret is named in
-one place, where its node is.
+All code that shows, logs or stores a statement asks this module. A new kind of secret is therefore
+declared in one place, at its AST node.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from language.names import children, rebuilt
 
 
 def secrets(statement: Any) -> Iterator[str]:
-    """The fields of a statement's node that hold a secret."""
+    """Yield the fields of a statement's node that hold a secret."""
     for name, unless_bound in _marked(type(statement)):
         found = getattr(statement, name)
         if found is not None and not (unless_bound and type(found) is tree.Parameter):
@@ -29,7 +30,7 @@ _SHOWN: Final = tree.Constant(HIDDEN)
 
 
 def hidden(statement: Any) -> dict[str, Any]:
-    """What is shown in the place of its secrets, by their fields."""
+    """Return the placeholders shown for a statement's secrets, by field."""
     return {
         name: HIDDEN if isinstance(getattr(statement, name), str) else _SHOWN
         for name in secrets(statement)
@@ -42,9 +43,12 @@ _HOLDERS: Final = (tuple, tree.Block, tree.If, tree.For, tree.Let, tree.ReturnSt
 
 
 def binds_secrets(statements: Any) -> bool:
-    """Whether any of some statements, at whatever depth, takes a record's id or value, or a
-    passphrase, of a vault, or a bound password: what it is bound to may stand elsewhere in the
-    same text; see `unbound`."""
+    """True if a statement, at any depth, takes a vault's id, value or passphrase, or a bound
+    password.
+
+    Its variables may be assigned elsewhere in the same text, so that text must be redacted too; see
+    `unbound`.
+    """
     pending = [statements]
     while pending:
         one = pending.pop()
@@ -56,8 +60,10 @@ def binds_secrets(statements: Any) -> bool:
 
 
 def unbound(node: Any) -> Any:
-    """A statement as it is shown beside such a one: nothing of what names are bound to, of what a
-    loop goes through, or of what a condition compares with."""
+    """Return a redacted copy of a statement from a text that binds secrets.
+
+    It hides the values assigned to variables, the items of loops, and conditions.
+    """
     if isinstance(node, tree.Let):
         return replace(node, value=_SHOWN)
     if isinstance(node, tree.For):
@@ -69,7 +75,7 @@ def unbound(node: Any) -> Any:
 
 
 def holds_secret(node: Any) -> bool:
-    """Whether a secret stands in a node, or in a tuple of nodes, at whatever depth."""
+    """True if a node, or tuple of nodes, contains a secret at any depth."""
     pending = [node]
     while pending:
         one = pending.pop()
@@ -80,7 +86,7 @@ def holds_secret(node: Any) -> bool:
 
 
 _MARKED: Final[dict[type, tuple[tuple[str, bool], ...]]] = {}
-"""Of each kind of node that was asked about: there are some hundred."""
+"""Cache of the marked fields of each node type, about a hundred types."""
 
 
 def _marked(kind: type) -> tuple[tuple[str, bool], ...]:

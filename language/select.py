@@ -1,8 +1,9 @@
-"""SELECT: a plan made once, run over batches of rows.
+"""SELECT: query plan and batch-wise execution.
 
-Batches flow from the source through WHERE, SPLIT, GROUP, HAVING, ORDER BY, START and LIMIT into the
-columns. As little as possible is decoded: the fields that are looked at, and all of a record only
-when it is in the answer and `*` asks for it. LIMIT without ORDER BY stops reading early.
+Batches flow from the access path through WHERE, SPLIT, GROUP, HAVING, ORDER BY, START and LIMIT
+into the projection. Decoding is minimal: only the fields that expressions read. A whole record is
+decoded only if it is in the result and `*` asks for it (late materialization). LIMIT without ORDER
+BY stops reading early.
 """
 
 from __future__ import annotations
@@ -47,20 +48,20 @@ from protocol.paths import Path
 from protocol.values import FEW, LONG, NONE, RecordId
 
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
-"""By ON DUPLICATE UPDATE."""
+"""Variables that ON DUPLICATE UPDATE binds for each row."""
 _ENOUGH: Final = 2
 Chunk = tuple[list[Row], list[Any], Origin | None]
-"""Rows, each with its item: what the answer is made of; and where they are from, if they stand as
-they were read."""
+"""Rows, their items (from which the result is built), and their origin if they are as they were
+read."""
 
 
 def _itself(record: RecordId | None) -> RecordId | None:
-    """The address of a row in memory, which stands where a stored record has its key."""
+    """Return the record id of a row in memory, which takes the place of a stored record's key."""
     return record
 
 
 class SelectPlan:
-    """How one SELECT is run. Made once for a tree, run any number of times.
+    """Query plan of one SELECT: built once for an AST, executed any number of times.
 
     :raises BadRequest: the clauses do not go together
     """
@@ -91,10 +92,10 @@ class SelectPlan:
     # --- planning ---------------------------------------------------------------------------------
 
     def _aliased(self, node: Any) -> Any:
-        """What GROUP BY, HAVING or ORDER BY says, with a column's alias read as the column.
+        """Replace column aliases in GROUP BY, HAVING or ORDER BY by the columns' expressions.
 
-        Inside an aggregate a name is always that of a field: in `sum(n) AS n … HAVING sum(n) > 1`
-        nothing is summed twice.
+        Inside an aggregate a name always denotes a field: in `sum(n) AS n … HAVING sum(n) > 1` no
+        value is summed twice.
         """
         if isinstance(node, tree.Name):
             return self._aliases.get(node.name, node)
@@ -124,8 +125,11 @@ class SelectPlan:
         self._descending = tuple(order.descending for order in select.order)
 
     def _in_answers(self, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-        """Return where paths of OMIT or FETCH lie in an answer: that of VALUE is what its column
-        would hold, and what lies outside of that is not in it."""
+        """Return the paths of OMIT or FETCH relative to a result row.
+
+        The result of SELECT VALUE is the content of its column; paths outside that column are
+        dropped.
+        """
         if not self._select.value:
             return paths
         column = self._columns[0][0]
@@ -178,7 +182,7 @@ class SelectPlan:
         return entries
 
     def _plan_columns(self) -> Callable[[list[Row], Env, Memo], list[Any]] | None:
-        """The function that makes answers of rows; None when rows are the answer."""
+        """Return the projection from rows to results; None if rows are the results."""
         select, shape = self._select, self._result
         nested = any(len(path) > 1 for path, _ in self._columns)
         if select.value:
@@ -202,7 +206,8 @@ class SelectPlan:
         return self._plan_nested(shape)
 
     def _generated_columns(self, work: Callable[[Row, Env], Any]) -> Callable[..., list[Any]]:
-        """Code is generated for a few columns; with many, Python would take long to compile it."""
+        """Generate the projection of a few columns; with many, Python would take long to compile
+        it."""
         if len(self._columns) > FEW:
             return lambda rows, env, memo: [work(row, env) for row in rows]
         return generate.generate_objects([(p[0], e) for p, e in self._columns], self._result)
@@ -237,7 +242,7 @@ class SelectPlan:
 
     @property
     def is_count_only(self) -> bool:
-        """Whether all that is asked is how many records a table holds, which is kept."""
+        """True if the SELECT only counts a table's records, a number that the store maintains."""
         select = self._select
         counts = tree.Call("count", ())
         return (
@@ -253,38 +258,40 @@ class SelectPlan:
         )
 
     def count_result(self, count: int) -> list[Any]:
-        """The answer when `is_count_only`."""
+        """Return the result of a count-only SELECT."""
         return [count] if self._select.value else [{self._columns[0][0][0]: count}]
 
     # --- running ----------------------------------------------------------------------------------
 
     @cached_property
     def question(self) -> Question:
-        """What is asked of the tables read, for the planner. The order is asked only where rows are
-        sorted as they are read."""
+        """Predicates and sort order for the planner.
+
+        The sort order is included only if rows are sorted as they are read.
+        """
         if self._grouping is not None or self._select.split is not None:
             return question(self._select.where)
         return question(self._select.where, self._orders, self._descending)
 
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Comparisons in WHERE, to be held against the declared types of fields."""
+        """Comparisons in WHERE, checked against the declared types of fields."""
         return comparisons(self._select.where)
 
     @cached_property
     def point(self) -> Term | None:
-        """The condition that names one record at most, if it is all that is asked."""
+        """Equality predicate of a possible point lookup, if it is all of WHERE; else None."""
         return self.question.point if self.takes_one else None
 
     def candidates(self, indexes: tuple[Indexed, ...]) -> tuple[Candidate, ...]:
-        """How the indexes of a table can help; kept as long as the same ones are given."""
+        """Return the access paths by a table's indexes, cached while the same indexes are given."""
         known = self._candidates
         if known is None or known[0] is not indexes:
             known = self._candidates = (indexes, candidates(self.question, indexes))
         return known[1]
 
     def united(self, indexes: tuple[Indexed, ...]) -> tuple[tuple[Either, Branches], ...]:
-        """The same of conditions that are joined by OR."""
+        """Return the access paths by index unions for OR conditions."""
         if not self.question.eithers:
             return ()
         known = self._united
@@ -293,9 +300,9 @@ class SelectPlan:
         return known[1]
 
     def told(self, rows: list[Any]) -> Any:
-        """What the statement answers: the rows, or of FROM ONLY the one that there is.
+        """Return the statement's result: the rows, or with FROM ONLY the single row.
 
-        :raises BadRequest: there are several
+        :raises BadRequest: FROM ONLY with several rows
         """
         if not self._select.only:
             return rows
@@ -307,14 +314,15 @@ class SelectPlan:
         return rows[0] if rows else NONE
 
     def _limit(self, env: Env) -> int | None:
-        """How many rows are answered at most. Of FROM ONLY a second one is enough to refuse."""
+        """Return the maximum number of result rows. FROM ONLY needs at most two, to detect an
+        error."""
         limit = count_of(self._select.limit, env, "LIMIT")
         if not self._select.only:
             return limit
         return _ENOUGH if limit is None else min(limit, _ENOUGH)
 
     def most(self, env: Env) -> int | None:
-        """How many rows in order are enough for LIMIT; None: there is no telling."""
+        """Return the number of ordered rows that LIMIT needs; None if it is unknown."""
         select = self._select
         if self._grouping is not None or select.split is not None or select.distinct:
             return None
@@ -322,11 +330,11 @@ class SelectPlan:
         return None if limit is None else limit + (count_of(self._select.start, env, "START") or 0)
 
     def run(self, batches: Iterable[Batch], env: Env, *, ordered: bool = False) -> list[Any]:
-        """The answer over batches of rows, which are pulled only as far as they are needed.
+        """Execute the plan over batches of rows, which are pulled only as needed.
 
-        :param ordered: whether the rows come in the order that ORDER BY asks for
-        :raises TooLarge: it would hold more than `limits.STATEMENT_MEMORY_BYTES`
-        :raises Refusal: what an expression raises, and what `env.tick` does
+        :param ordered: True if the rows come in the order of ORDER BY
+        :raises TooLarge: over `limits.STATEMENT_MEMORY_BYTES`
+        :raises Refusal: errors of expressions and of `env.tick`
         """
         memo: Memo = {}
         budget = Budget(tick=env.tick, memory=env.memory)
@@ -344,7 +352,7 @@ class SelectPlan:
 
     @cached_property
     def takes_one(self) -> bool:
-        """Whether `run_one` says of a single row what `run` would."""
+        """True if `run_one` gives the same result for a single row as `run`."""
         select = self._select
         return (
             self._grouping is None
@@ -355,9 +363,9 @@ class SelectPlan:
         )
 
     def run_one(self, record: RecordId, raw: bytes, env: Env) -> list[Any]:
-        """As `run`, over one stored record: nothing is gathered, sorted or cut.
+        """Execute the plan over one stored record, without grouping, sorting or LIMIT.
 
-        :param raw: its fields, packed
+        :param raw: packed fields of the record
         :raises TooLarge, Refusal: as `run`
         """
         if self._is_bare:
@@ -379,7 +387,7 @@ class SelectPlan:
 
     @cached_property
     def _is_bare(self) -> bool:
-        """Whether a row is answered as it is: `SELECT *` and nothing else."""
+        """True if the result is the record itself: a plain `SELECT *`."""
         select = self._select
         return (
             select.everything
@@ -388,7 +396,7 @@ class SelectPlan:
         )
 
     def _filtered(self, batches: Iterable[Batch], env: Env, memo: Memo) -> Iterator[Chunk]:
-        """Rows that WHERE holds for."""
+        """Yield the rows that satisfy WHERE."""
         memory = env.memory
         for batch in batches:
             buffered = batch.size if isinstance(batch, Pairs) else 0
@@ -425,8 +433,10 @@ class SelectPlan:
 
     @cached_property
     def _sorts(self) -> bool:
-        """True if rows are sorted as they were read: then each goes with the key of its record, or
-        the address that its fields say."""
+        """True if rows are sorted as they were read.
+
+        Each then carries its record's key, or the record id in its fields.
+        """
         return self._entries is not None and self._grouping is None and self._select.split is None
 
     def _grouped(
@@ -482,7 +492,7 @@ class SelectPlan:
     def _order(
         self, sorter: Sorter, rows: list[Row], items: list[Any], env: Env, memo: Memo
     ) -> None:
-        """Have rows sorted by their keys: one at a time where these are large."""
+        """Add rows to the sorter: one at a time if their sort keys are large."""
         assert self._entries is not None
         if is_counted():
             sorter.add(self._entries(rows, items, env, memo))
@@ -539,7 +549,8 @@ class SelectPlan:
         memo: Memo,
         budget: Budget,
     ) -> list[Any]:
-        """As `_answers`, of equal rows the first: START and LIMIT count those that are left."""
+        """Build the result with DISTINCT: the first of equal rows. START and LIMIT count distinct
+        rows."""
         answer: list[Any] = []
         met: set[Any] = set()
         for _, items, origin in chunks:
@@ -550,7 +561,7 @@ class SelectPlan:
                 if key not in met:
                     met.add(key)
                     part.append(row)
-            # The keys are held as long as the rows are, those of rows that START passes over too.
+            # Counted twice: the hash keys are held as long as the rows, also those of skipped rows.
             budget.sample(part, each=large)
             budget.sample(part, each=large)
             skipped = min(start, len(part))
@@ -568,8 +579,10 @@ class SelectPlan:
         budget: Budget,
         origin: Origin | None,
     ) -> tuple[list[Any], bool]:
-        """What rows are answered as, and whether some of that is large: then it was made a row, and
-        a value, at a time, and never more of it than the budget has room for. It is not held.
+        """Return the results of rows, and True if some values are large.
+
+        Large results were built one row and one value at a time, never beyond the budget. Their
+        memory is not reserved.
         """
         if is_counted():
             return self._made(items, env, memo, origin), False
@@ -589,7 +602,7 @@ class SelectPlan:
     def _projected(
         self, items: list[Any], env: Env, memo: Memo, origin: Origin | None
     ) -> list[Any]:
-        """What the columns make of rows. A refusal names the record."""
+        """Project rows to results. An error names the record."""
         assert self._project is not None
         rows = self._decoded(items)
         try:
@@ -618,12 +631,17 @@ class SelectPlan:
 
 
 def plan_select(select: tree.Select) -> SelectPlan:
-    """The plan of a SELECT. Whoever runs it again keeps it where its tree is kept: beside the plan
-    of the text, which is bounded in bytes and holds no secret."""
+    """Return the plan of a SELECT.
+
+    A caller that reuses it keeps it with the AST, in the plan of the text, whose cache is bounded
+    in bytes and holds no secrets.
+    """
     return SelectPlan(select)
 
 
 def is_steady(select: tree.Select) -> bool:
-    """Whether a SELECT answers the same wherever in a statement it stands: it looks neither at the
-    row around it nor at what is bound to another value for each row."""
+    """True if a SELECT gives the same result anywhere in a statement.
+
+    It reads neither the enclosing row nor a variable bound again for each row.
+    """
     return parent_fields(select) == frozenset() and not mentions(select, _BOUND_ROW_BY_ROW)

@@ -1,8 +1,8 @@
-"""The sizes of large values, counted as they are made: a statement may compute hundreds of rows in
-one go, and notices all the same, before they are all there, that they are too large for that.
+"""Accounting of large values while they are built.
 
-Whoever makes a string or an array, or decodes a record, says so here once it is large. What is
-small is never counted.
+A statement may compute hundreds of rows at once. It notices that they are too large before all of
+them exist. Code that builds a string or array, or decodes a record, reports its size here if it is
+large. Small values are never counted.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from protocol import limits
 from protocol.values import LONG
 
 PART_BYTES: Final = 16 * limits.MIB
-"""What may be made of large values before what is kept of them is weighed."""
+"""Bytes of large values that may be built before the retained ones are weighed."""
 
 
 class WorkingMemory:
-    """Bytes that what runs for one request holds at the moment, beside variables and results.
+    """Bytes currently held by the work of one request, beside variables and results.
 
-    What a statement holds ends with it: who runs one returns to what was held before.
+    A statement's memory is released when it ends: its caller returns to the amount held before.
     """
 
     __slots__ = ("held", "largest", "tree")
 
     def __init__(self) -> None:
         self.held = 0
-        """Rows that are sorted, grouped or answered, and parts of values."""
+        """Bytes of rows being sorted, grouped or returned, and of parts of values."""
         self.largest = 0
-        """The largest value that the statement at hand has made: it may be there until it has been
-        weighed where it is kept."""
+        """Bytes of the largest value built by the current statement. It may exist until it is
+        weighed at its destination."""
         self.tree = 0
-        """The tree of the request's text, where no other request uses it."""
+        """Bytes of the AST of the request's text, if no other request uses it."""
 
     def return_to(self, held: int) -> None:
-        """Hold as much as before; what came of the rest is handed on, as one value."""
+        """Reset `held` to an earlier amount. The difference is handed on as one value."""
         self.largest = max(self.largest, self.held - held)
         self.held = held
 
 
 MEMORY: Final[ContextVar[WorkingMemory | None]] = ContextVar("memory", default=None)
-"""Of the request at hand. None: it is nobody's."""
+"""Memory accounting of the current request; None outside a request."""
 
 
 class Heavy(Exception):  # no error: the work is done again, a row at a time
-    """More was made than was allowed for. Never leaves the statement."""
+    """More was built than allowed. Never leaves the statement."""
 
 
 class _Making:
-    """How much may be made yet, in bytes."""
+    """Bytes of large values that may still be built."""
 
     __slots__ = ("left",)
 
@@ -59,11 +59,11 @@ class _Making:
 
 
 _MAKING: ContextVar[_Making | None] = ContextVar("making", default=None)
-"""Of the statement at hand: each greenlet has its own. None: nobody counts."""
+"""Counter of the current statement (each greenlet has its own). None: values are not counted."""
 
 
 def made(size: int) -> None:
-    """A value of about so many bytes is made. :raises Heavy: too many of them for one go"""
+    """Report that a value of about `size` bytes is built. :raises Heavy: over the limit"""
     if size > LONG:
         memory = MEMORY.get()
         if memory is not None and size > memory.largest:
@@ -76,9 +76,9 @@ def made(size: int) -> None:
 
 
 def counted(work: Callable[..., Any], *arguments: Any, most: int = PART_BYTES) -> tuple[Any, int]:
-    """What `work` answers, and about how many bytes of large values it has made for that.
+    """Run `work`. Return its result, and about how many bytes of large values it built.
 
-    Inside another's count it is the outer one that counts on, and that goes by what it finds.
+    Inside another count only the outer limit applies, and the outer counter continues.
 
     :raises Heavy: more than `most`
     """
@@ -95,5 +95,5 @@ def counted(work: Callable[..., Any], *arguments: Any, most: int = PART_BYTES) -
 
 
 def is_counted() -> bool:
-    """Whether somebody counts what is made now."""
+    """True if large values are currently counted."""
     return _MAKING.get() is not None

@@ -1,7 +1,7 @@
-"""A script in statements, of a text that comes in parts: one that is too long to be held.
+"""Splits a script that is too long to be held into statements, as its text arrives in parts.
 
-A statement ends at a `;` that stands in no string and no comment. Blocks are not known here: a
-statement that holds others is cut inside, and does not parse.
+A statement ends at a `;` outside strings and comments. Blocks are not recognized: a statement with
+a block is cut inside it, and does not parse.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ _STRING: Final = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\"|`(?:[^`\\]++|\\.
 _PARTS: Final = re.compile(
     rf"(?:[^;'\"`/\#-]++|{_STRING}|-(?=[^-])|/(?=[^/*])){{0,4096}}", re.DOTALL
 )
-"""What surely is whole, up to a semicolon, a comment, or to what the text ends inside of."""
+"""Matches complete text up to a semicolon, a comment, or the start of an unfinished token."""
 _SPACE: Final = re.compile(r"[\s\ufeff]*+")
 _COMMENTS: Final = {"--": "\n", "//": "\n", "#": "\n", "/*": "*/"}
-"""What a comment begins with, and what it ends with."""
+"""Start and end markers of comments."""
 
 _QUOTED: Final = {
     quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+", re.DOTALL) for quote in ("'", '"', "`")
 }
-"""What stands between two quotes, or from one to where the text ends."""
+"""Matches the content of a string up to its closing quote or the end of the text."""
 
 
 class Piece(NamedTuple):
-    """One statement of a script."""
+    """A statement of a script."""
 
     text: str
-    """With what stands before it, and its semicolon."""
+    """Text of the statement, with preceding space and comments and its semicolon."""
     line: int
-    """Where in the script it begins, from 1."""
+    """Line in the script where the text starts, from 1."""
 
 
 class Splitter:
-    """Takes a text in parts, and gives its statements."""
+    """Incremental splitter: takes text in parts and yields statements."""
 
     def __init__(self) -> None:
         self._text = ""
         self._at = 0
-        """Up to here there is no end."""
+        """Offset up to which no statement ends."""
         self._line = 1
         self._quote = ""
-        """What opened the string that the text ends inside of; it goes on at `_at`."""
+        """Opening quote of an unfinished string, which continues at `_at`."""
         self._end = ""
-        """What ends the comment that the text ends inside of; it goes on at `_at`."""
+        """End marker of an unfinished comment, which continues at `_at`."""
 
     def feed(self, more: str) -> Iterator[Piece]:
-        """The statements that end in the next part. :raises TooLarge: one is too long"""
+        """Yield the statements that end in the next part of the text. :raises TooLarge: one is too
+        long"""
         text = self._text + more if self._text else more
         start, at, line = 0, self._at, self._line
         while True:
@@ -96,18 +97,18 @@ class Splitter:
             )
 
     def rest(self) -> Piece | None:
-        """What stands behind the last semicolon, if it is more than space and comments."""
+        """Return the text after the last semicolon, unless it is only space and comments."""
         rest = Piece(self._text, self._line)
         return None if _is_blank(f"{self._text}\n;") else rest
 
 
 def _comment_at(text: str, at: int) -> str:
-    """What a comment begins with at a place; empty: none does."""
+    """Return the marker of a comment that starts at an offset, or an empty string."""
     return next((opened for opened in _COMMENTS if text.startswith(opened, at)), "")
 
 
 def _is_blank(text: str) -> bool:
-    """Whether there is nothing but space and comments before a semicolon at the end."""
+    """True if a text is only space and comments before a final semicolon."""
     at = 0
     while True:
         space = _SPACE.match(text, at)

@@ -1,5 +1,7 @@
-"""Streaming: the answers of a SELECT are made one at a time, and each of them value by value, where
-what a batch of rows makes is too large to be there at once before it is weighed."""
+"""Streaming projection: builds the results of a SELECT one at a time, value by value.
+
+Used when the results of a whole batch would be too large to exist before they are weighed.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ Columns = tuple[tuple[tuple[str, ...], tree.Expression], ...]
 
 
 class StreamedAnswers:
-    """What rows are answered as.
+    """Projection of rows under a memory budget.
 
-    :param decode: what makes rows of items
-    :param finish: what makes answers of what the columns say: OMIT and FETCH
+    :param decode: decodes items to rows
+    :param finish: applies OMIT and FETCH to the projected results
     """
 
     def __init__(
@@ -43,9 +45,9 @@ class StreamedAnswers:
     def __call__(
         self, items: list[Any], env: Env, budget: Budget, origin: Origin | None
     ) -> list[Any]:
-        """The answers, which the budget has room for; it does not hold them afterwards.
+        """Return the results. They fit the budget, but their memory is not reserved afterwards.
 
-        :raises TooLarge: it has no room for them
+        :raises TooLarge: they do not fit
         """
         before = budget.held
         answers: list[Any] = []

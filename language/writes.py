@@ -1,6 +1,6 @@
-"""What the data of a writing statement makes of a record: CONTENT, MERGE, SET, UNSET; and DIFF.
+"""Data clauses of writing statements: CONTENT, MERGE, SET and UNSET; and DIFF.
 
-No value is changed in place: what changes is copied on the way down to it, the rest is shared.
+No value is changed in place: the path to a change is copied, the rest is shared (copy-on-write).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from protocol.paths import EACH, Path
 from protocol.values import FEW, NONE, Tick, identical, paced, ticking, type_name
 
 Change = dict[str, Any]
-"""One step of a DIFF: `op` (add, remove, replace), `path` as in JSON pointers, `value` but of
+"""A step of a DIFF: `op` (add, remove, replace), `path` as in JSON Pointer, and `value` except for
 remove."""
 
 Write = Callable[[dict[str, Any], Env], dict[str, Any]]
-"""`(record as it is, env) -> record as it shall be`; the first is left as it is."""
+"""`(record before, env) -> record after`; the first is not changed."""
 
 
 def plan_data(data: tree.Data) -> Write:
-    """The function that applies CONTENT, MERGE, SET or UNSET to a record.
+    """Return the function that applies CONTENT, MERGE, SET or UNSET to a record.
 
-    Every expression of a SET sees the record as it was before the statement, whatever stands before
-    it in the list. A field set to NONE goes; what is NONE inside a value is dropped when stored.
+    Every expression of a SET sees the record before the statement, regardless of its position in
+    the list. A field set to NONE is removed. NONE inside a value is dropped when it is stored.
     """
     if isinstance(data, tree.Set):
         return _set(data)
@@ -92,7 +92,8 @@ def _adjusted(after: Any, each: tree.Assignment, value: Any, env: Env) -> Any:
 
 
 def _increased(known: Any, value: Any, env: Env) -> Any:
-    """`+=`: as `+`; an array takes a value in, and what is absent becomes the value."""
+    """`+=`: as `+`, but an array appends a value that is no array, and an absent field becomes the
+    value."""
     if known is NONE:
         return value
     # Copied for each assignment, of which there may be hundreds.
@@ -100,8 +101,10 @@ def _increased(known: Any, value: Any, env: Env) -> Any:
 
 
 def _decreased(known: Any, value: Any, env: Env) -> Any:
-    """`-=`: as `-`; of an array every item goes that is the value, or among those of an array. What
-    is absent counts as 0, and of an array there is nothing to take."""
+    """`-=`: as `-`, but an array removes all items equal to the value or to an item of an array.
+
+    An absent field counts as 0; with an array it stays absent.
+    """
     if known is NONE:
         return NONE if type(value) not in _NEGATED else negate(value)
     if type(known) is list:
@@ -134,7 +137,7 @@ def _without(before: dict[str, Any], paths: tuple[Path, ...], tick: Tick) -> dic
 
 
 def assigned(value: Any, path: Path, new: Any, tick: Tick) -> Any:
-    """A value with `new` where a path leads; what is missing on the way is made.
+    """Return a copy of a value with `new` at a path. Missing parts on the way are created.
 
     :raises BadRequest, TypeRefused: as `altered`
     """
@@ -142,16 +145,15 @@ def assigned(value: Any, path: Path, new: Any, tick: Tick) -> Any:
 
 
 Alter = Callable[[Any], Any]
-"""What becomes of a value, which may be NONE."""
+"""Returns the new value for an old one, which may be NONE."""
 
 
 def altered(value: Any, path: Path, alter: Alter, tick: Tick) -> Any:
-    """A value in which what stands where a path leads is put through a function; what is missing
-    on the way is made.
+    """Return a copy of a value with a function applied at a path. Missing parts are created.
 
-    :param tick: called before each array that is gone through, and now and then in what is long
-    :raises BadRequest: a position past the end of an array, or in what is none
-    :raises TypeRefused: a step into what has no parts
+    :param tick: called before each array, and periodically in long values
+    :raises BadRequest: a position past the end of an array, or in an absent value
+    :raises TypeRefused: a step into a value without parts
     """
     if not path:
         return alter(value)
@@ -205,9 +207,9 @@ def _altered_item(value: Any, at: int, rest: Path, alter: Alter, tick: Tick) -> 
 
 
 def diff(before: dict[str, Any], after: dict[str, Any], tick: Tick = lambda: None) -> list[Change]:
-    """The steps that lead from one object to another, as JSON Patch has them.
+    """Return the steps from one object to another, as in JSON Patch (RFC 6902).
 
-    :param tick: called now and then while large values are looked through
+    :param tick: called periodically while large values are compared
     """
     changes: list[Change] = []
     _diff(before, after, "", changes, 0, tick)
@@ -246,7 +248,7 @@ def _diff_arrays(
     both = min(len(before), len(after))
     for at in ticking(range(both), both, tick):
         one, two = before[at], after[at]
-        # Most items are what they were: a call for each would be most of the work.
+        # Most items are unchanged: a call for each would dominate the cost.
         if one is not two or type(one) in (list, dict):
             _diff(one, two, f"{path}/{at}", changes, depth + 1, tick)
     # From the end, so that every position is still right when its step is taken.
